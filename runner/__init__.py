@@ -1,0 +1,1 @@
+"""The runner: takes requests from the bus, judges them by its own rules, runs them and answers."""

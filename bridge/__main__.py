@@ -1,0 +1,5 @@
+"""`python -P -m bridge` is `kakeya`."""
+
+from bridge.cli import main
+
+main()

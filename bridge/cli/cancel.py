@@ -1,0 +1,29 @@
+"""`kakeya cancel`."""
+
+from __future__ import annotations
+
+import click
+
+from bridge.cli.common import request_argument, run_of
+from bridge.command import json_option, put_json, say
+
+
+@click.command()
+@request_argument
+@click.option("--reason", default="", help="Why, in a few words.")
+@json_option
+@click.pass_context
+def command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
+    """Ask the runner to stop.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository. The runner confirms:
+    `kakeya wait` ends with 6 then.
+    """
+    status = run_of(context, request).cancel(reason)
+    if as_json:
+        put_json(status.as_dict())
+    elif status.state.is_final:
+        say(f"{status.branch} had ended before: {status.state}")
+    else:
+        say(f"asked for a stop of {status.branch}")
+        say(f"next: kakeya wait {status.branch}")

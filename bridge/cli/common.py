@@ -1,0 +1,98 @@
+"""What the subcommands share: the client they talk through, the request they are about, how a state looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from bridge.client import Client, Event, Run, Status
+from bridge.command import Duration, put_json, say
+from bridge.wire import EXIT_CODES, State
+
+COLORS = {
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.REFUSED: "red",
+    State.GATE_REJECTED: "red",
+    State.TIMED_OUT: "red",
+    State.LOST: "red",
+    State.CANCELLED: "yellow",
+    State.RUNNING: "cyan",
+    State.CLAIMED: "cyan",
+    State.REQUESTED: "blue",
+}
+
+timeout_option = click.option(
+    "--timeout", type=Duration(), metavar="DUR", help="Give up after this long (90s, 15m, 2h); the job goes on."
+)
+
+
+def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the request that a subcommand is about."""
+    return click.argument("request", required=False)(function)
+
+
+def client_of(context: click.Context, **options: Any) -> Client:  # noqa: ANN401 - passed on to Client
+    """Return the client for the repository and the remote that were named."""
+    return Client(context.obj["repo"], context.obj["remote"], **options)
+
+
+def run_of(context: click.Context, request: str | None) -> Run:
+    """Return the request that was named: a branch, a nonce or a part of either; by default the last one sent."""
+    return client_of(context).find(request)
+
+
+def console(*, err: bool = False) -> Console:
+    """Return where rich text goes."""
+    return Console(stderr=err, highlight=False, soft_wrap=True)
+
+
+def state_text(state: State) -> Text:
+    """Return a state in its colour."""
+    return Text(str(state), style=COLORS[state])
+
+
+def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
+    """Show a request's states and log until it ends, and return where it then stands.
+
+    States go to standard error and the log to standard output; with `as_json` both are NDJSON on standard output.
+    """
+    out = console(err=True)
+    last: Status | None = None
+    for event in run.follow(timeout.total_seconds() if timeout else None):
+        if as_json:
+            put_json(event_dict(event))
+        else:
+            if logs and event.log:
+                click.echo(event.log, nl=False)
+            if last is None or last.state != event.status.state:
+                _announce(out, event.status)
+        last = event.status
+    assert last is not None  # noqa: S101 - a request has at least one state
+    return last
+
+
+def event_dict(event: Event) -> dict[str, object]:
+    """Return an event as one line of NDJSON holds it."""
+    return {"event": "log" if event.log else "state", "log": event.log, **event.status.as_dict()}
+
+
+def _announce(out: Console, status: Status) -> None:
+    by = f" by {escape(status.runner)}" if status.runner and status.state is State.CLAIMED else ""
+    why = f": {escape(status.detail)}" if status.detail else ""
+    out.print(f"[{COLORS[status.state]}]{status.state}[/]{by}{why}")
+
+
+def finish(status: Status) -> int:
+    """Say what can be done next, and return the exit code that the state stands for."""
+    if status.state is State.SUCCEEDED:
+        say(f"next: kakeya fetch {status.branch}")
+    elif status.state in (State.FAILED, State.TIMED_OUT, State.GATE_REJECTED):
+        say(f"next: kakeya logs {status.branch}")
+    return int(EXIT_CODES.get(status.state, 0))

@@ -1,0 +1,22 @@
+"""`kakeya completion`."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.option("--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Which program's.")
+def command(shell: str, program: str) -> None:
+    """Print the completion script for a shell.
+
+    For instance: `kakeya completion bash > ~/.local/share/bash-completion/completions/kakeya`
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - click knows each of the choices
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    click.echo(kind(click.Command(program), {}, program, variable).source())

@@ -1,0 +1,32 @@
+"""`kakeya gc`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from bridge.cli.common import client_of
+from bridge.command import Duration, json_option, put_json, say
+
+
+@click.command()
+@click.option("--older-than", type=Duration(), default="14d", show_default=True, help="How old a request must be.")
+@click.option("--remote-branches", is_flag=True, help="Delete finished request branches on the remote too.")
+@click.option("--dry-run", "-n", is_flag=True, help="Only say which.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, older_than: timedelta, *, remote_branches: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Forget old requests.
+
+    Here only the notes on what was sent are removed. On the remote a request without an answer is never deleted.
+    """
+    gone = client_of(context).gc(older_than, remote=remote_branches, dry_run=dry_run)
+    if as_json:
+        put_json({"dry_run": dry_run, "branches": gone})
+        return
+    for branch in gone:
+        click.echo(branch)
+    say(f"{len(gone)} {'would be ' if dry_run else ''}forgotten")

@@ -1,0 +1,88 @@
+"""`kakeya run`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from bridge.cli.common import client_of, finish, follow
+from bridge.command import Duration, json_option, put_json, say
+from bridge.errors import UsageError
+from bridge.presets import did_you_mean, find_preset
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("preset")
+@click.option("-p", "--param", "params", multiple=True, metavar="K=V", help="A parameter of the preset; repeatable.")
+@click.option("--ref", default="HEAD", show_default=True, help="The commit that the job is about.")
+@click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
+@click.option(
+    "--wait", "wait", is_flag=False, flag_value="inf", default=None, metavar="[DUR]",
+    help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
+)  # fmt: skip
+@click.option("--quiet", "-q", is_flag=True, help="With --wait: show states, not the log.")
+@click.option("--expires", type=Duration(), default="24h", show_default=True, help="How long the request may wait for a runner.")
+@click.option("--label", "labels", multiple=True, help="A label that the runner must have; repeatable.")
+@click.option("--requested-by", help="Who asks.  [default: git's user.email]")
+@click.option("--prefix", help="What the request branch begins with.  [default: detected; KAKEYA_BRANCH_PREFIX]")
+@click.option("--suffix", help="What the request branch ends with.  [default: detected; KAKEYA_BRANCH_SUFFIX]")
+@json_option
+@click.pass_context
+def command(  # noqa: D417 - click's parameters are described above
+    context: click.Context,
+    preset: str,
+    params: tuple[str, ...],
+    ref: str,
+    wait: str | None,
+    expires: timedelta,
+    labels: tuple[str, ...],
+    requested_by: str | None,
+    prefix: str | None,
+    suffix: str | None,
+    *,
+    snapshot: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Ask for a job.
+
+    Pushes one request branch and prints its name. The working tree, the index, HEAD and the branches here are not touched.
+    """
+    limit = None if wait in (None, "inf") else Duration().convert(wait, None, context)
+    client = client_of(context, prefix=prefix, suffix=suffix)
+    known = find_preset(client.presets, preset)
+    run = client.run(
+        preset,
+        known.read_params(split_params(params, list(known.params))),
+        ref=ref,
+        snapshot=snapshot,
+        lifetime=expires,
+        labels=labels,
+        requested_by=requested_by,
+    )
+    if as_json:
+        put_json({"event": "sent", "branch": run.branch, "request": run.commit, "preset": preset})
+    elif wait is None:
+        click.echo(run.branch)
+        say(f"next: kakeya wait {run.branch}")
+    else:
+        say(run.branch)
+    if wait is None:
+        return 0
+    status = follow(run, limit, as_json=as_json, logs=not quiet)
+    return int(status.exit_code or 0) if as_json else finish(status)
+
+
+def split_params(params: tuple[str, ...], known: list[str]) -> dict[str, str]:
+    """Split `k=v` texts. Raises UsageError for one without `=` or given twice."""
+    split: dict[str, str] = {}
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fix = did_you_mean(name, dict.fromkeys(known)) or f"Parameters: {', '.join(known) or 'none'}."
+            raise UsageError(f"-p {text}: write it as -p NAME=VALUE", fix=fix)
+        if name in split:
+            raise UsageError(f"parameter {name} is given twice")
+        split[name] = value
+    return split

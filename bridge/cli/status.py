@@ -1,0 +1,36 @@
+"""`kakeya status`."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from bridge.cli.common import console, request_argument, run_of, state_text
+from bridge.command import json_option, put_json
+
+
+@click.command()
+@request_argument
+@json_option
+@click.pass_context
+def command(context: click.Context, request: str | None, *, as_json: bool) -> None:
+    """Say where a request stands.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    """
+    status = run_of(context, request).status()
+    if as_json:
+        put_json(status.as_dict())
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("branch", status.branch)
+    table.add_row("state", state_text(status.state))
+    for name in ("detail", "runner", "at", "step", "request"):
+        value = getattr(status, name)
+        if value not in (None, ""):
+            table.add_row(name, str(value))
+    if status.actions:
+        run = status.actions
+        words = run.problem or " ".join(filter(None, (run.status, run.conclusion, run.url)))
+        table.add_row("GitHub Actions", words)
+    console().print(table)

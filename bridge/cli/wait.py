@@ -1,0 +1,29 @@
+"""`kakeya wait`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from bridge.cli.common import finish, follow, request_argument, run_of, timeout_option
+from bridge.command import json_option, say
+
+
+@click.command()
+@request_argument
+@timeout_option
+@json_option
+@click.pass_context
+def command(context: click.Context, request: str | None, timeout: timedelta | None, *, as_json: bool) -> int:
+    """Wait for an answer and end with its exit code.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    """
+    run = run_of(context, request)
+    if not as_json:
+        actions = run.status().actions
+        if actions and (actions.url or actions.problem):
+            say(f"GitHub Actions: {actions.problem or f'{actions.status} {actions.url}'}")
+    status = follow(run, timeout, as_json=as_json, logs=False)
+    return int(status.exit_code or 0) if as_json else finish(status)

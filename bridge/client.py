@@ -1,0 +1,380 @@
+"""The client: everything the `kakeya` command does, for programs."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+
+from bridge import environment, github, history, names, objects, send, wire
+from bridge.export import Fetched, write_answer
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.git import Git, open_repository
+from bridge.history import View
+from bridge.manifest import format_time
+from bridge.names import Namespace
+from bridge.presets import Preset, find_preset, load_presets
+from bridge.remote import Pushed, Remote
+from bridge.verify import Report, read_result, verify
+from bridge.wire import CancelFile, Result, State
+
+# Which requests were sent from this repository, so that "the last one" means one's own.
+SENT = "refs/kakeya-sent/"
+
+FIRST_POLL_S = 0.1
+LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a request stands."""
+
+    branch: str
+    state: State
+    request: str
+    tip: str
+    preset: str | None = None
+    nonce: str | None = None
+    runner: str | None = None
+    step: int | None = None
+    at: str | None = None
+    detail: str = ""
+    exit_code: int | None = None
+    actions: github.ActionsRun | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "actions"}
+        return plain | {"state": str(self.state), "actions": self.actions.as_dict() if self.actions else None}
+
+
+Branches = list[str]
+Statuses = list[Status]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened on a request branch: a change of state, or a piece of log."""
+
+    status: Status
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One request, sent. The verbs are the client's own."""
+
+    client: Client = field(repr=False)
+    branch: str
+    commit: str | None = None
+
+    def status(self) -> Status:
+        """Return where it stands now."""
+        return self.client.status(self.branch)
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Wait for the answer and return where it then stands."""
+        return self.client.wait(self.branch, timeout)
+
+    def follow(self, timeout: float | None = None) -> Iterator[Event]:
+        """Yield states and pieces of log until the answer is there."""
+        return self.client.follow(self.branch, timeout)
+
+    def logs(self) -> str:
+        """Return the log as far as it is known."""
+        return self.client.logs(self.branch)
+
+    def fetch(self, out: Path | str | None = None) -> Fetched:
+        """Write the answer's files into a folder, once they are verified."""
+        return self.client.fetch(self.branch, out)
+
+    def verify(self) -> Report:
+        """Check the answer offline."""
+        return self.client.verify(self.branch)
+
+    def cancel(self, reason: str = "") -> Status:
+        """Ask the runner to stop."""
+        return self.client.cancel(self.branch, reason)
+
+
+class Client:
+    """A user's repository and the remote in it that is the bus."""
+
+    def __init__(
+        self,
+        repo: Path | str = ".",
+        remote: str = "origin",
+        *,
+        prefix: str | None = None,
+        suffix: str | None = None,
+        presets: Path | str | None = None,
+    ) -> None:
+        self._git = open_repository(repo)
+        self._remote_name = remote
+        self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
+        self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
+        self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
+
+    @cached_property
+    def remote(self) -> Remote:
+        """The remote that is the bus."""
+        return Remote.of(self._git, self._remote_name)
+
+    @cached_property
+    def presets(self) -> dict[str, Preset]:
+        """The presets installed here. The runner judges by its own."""
+        return load_presets(self._preset_folder)
+
+    @property
+    def namespace(self) -> Namespace:
+        """Where this client may push requests."""
+        return names.detect_namespace(send.current_branch(self._git), prefix=self._prefix, suffix=self._suffix)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The branches among which requests are looked for."""
+        own = f"{self.namespace.prefix}*"
+        return names.DEFAULT_PATTERNS if names.matches(own, names.DEFAULT_PATTERNS) else (own, *names.DEFAULT_PATTERNS)
+
+    def run(
+        self,
+        preset: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        ref: str = "HEAD",
+        snapshot: bool = False,
+        lifetime: timedelta = send.DEFAULT_LIFETIME,
+        labels: Sequence[str] = (),
+        requested_by: str | None = None,
+    ) -> Run:
+        """Ask for a preset by pushing a request branch.
+
+        Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the remote refuses the
+        branch, InfrastructureError where it cannot be reached.
+        """
+        known = find_preset(self.presets, preset)
+        values = known.check_params(params or {})
+        prepared = send.prepare(
+            self._git,
+            preset,
+            values,
+            code=known.code,
+            namespace=self.namespace,
+            ref=ref,
+            snapshot=snapshot,
+            lifetime=lifetime,
+            labels=labels,
+            requested_by=requested_by,
+        )
+        if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
+            raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
+        self._git("update-ref", SENT + prepared.branch, prepared.commit)
+        return Run(self, prepared.branch, prepared.commit)
+
+    def find(self, name: str | None = None) -> Run:
+        """Return a request by its branch, its nonce or a part of either; by default the last one sent from here.
+
+        Raises UsageError where none or several fit.
+        """
+        if name is not None and names.parse_branch(name):
+            return Run(self, name)
+        listed = self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+        sent = sorted((ref.removeprefix(SENT) for ref in listed), key=_age)
+        if name is None:
+            if not sent:
+                raise UsageError("no request was sent from this repository", fix="Send one: kakeya run noop --wait")
+            return Run(self, sent[-1])
+        fitting = [branch for branch in sent if name in branch]
+        fitting = fitting or [branch for branch in self.remote.fetch(*self.patterns) if name in branch]
+        if len(fitting) == 1:
+            return Run(self, fitting[0])
+        if fitting:
+            some = ", ".join(sorted(fitting)[:3])
+            raise UsageError(f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name.")
+        raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
+
+    def view(self, branch: str) -> View:
+        """Fetch one branch and read it. Raises UsageError where it does not exist."""
+        tip = self.remote.fetch(branch).get(branch)
+        if tip is None:
+            fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
+            raise UsageError(f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request")
+        return history.read_view(self._git, branch, tip)
+
+    def status(self, branch: str) -> Status:
+        """Return where a request stands now, with what GitHub Actions says where it can be asked."""
+        return self._status(self.view(branch), ask_github=True)
+
+    def list(self, limit: int = 50) -> Statuses:
+        """Return the newest requests on the remote, newest first."""
+        tips = self.remote.fetch(*self.patterns)
+        chosen = sorted((branch for branch in tips if names.parse_branch(branch)), key=_age, reverse=True)[:limit]
+        views = history.read_views(self._git, {branch: tips[branch] for branch in chosen})
+        return [self._status(views[branch]) for branch in chosen]
+
+    def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
+        """Yield a request's states and pieces of log as they come, from the first, until it has ended.
+
+        Raises WaitTimeout after `timeout` seconds without an end.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        longest = LONGEST_POLL_S[self._is_local]
+        pause, seen, told = FIRST_POLL_S, None, None
+        while True:
+            view = self.view(branch)
+            if view.tip != seen:
+                for event in self._events(view, seen):
+                    if event.log or event.status.state != told:
+                        yield event
+                    told = event.status.state
+                seen, pause = view.tip, FIRST_POLL_S
+            if view.stands.is_final and not view.foreign:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self._no_answer(view, timeout or 0)
+            wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
+            time.sleep(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 1.3, longest)
+
+    def wait(self, branch: str, timeout: float | None = None) -> Status:
+        """Wait for the answer. Raises WaitTimeout where it does not come in `timeout` seconds."""
+        last = None
+        for event in self.follow(branch, timeout):
+            last = event.status
+        assert last is not None  # noqa: S101 - follow yields at least once before it returns
+        return last
+
+    def logs(self, branch: str) -> str:
+        """Return a request's log: the kept one where it has ended, else what was streamed so far."""
+        view = self.view(branch)
+        if not view.stands.is_final:
+            return "".join(event.log for event in self._events(view, None))
+        result = read_result(self._git, view)
+        parts = [objects.read_blob(self._git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def result(self, branch: str) -> Result:
+        """Return a finished request's result. Raises VerificationError where it has none."""
+        return read_result(self._git, self.view(branch))
+
+    def verify(self, branch: str) -> Report:
+        """Check an answer offline: only what was fetched is read, if it was fetched before."""
+        tip = self.remote.known(branch).get(branch)
+        view = history.read_view(self._git, branch, tip) if tip else self.view(branch)
+        if not view.stands.is_final or view.foreign:
+            view = self.view(branch)
+        return verify(self._git, view, self.presets)
+
+    def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
+        """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
+
+        Raises VerificationError, and writes nothing, where the answer does not hold together.
+        """
+        view = self.view(branch)
+        report = verify(self._git, view, self.presets)
+        return write_answer(self._git, view, report, out)
+
+    def cancel(self, branch: str, reason: str = "") -> Status:
+        """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
+        for _ in range(20):
+            view = self.view(branch)
+            if view.stands.is_final or view.cancel:
+                return self._status(view)
+            who = send.identity(self._git)
+            note = CancelFile(
+                schema_version=2,
+                branch=branch,
+                request=view.request,
+                by=who.email[:200],
+                at=format_time(datetime.now(UTC)),
+                reason=reason[:500],
+            )
+            tree = objects.overlay(self._git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+            commit = objects.commit(self._git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
+            if self.remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
+                return self._status(history.read_view(self._git, branch, commit))
+        raise InfrastructureError(f"{branch} changed faster than it could be cancelled", fix="Try again.")
+
+    def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Branches:
+        """Forget requests that are older and, with `remote`, delete the finished ones among them from the remote.
+
+        Returns the branches concerned. A request that has no answer yet is never deleted from the remote.
+        """
+        before = datetime.now(UTC).timestamp() - older_than.total_seconds()
+        tips = self.remote.fetch(*self.patterns)
+        old = {b: tip for b, tip in tips.items() if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before}
+        views = history.read_views(self._git, old)
+        finished = [branch for branch, view in views.items() if view.stands.is_final]
+        sent = [ref.removeprefix(SENT) for ref in self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()]
+        mine = [b for b in sent if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before]
+        if not dry_run:
+            for branch in mine:
+                self._git("update-ref", "-d", SENT + branch)
+            for branch in finished if remote else ():
+                self.remote.delete(branch, expect=old[branch])
+        return sorted({*mine, *(finished if remote else ())})
+
+    @property
+    def _is_local(self) -> bool:
+        url = self.remote.url
+        return url.startswith(("/", "file://", "."))
+
+    def _events(self, view: View, seen: str | None) -> Iterator[Event]:
+        """Yield what happened on a branch since the commit `seen`, ending with where it stands now."""
+        if seen is not None and not history.is_ancestor(self._git, seen, view.tip):
+            raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
+        if seen is None:
+            yield Event(self._status(View(view.branch, view.request, view.request, None, None, foreign=False)))
+        final: Result | None = None
+        for commit, state, piece in history.stream(self._git, seen or view.request, view.tip):
+            if state.branch != view.branch or state.request != view.request:
+                continue
+            now = View(view.branch, commit, view.request, state, None, foreign=False)
+            if state.state.is_final:
+                final = read_result(self._git, now)
+            yield Event(self._status(now, result=final), piece.decode("utf-8", "replace"))
+
+    def _status(self, view: View, *, ask_github: bool = False, result: Result | None = None) -> Status:
+        parsed = names.parse_branch(view.branch)
+        state = view.state
+        detail = state.detail if state else ""
+        if view.stands is State.REQUESTED and view.cancel:
+            detail = "cancelled by the requester; a runner will confirm"
+        elif view.cancel and not view.stands.is_final:
+            detail = "the requester asked for a stop"
+        if result:
+            detail = result.reason.message
+        return Status(
+            branch=view.branch,
+            state=view.stands,
+            request=view.request,
+            tip=view.tip,
+            preset=parsed.preset if parsed else None,
+            nonce=parsed.nonce if parsed else None,
+            runner=state.runner.id if state else None,
+            step=state.step if state else None,
+            at=state.at if state else None,
+            detail=detail,
+            exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
+            actions=github.actions_run(self.remote.url, view.branch) if ask_github else None,
+        )
+
+    def _no_answer(self, view: View, waited: float) -> WaitTimeout:
+        run = github.actions_run(self.remote.url, view.branch)
+        seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
+        if view.stands is State.REQUESTED:
+            what = f"no runner took {view.branch} within {waited:g} s.{seen}"
+            fix = "Is a runner serving this remote? It stays asked for: `kakeya wait` goes on waiting, `kakeya cancel` ends it."
+        else:
+            what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
+            fix = "`kakeya wait` goes on waiting; `kakeya logs -f` shows what it prints."
+        return WaitTimeout(what, fix=fix, code="no_answer_in_time")
+
+
+def _age(branch: str) -> tuple[int, str]:
+    parsed = names.parse_branch(branch)
+    return (names.nonce_time(parsed.nonce) if parsed else 0, branch)

@@ -1,0 +1,79 @@
+"""The one door to the process environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper they would
+# point our git at somebody else's index or object store, so only those about transport and trust pass.
+_GIT_KEPT = frozenset(
+    {
+        "GIT_ALLOW_PROTOCOL",
+        "GIT_ASKPASS",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_EXEC_PATH",
+        "GIT_HTTP_PROXY_AUTHMETHOD",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_SSH_VARIANT",
+        "GIT_SSL_CAINFO",
+        "GIT_SSL_NO_VERIFY",
+        "GIT_TERMINAL_PROMPT",
+        "GIT_TRACE",
+        "GIT_TRACE_CURL",
+    }
+)
+
+
+def get(name: str, default: str | None = None) -> str | None:
+    """Return the variable, or `default` where it is unset or empty."""
+    return os.environ.get(name) or default
+
+
+def for_user_git() -> dict[str, str]:
+    """Return the environment for git calls made on behalf of the user, in the user's repository."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _GIT_KEPT}
+    kept |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
+    return kept | {"LC_ALL": "C.UTF-8"}
+
+
+def _pairs() -> set[str]:
+    """Return the names of the `GIT_CONFIG_COUNT` family, which carries credentials in some CI systems."""
+    count = os.environ.get("GIT_CONFIG_COUNT", "")
+    if not count.isdecimal():
+        return set()
+    numbered = {f"GIT_CONFIG_{kind}_{i}" for i in range(int(count)) for kind in ("KEY", "VALUE")}
+    return numbered | {"GIT_CONFIG_COUNT"}
+
+
+def for_isolated_git() -> dict[str, str]:
+    """Return the environment for git calls that must not read anybody's configuration."""
+    passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    proxies = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "no_proxy")
+    env = {name: os.environ[name] for name in (*passed, *proxies) if name in os.environ}
+    return env | {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def config_home() -> Path:
+    """Return where the user's settings lie."""
+    return Path(get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kakeya"
+
+
+def state_home() -> Path:
+    """Return where durable state that is not settings lies."""
+    return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"
+
+
+def user_name() -> str:
+    """Return the login name, or `unknown`."""
+    return get("USER") or get("LOGNAME") or "unknown"

@@ -1,0 +1,63 @@
+"""Writing an answer's files to disk, once they are known to hold together."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from bridge import objects, wire
+from bridge.errors import UsageError, VerificationError
+from bridge.git import Git
+from bridge.history import View
+from bridge.verify import MAX_FILE, Report
+from bridge.wire import Result
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An answer on disk."""
+
+    folder: Path
+    files: list[Path]
+    result: Result
+    report: Report
+
+
+def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -> Fetched:
+    """Write every file of an answer below `out`, all or none. An earlier fetch into the same folder is replaced.
+
+    Raises VerificationError where the answer does not hold, UsageError where `out` holds something else.
+    """
+    if report.result is None or not report.holds:
+        wrong = "; ".join(f"{check.name}: {check.message}" for check in report.checks if check.ok is False)
+        raise VerificationError(f"nothing was written: {wrong}", fix=f"See: kakeya verify {view.branch}")
+    result = report.result
+    folder = Path(out) if out else Path("kakeya-results") / f"{result.preset or 'request'}-{result.nonce or view.tip[:12]}"
+    if folder.exists() and not (folder / wire.RESULT).exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds something else", fix="Name an empty folder, or one of an earlier fetch, with --out.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    apart = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        paths = [wire.RESULT, *(file.path for file in result.files)]
+        for path in paths:
+            _write(git, view.tip, path, apart)
+        if folder.exists():
+            shutil.rmtree(folder)
+        apart.chmod(0o755)
+        apart.rename(folder)
+    except BaseException:
+        shutil.rmtree(apart, ignore_errors=True)
+        raise
+    return Fetched(folder, [folder / path for path in paths], result, report)
+
+
+def _write(git: Git, commit: str, path: str, root: Path) -> None:
+    parts = PurePosixPath(path).parts
+    allowed = path.startswith((f"{wire.FOLDER}/", f"{wire.REPORTS}/"))
+    if not allowed or any(part in ("..", "", ".git") for part in parts):
+        raise VerificationError(f"the answer names {path!r}, where no answer's file belongs")
+    target = root.joinpath(*parts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(objects.read_blob(git, commit, path, max_bytes=MAX_FILE) or b"")

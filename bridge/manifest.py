@@ -1,0 +1,174 @@
+"""The request manifest, `.mac-bridge/request.json`: schema versions 1 and 2.
+
+Parsing has no side effect and needs no preset: what a manifest asks for is judged later, by whoever runs it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bridge import names, strictjson
+from bridge.errors import ManifestError
+
+VERSIONS = (1, 2)
+MAX_PARAMS = 32
+MAX_LIFETIME = timedelta(days=30)
+
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Scalar = bool | int | float | str
+
+
+class Code(StrEnum):
+    """Whose code a job runs."""
+
+    INSTALLED = "installed"
+    REQUEST = "request"
+
+
+class Request(BaseModel):
+    """What a requester asks for. Frozen; unknown fields are refused.
+
+    The fields that schema version 1 lacks are None in a version-1 request.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    schema_version: Literal[1, 2]
+    preset: Annotated[str, Field(max_length=64)]
+    params: dict[str, Any]
+    ref: Annotated[str, Field(min_length=1, max_length=255)]
+    requested_by: Annotated[str, Field(min_length=1, max_length=200)]
+    nonce: str
+    workload: str | None = None
+    created_at: str | None = None
+    expires_at: str | None = None
+    code: Literal["installed", "request"] | None = None
+    labels: Annotated[list[str], Field(max_length=16)] | None = None
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_a_name(cls, value: str) -> str:
+        if not names.PRESET.fullmatch(value):
+            raise ValueError("is not a preset's name")
+        return value
+
+    @field_validator("ref", "requested_by")
+    @classmethod
+    def _is_printable(cls, value: str) -> str:
+        if not value.isprintable() or not value.strip():
+            raise ValueError("must be printable text")
+        return value
+
+    @field_validator("nonce")
+    @classmethod
+    def _nonce_is_fresh_form(cls, value: str) -> str:
+        if not names.NONCE.fullmatch(value):
+            raise ValueError("must be unix seconds, a dash and 6 to 32 hexadecimal digits")
+        return value
+
+    @field_validator("workload")
+    @classmethod
+    def _workload_is_a_commit(cls, value: str | None) -> str | None:
+        if value is not None and not COMMIT.fullmatch(value):
+            raise ValueError("must be a full commit id")
+        return value
+
+    @field_validator("created_at", "expires_at")
+    @classmethod
+    def _time_is_utc(cls, value: str | None) -> str | None:
+        if value is not None:
+            if not _TIME.fullmatch(value):
+                raise ValueError("must be a UTC time such as 2026-01-31T12:00:00Z")
+            parse_time(value)
+        return value
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_words(cls, value: list[str] | None) -> list[str] | None:
+        if any(not _LABEL.fullmatch(label) for label in value or ()):
+            raise ValueError("must be letters, digits, dots, dashes and underscores")
+        return value
+
+    @field_validator("params")
+    @classmethod
+    def _params_are_few_and_named(cls, value: dict[str, Any]) -> dict[str, Scalar]:
+        if len(value) > MAX_PARAMS:
+            raise ValueError(f"holds more than {MAX_PARAMS} entries")
+        for name in value:
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name):
+                raise ValueError(f"has an entry {name!r}, which is no parameter's name")
+            if not isinstance(value[name], Scalar):
+                raise ValueError(f"{name} must be text, a number, true or false")
+        return value
+
+    @model_validator(mode="after")
+    def _version_decides_the_fields(self) -> Request:
+        later = ("workload", "created_at", "expires_at", "code")
+        present = [name for name in later if getattr(self, name) is not None]
+        if self.schema_version == 1 and (present or self.labels is not None):
+            raise ValueError(f"{(present or ['labels'])[0]} is not a field of schema version 1")
+        missing = [name for name in later if getattr(self, name) is None]
+        if self.schema_version != 1 and missing:
+            raise ValueError(f"{missing[0]} is missing")
+        if self.created_at and self.expires_at:
+            life = parse_time(self.expires_at) - parse_time(self.created_at)
+            if not timedelta(0) < life <= MAX_LIFETIME:
+                raise ValueError(f"expires_at must lie within {MAX_LIFETIME.days} days after created_at")
+        return self
+
+    def to_json(self) -> str:
+        """Return the manifest's text."""
+        return strictjson.dumps(self.model_dump(exclude_none=True))
+
+
+def parse_manifest(text: str | bytes) -> Request:
+    """Read a manifest. Nothing is executed and nothing else is read.
+
+    Raises ManifestError, whose `code` is one of `too_large`, `bad_json`, `unknown_schema_version`, `bad_nonce`,
+    `bad_manifest`.
+    """
+    value = strictjson.loads(text)
+    if not isinstance(value, dict):
+        raise ManifestError("the manifest is not a JSON object", code="bad_manifest")
+    version = value.get("schema_version")
+    if type(version) is not int or version not in VERSIONS:
+        known = " and ".join(map(str, VERSIONS))
+        raise ManifestError(
+            f"schema_version is {version!r}; this program knows {known}", code="unknown_schema_version"
+        )
+    try:
+        return Request.model_validate(value)
+    except ValidationError as error:
+        message, field = describe(error)
+        code = "bad_nonce" if field == "nonce" else "bad_manifest"
+        raise ManifestError(f"the manifest is not valid: {message}", code=code) from error
+
+
+def parse_time(text: str) -> datetime:
+    """Read a UTC time such as 2026-01-31T12:00:00Z. Raises ValueError."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def format_time(moment: datetime) -> str:
+    """Write a time as manifests and results do: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def describe(error: ValidationError) -> tuple[str, str]:
+    """Return a sentence on the first thing pydantic found wrong, and the field it is about."""
+    first: Any = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str"))
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"{field} is not a known field", field
+    if first["type"] == "missing":
+        return f"{field} is missing", field
+    return f"{field}: {message}" if field else message, field

@@ -1,0 +1,111 @@
+"""How request branches are named: `<prefix><preset>-<nonce>[<suffix>]`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from bridge.errors import UsageError
+
+DEFAULT_PREFIX = "mac-bridge/"
+DEFAULT_PATTERNS = ("mac-bridge/*", "AgentMemory/mac-bridge-*", "claude/mac-bridge-*", "copilot/mac-bridge-*")
+
+NONCE = re.compile(r"(?P<seconds>[0-9]{9,11})-[0-9a-f]{6,32}")
+PRESET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+# The capital letters are for agents' namespaces alone: whatever follows the prefix is lower case.
+_PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)+(?:[a-z0-9][a-z0-9._-]*-)?")
+_SUFFIX = re.compile(r"(?:-[a-z0-9]{1,32})?")
+_AGENT_MEMORY = re.compile(r"AgentMemory/.+(?P<suffix>-[a-z0-9]{4,8})")
+_SAFE = re.compile(r"[A-Za-z0-9._/-]+")
+_BRANCH = re.compile(
+    rf"(?P<prefix>(?:[A-Za-z0-9._-]+/)+(?:mac-bridge-)?)(?P<preset>{PRESET.pattern})"
+    rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
+)
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Where this agent may push: what stands before the preset's name and after the nonce."""
+
+    prefix: str = DEFAULT_PREFIX
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix) or ".." in self.prefix or self.prefix.startswith("refs/"):
+            raise UsageError(
+                f"{self.prefix!r} cannot begin a request branch",
+                fix="Use something like 'mac-bridge/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /.",
+            )
+        if not _SUFFIX.fullmatch(self.suffix):
+            raise UsageError(
+                f"{self.suffix!r} cannot end a request branch",
+                fix="A suffix is a dash and up to 32 lower-case letters or digits, such as --suffix=-b876.",
+            )
+
+    def branch(self, preset: str, nonce: str) -> str:
+        """Return the branch on which `preset` is asked for under `nonce`."""
+        return f"{self.prefix}{preset}-{nonce}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class RequestBranch:
+    """A request branch's name, taken apart."""
+
+    prefix: str
+    preset: str
+    nonce: str
+    suffix: str
+
+
+def detect_namespace(
+    current_branch: str | None, *, prefix: str | None = None, suffix: str | None = None
+) -> Namespace:
+    """Return where to push, from an explicit choice or else from the branch that is checked out.
+
+    Cloud agents are confined: on `AgentMemory/<name>-<sfx>` requests keep the namespace and the suffix, on `claude/...`
+    and `copilot/...` they stay inside that prefix. Raises UsageError for names git or the runner would not take.
+    """
+    found = Namespace()
+    if current_branch:
+        memory = _AGENT_MEMORY.fullmatch(current_branch)
+        if memory:
+            found = Namespace("AgentMemory/mac-bridge-", memory["suffix"])
+        for agent in ("claude/", "copilot/"):
+            if current_branch.startswith(agent):
+                found = Namespace(agent + "mac-bridge-")
+    return Namespace(
+        found.prefix if prefix is None else prefix,
+        # An explicit prefix leaves the detected namespace behind, and its suffix with it.
+        suffix if suffix is not None else (found.suffix if prefix is None else ""),
+    )
+
+
+def new_nonce(now: float | None = None) -> str:
+    """Return unix seconds, a dash, and 48 random bits in hexadecimal."""
+    return f"{int(time.time() if now is None else now)}-{secrets.token_hex(6)}"
+
+
+def nonce_time(nonce: str) -> int:
+    """Return the unix seconds in a nonce. The nonce must be valid."""
+    return int(nonce.split("-", 1)[0])
+
+
+def parse_branch(branch: str) -> RequestBranch | None:
+    """Take a request branch's name apart, or return None where it is not one."""
+    found = _BRANCH.fullmatch(branch)
+    if not found or not is_safe(branch):
+        return None
+    return RequestBranch(found["prefix"], found["preset"], found["nonce"], found["suffix"] or "")
+
+
+def is_safe(branch: str) -> bool:
+    """Say whether a branch name is made of characters that no shell, terminal or ref syntax gives a meaning to."""
+    return bool(_SAFE.fullmatch(branch)) and ".." not in branch and not branch.startswith(("-", "/", "."))
+
+
+def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
+    """Say whether a branch falls under one of the patterns, in which `*` stands for anything."""
+    return any(fnmatchcase(branch, pattern) for pattern in patterns)

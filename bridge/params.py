@@ -1,0 +1,180 @@
+"""The kinds of parameter a preset can have. Each knows its bounds, reads text and turns a value into argv elements."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from bridge.errors import PresetError
+
+Value = bool | int | str
+_WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
+
+
+class _Param(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    help: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Say whether a request must give it."""
+        return getattr(self, "default", None) is None
+
+
+class IntParam(_Param):
+    """A whole number from `min` to `max`."""
+
+    type: Literal["int"]
+    # Never negative: a value that begins with a dash could be taken for an option.
+    min: Annotated[int, Field(ge=0)]
+    max: int
+    default: int | None = None
+
+    @model_validator(mode="after")
+    def _bounds_hold(self) -> IntParam:
+        if self.max < self.min:
+            raise ValueError("max is below min")
+        if self.default is not None:
+            self.check(self.default)
+        return self
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words what is taken."""
+        return f"a whole number from {self.min} to {self.max}"
+
+    def read(self, text: str) -> Value:
+        """Read the value from text."""
+        if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
+            raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
+        return int(text)
+
+    def check(self, value: object) -> Value:
+        """Return the value where it is of the kind and within the bounds. Raises PresetError."""
+        if type(value) is not int:
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+        if not self.min <= value <= self.max:
+            raise PresetError(f"must be {self.allowed}, not {value}", code="out_of_range")
+        return value
+
+    def argv(self, value: Value) -> list[str]:
+        """Return the argv elements that stand for the value."""
+        return [str(value)]
+
+
+class ChoiceParam(_Param):
+    """One of a few words."""
+
+    type: Literal["enum"]
+    values: Annotated[list[_WORD], Field(min_length=1)]
+    default: str | None = None
+
+    @model_validator(mode="after")
+    def _default_is_a_choice(self) -> ChoiceParam:
+        if self.default is not None:
+            self.check(self.default)
+        return self
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words what is taken."""
+        return "one of " + ", ".join(self.values)
+
+    def read(self, text: str) -> Value:
+        """Read the value from text."""
+        return text
+
+    def check(self, value: object) -> Value:
+        """Return the value where it is one of the choices. Raises PresetError."""
+        if not isinstance(value, str):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+        if value not in self.values:
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="out_of_range")
+        return value
+
+    def argv(self, value: Value) -> list[str]:
+        """Return the argv elements that stand for the value."""
+        return [str(value)]
+
+
+class FlagParam(_Param):
+    """A switch: its option stands in the command line when it is on."""
+
+    type: Literal["flag"]
+    option: Annotated[str, StringConstraints(pattern=r"^--[a-z][a-z0-9-]*$")]
+    default: bool | None = False
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words what is taken."""
+        return "true or false"
+
+    def read(self, text: str) -> Value:
+        """Read the value from text."""
+        known = {"true": True, "yes": True, "on": True, "1": True}
+        known |= {"false": False, "no": False, "off": False, "0": False}
+        if text.lower() not in known:
+            raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
+        return known[text.lower()]
+
+    def check(self, value: object) -> Value:
+        """Return the value where it is a boolean. Raises PresetError."""
+        if not isinstance(value, bool):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+        return value
+
+    def argv(self, value: Value) -> list[str]:
+        """Return the argv elements that stand for the value."""
+        return [self.option] if value else []
+
+
+class PathParam(_Param):
+    """A path in the request's tree, below one of a few folders.
+
+    The text is judged here; that no symbolic link on the way leads out of the folder is judged where the tree lies.
+    """
+
+    type: Literal["path"]
+    under: Annotated[list[_WORD], Field(min_length=1)]
+    default: str | None = None
+
+    @model_validator(mode="after")
+    def _default_is_below(self) -> PathParam:
+        if self.default is not None:
+            self.check(self.default)
+        return self
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words what is taken."""
+        return "a path below " + " or ".join(f"{folder}/" for folder in self.under)
+
+    def read(self, text: str) -> Value:
+        """Read the value from text."""
+        return text
+
+    def check(self, value: object) -> Value:
+        """Return the value where it names something below an allowed folder. Raises PresetError."""
+        if not isinstance(value, str):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+        plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", value, re.ASCII)
+        file, _, _ = value.partition("::")
+        parts = PurePosixPath(file).parts
+        # A component that begins with a dot covers "..", and ".git" in every spelling that a file system folds.
+        clean = plain and "//" not in file and not any(part.startswith((".", "-")) for part in parts)
+        if not clean or "/." in file:
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="path_escape")
+        if not any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under)):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="path_escape")
+        return value
+
+    def argv(self, value: Value) -> list[str]:
+        """Return the argv elements that stand for the value."""
+        return [str(value)]
+
+
+Param = Annotated[IntParam | ChoiceParam | FlagParam | PathParam, Field(discriminator="type")]

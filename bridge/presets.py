@@ -1,0 +1,244 @@
+"""Presets: the named, typed, bounded jobs that may be asked for, read from YAML files."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from bridge import names
+from bridge.errors import PresetError
+from bridge.manifest import describe
+from bridge.params import Param, Value
+from bridge.strictyaml import read_yaml
+
+FRAGMENTS = "_fragments.yaml"
+
+_ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
+_PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
+_ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+_GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
+
+# Variables that make a child load or run something before its own first line. No preset can set or pass them.
+_NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
+
+
+class Limits(BaseModel):
+    """What a job may use at most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    file_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
+    open_files: Annotated[int, Field(ge=16, le=65_536)] = 4_096
+    report_mb: Annotated[int, Field(ge=1, le=64)] = 16
+    reports: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class Step(BaseModel):
+    """One command: a list of argv elements, each literal, `{param}` or `${ENV:NAME}` as a whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    argv: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(min_length=1, max_length=128)]
+
+    @field_validator("argv")
+    @classmethod
+    def _tokens_are_whole(cls, argv: list[str]) -> list[str]:
+        for token in argv:
+            whole = _ENV_TOKEN.fullmatch(token) or _PARAM_TOKEN.fullmatch(token)
+            if not whole and re.search(r"\$\{|\{[a-z]\w*\}|[\x00\n\r]", token):
+                raise ValueError(f"{token!r}: a placeholder must be the whole element")
+        if not (_ENV_TOKEN.fullmatch(argv[0]) or argv[0].startswith("/")):
+            raise ValueError(f"{argv[0]!r} must be an absolute path or ${{ENV:NAME}}: nothing is looked up on a PATH")
+        return argv
+
+
+class Preset(BaseModel):
+    """A job that may be asked for by name. Frozen; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ignored_types=(cached_property,))
+
+    name: str
+    description: Annotated[str, Field(min_length=1, max_length=500)]
+    code: Literal["installed", "request"]
+    steps: Annotated[list[Step], Field(min_length=1, max_length=16)]
+    params: dict[str, Param] = {}
+    timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
+    collect: list[str] = []
+    gate: Literal["none", "reports"] = "none"
+    labels: list[str] = []
+    requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
+    env: dict[_ENV_NAME, str] = {}
+    pass_env: list[_ENV_NAME] = []
+    network: bool = False
+    limits: Limits = Limits()
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_plain(cls, value: str) -> str:
+        if not names.PRESET.fullmatch(value):
+            raise ValueError("must be lower-case letters, digits and dashes")
+        return value
+
+    @field_validator("collect")
+    @classmethod
+    def _reports_stay_together(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            if not _GLOB.fullmatch(pattern) or ".." in pattern:
+                raise ValueError(f"{pattern!r} must lie below results/research/")
+        return value
+
+    @model_validator(mode="after")
+    def _placeholders_are_declared(self) -> Preset:
+        used = {
+            found["name"] for step in self.steps for t in step.argv if (found := _PARAM_TOKEN.fullmatch(t))
+        }
+        if used != set(self.params):
+            odd = sorted(used ^ set(self.params))[0]
+            raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
+        if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
+            raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
+        if self.gate == "reports" and not self.collect:
+            raise ValueError("gate 'reports' needs something to collect")
+        for name in (*self.env, *self.pass_env):
+            if _NEVER_SET.fullmatch(name):
+                raise ValueError(f"{name} may not be set or passed to a job")
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of what the preset means, so that a result can say by which definition it was made."""
+        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def env_names(self) -> list[str]:
+        """The names of the host's settings that the commands need."""
+        tokens = (found["name"] for step in self.steps for t in step.argv if (found := _ENV_TOKEN.fullmatch(t)))
+        return list(dict.fromkeys(tokens))
+
+    def read_params(self, texts: Mapping[str, str]) -> dict[str, Value]:
+        """Turn `k=v` texts into checked values, without the defaults. Raises PresetError."""
+        read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
+        return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
+
+    def check_params(self, params: Mapping[str, object]) -> dict[str, Value]:
+        """Return every parameter's checked value, defaults filled in. Raises PresetError."""
+        given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
+        filled: dict[str, Value] = {}
+        for name, param in self.params.items():
+            if name not in given and param.default is None:
+                fix = f"Add -p {name}=VALUE ({param.allowed})."
+                raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
+            value = given.get(name, param.default)
+            assert value is not None  # noqa: S101 - for the type checker: the case above
+            filled[name] = value
+        return filled
+
+    def build_commands(self, params: Mapping[str, object], env: Mapping[str, str]) -> list[list[str]]:
+        """Return the argv lists to run, one a step.
+
+        `params` are checked and completed here; `env` holds the host's settings for `${ENV:NAME}`.
+        Raises PresetError for a bad parameter, or with code `missing_env` for a setting that the host lacks.
+        """
+        values = self.check_params(params)
+        return [[part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps]
+
+    def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
+        setting = _ENV_TOKEN.fullmatch(token)
+        if setting:
+            name = setting["name"]
+            if not env.get(name):
+                fix = f"On the runner, set {name} under `env` in the policy file."
+                raise PresetError(f"{self.name} needs the setting {name}", code="missing_env", fix=fix)
+            return [env[name]]
+        param = _PARAM_TOKEN.fullmatch(token)
+        if param:
+            return self.params[param["name"]].argv(values[param["name"]])
+        return [token]
+
+    def _about(self, name: str, use: Any) -> Value:  # noqa: ANN401 - a callable from a parameter to a value
+        """Apply `use` to the parameter called `name`; say whose it is when it fails."""
+        if name not in self.params:
+            raise PresetError(
+                f"{self.name} has no parameter {name!r}",
+                code="unknown_param",
+                fix=did_you_mean(name, self.params) or f"It takes: {', '.join(self.params) or 'none'}.",
+            )
+        try:
+            value: Value = use(self.params[name])
+        except PresetError as error:
+            raise PresetError(f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix) from error
+        return value
+
+
+def load_presets(folder: Path | str | None = None) -> dict[str, Preset]:
+    """Read every preset in a folder (by default the installed ones), by name in alphabetical order.
+
+    Raises PresetError that names the file when one is malformed.
+    """
+    root = Path(str(files("presets"))) if folder is None else Path(folder)
+    if not root.is_dir():
+        raise PresetError(f"there is no folder of presets at {root}")
+    fragments = read_yaml(root / FRAGMENTS) if (root / FRAGMENTS).exists() else {}
+    found = {}
+    for path in sorted(root.glob("*.yaml")):
+        if path.name != FRAGMENTS:
+            preset = _load(path, fragments)
+            found[preset.name] = preset
+    return found
+
+
+def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
+    """Return the preset of that name. Raises PresetError with the nearest names."""
+    if name not in presets:
+        raise PresetError(
+            f"there is no preset {name!r}",
+            code="unknown_preset",
+            fix=did_you_mean(name, presets) or "`kakeya presets` lists them all.",
+        )
+    return presets[name]
+
+
+def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
+    """Return a sentence with the nearest known words, or None."""
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
+    raw = read_yaml(path)
+    merged: dict[str, Any] = {}
+    used = raw.pop("use", [])
+    if not isinstance(used, list):
+        raise PresetError(f"{path.name}: use must be a list of fragments")
+    for fragment in used:
+        if not isinstance(fragments.get(fragment), dict):
+            raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
+        merged = _merge(merged, fragments[fragment])
+    merged = _merge(merged, raw)
+    try:
+        preset = Preset.model_validate(merged)
+    except (ValidationError, PresetError) as error:
+        message = describe(error)[0] if isinstance(error, ValidationError) else error.message
+        raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
+    if preset.name != path.stem:
+        raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
+    return preset
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another: mappings merge, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged

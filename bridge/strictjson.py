@@ -1,0 +1,90 @@
+"""JSON as it arrives from strangers: one meaning only, and bounded in every direction."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from bridge.errors import ManifestError
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 8
+MAX_DIGITS = 18
+
+
+def loads(data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401, E501
+    """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
+
+    Refused: more than `max_bytes`, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled `1e999`), integers
+    of more than 18 digits, lone surrogates, nesting deeper than `max_depth`. Raises ManifestError.
+    """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if len(raw) > max_bytes:
+        raise ManifestError(f"{what} is larger than {max_bytes} bytes", code="too_large")
+    try:
+        value = json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_short_int,
+        )
+    except ManifestError as error:
+        raise ManifestError(f"{what} {error.message}", code="bad_json") from error
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{what} is not UTF-8 text", code="bad_json") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ManifestError(f"{what} is not JSON: {error.msg} at {where}", code="bad_json") from error
+    except RecursionError as error:
+        raise ManifestError(f"{what} is nested too deeply", code="bad_json") from error
+    _check(value, what, max_depth)
+    return value
+
+
+def dumps(value: object) -> str:
+    """Write JSON for people and for digests: sorted keys, two spaces, one final newline, nothing that `loads` refuses."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ManifestError(f"names {twice!r} twice")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ManifestError(f"holds {text}, which is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ManifestError(f"holds {text}, which is too large for a number")
+    return number
+
+
+def _short_int(text: str) -> int:
+    if len(text.lstrip("-")) > MAX_DIGITS:
+        raise ManifestError(f"holds an integer of {len(text)} digits; {MAX_DIGITS} are the most")
+    return int(text)
+
+
+def _check(value: object, what: str, depth: int) -> None:
+    """Walk the parsed value once: depth, and strings that could not be written again."""
+    if depth < 0:
+        raise ManifestError(f"{what} is nested too deeply", code="bad_json")
+    if isinstance(value, str):
+        if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise ManifestError(f"{what} holds half of a surrogate pair", code="bad_json")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check(key, what, depth - 1)
+            _check(item, what, depth - 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, what, depth - 1)

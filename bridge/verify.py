@@ -1,0 +1,209 @@
+"""Checking an answer offline, from the branch alone: does it hold together, and does it answer this request?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from bridge import history, objects, wire
+from bridge.errors import KakeyaError, PresetError, VerificationError
+from bridge.git import Git
+from bridge.history import View
+from bridge.manifest import Request, parse_manifest
+from bridge.presets import Preset
+from bridge.wire import Result
+
+MAX_FILE = 64 * 1024 * 1024
+
+
+class _Note(Protocol):
+    def __call__(self, name: str, *, ok: bool | None, message: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `ok` is None where it could not be judged, which is not a failure."""
+
+    name: str
+    ok: bool | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was looked at in one answer."""
+
+    branch: str
+    tip: str
+    result: Result | None
+    checks: list[Check]
+
+    @property
+    def holds(self) -> bool:
+        """Say whether nothing that was looked at failed."""
+        return all(check.ok is not False for check in self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        checks = [{"check": c.name, "ok": c.ok, "message": c.message} for c in self.checks]
+        return {"branch": self.branch, "tip": self.tip, "holds": self.holds, "signed": False, "checks": checks}
+
+
+def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
+    """Check the answer on a branch against the branch's own history and against the presets installed here.
+
+    This shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone who may push to the
+    branch could have written all of it.
+    """
+    checks: list[Check] = []
+
+    def note(name: str, *, ok: bool | None, message: str) -> None:
+        checks.append(Check(name, ok, message))
+
+    try:
+        result = read_result(git, view)
+    except VerificationError as error:
+        note("answer", ok=False, message=error.message)
+        return Report(view.branch, view.tip, None, checks)
+    note("answer", ok=True, message=f"{result.state}: {result.reason.message}")
+    _check_history(git, view, result, note)
+    request = _check_request(git, view, result, note)
+    _check_files(git, view, result, note)
+    if request:
+        _check_preset(request, result, presets, note)
+    note("signature", ok=None, message="the answer is not signed: this shows that it is whole, not who wrote it")
+    return Report(view.branch, view.tip, result, checks)
+
+
+def read_result(git: Git, view: View) -> Result:
+    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
+    if not view.stands.is_final:
+        raise VerificationError(
+            f"{view.branch} has no answer yet: it is {view.stands}", fix=f"Wait for it: kakeya wait {view.branch}"
+        )
+    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
+
+
+def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
+    """The request lies below the answer, and nothing but answers lies between them."""
+    if view.foreign:
+        note("history", ok=False, message="commits that no runner made lie on top of the answer")
+        return
+    if not history.is_ancestor(git, result.request, view.tip):
+        message = f"the answer is about {result.request[:12]}, which is not part of this branch: history was rewritten"
+        note("history", ok=False, message=message)
+        return
+    line = history.commits_between(git, result.request, view.tip)
+    names = [f"{commit}:{wire.STATE}" for commit in line]
+    states = [wire.parse_state(blob) for blob in objects.read_many(git, names, max_bytes=wire.MAX_STATE)]
+    known = [state for state in states if state and state.branch == view.branch]
+    tokens = [(state.token, state.sequence) for state in known]
+    last = known[-1] if known else None
+    if tokens != sorted(tokens):
+        note("history", ok=False, message="the states are out of order: an earlier claim wrote after a later one")
+    elif last is None or (last.runner, last.token, last.state) != (result.runner, result.token, result.state):
+        note("history", ok=False, message="the state and the result name different runners, claims or outcomes")
+    else:
+        note("history", ok=True, message=f"{len(line)} commits from request to answer, claim {result.token}")
+
+
+def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request | None:
+    """The result repeats what was asked for."""
+    try:
+        blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
+        request = parse_manifest(blob or b"")
+    except KakeyaError as error:
+        refused = result.state is wire.State.REFUSED
+        note("request", ok=refused, message=f"the manifest is not valid: {error.message}")
+        return None
+    differing = [
+        name
+        for name, asked, answered in (
+            ("branch", view.branch, result.branch),
+            ("nonce", request.nonce, result.nonce),
+            ("preset", request.preset, result.preset),
+            ("requested_by", request.requested_by, result.requested_by),
+        )
+        if asked != answered
+    ]
+    if request.workload and request.workload != objects.parent_of(git, result.request):
+        differing.append("workload")
+    if request.workload and result.workload not in (None, request.workload):
+        differing.append("workload")
+    unlike = [
+        name for name, value in request.params.items()
+        if result.params and str(result.params.get(name)) != str(value)
+    ]  # fmt: skip
+    differing += [f"parameter {name}" for name in unlike]
+    if differing:
+        note("request", ok=False, message=f"the answer is to another request: {', '.join(differing)} differ")
+    else:
+        note("request", ok=True, message=f"{request.preset} {request.nonce}, asked by {request.requested_by}")
+    return request
+
+
+def _check_files(git: Git, view: View, result: Result, note: _Note) -> None:
+    """Every file of the answer is there and unchanged, and no other came along."""
+    wrong = []
+    for file in result.files:
+        blob = objects.read_blob(git, view.tip, file.path, max_bytes=MAX_FILE)
+        if blob is None:
+            wrong.append(f"{file.path} is missing")
+        elif hashlib.sha256(blob).hexdigest() != file.sha256:
+            wrong.append(f"{file.path} was changed")
+    listed = {file.path for file in result.files} | {wire.REQUEST, wire.STATE, wire.RESULT, wire.CANCEL}
+    there = {entry.path for entry in objects.list_tree(git, view.tip, f"{wire.FOLDER}/", recursive=True)}
+    wrong += [f"{path} is not part of the answer" for path in sorted(there - listed)]
+    wrong += _altered_workload(git, view, result, listed)
+    for log in result.logs:
+        digest = next((file for file in result.files if file.path == log.path), None)
+        if digest is None or (not log.truncated and digest.sha256 != log.stream_sha256):
+            wrong.append(f"{log.path} is not the log that was streamed")
+    if wrong:
+        note("files", ok=False, message="; ".join(wrong[:5]))
+    else:
+        cut = [log.path for log in result.logs if log.truncated]
+        more = f"; cut to head and tail: {', '.join(cut)}" if cut else ""
+        note("files", ok=True, message=f"{len(result.files)} files match their digests{more}")
+
+
+def _altered_workload(git: Git, view: View, result: Result, listed: set[str]) -> list[str]:
+    """Between request and answer only the answer's own files change."""
+    if not history.is_ancestor(git, result.request, view.tip):
+        return []
+    raw = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", result.request, view.tip).stdout
+    changed = [path.decode("utf-8", "replace") for path in raw.split(b"\0") if path]
+    odd = [path for path in changed if path not in listed and not path.startswith(f"{wire.FOLDER}/")]
+    return [f"{path} differs from the request's tree" for path in odd]
+
+
+def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset], note: _Note) -> None:
+    """The runner used the same definition of the preset as this client has."""
+    preset = presets.get(request.preset)
+    if result.preset_digest is None:
+        note("preset", ok=None, message="no preset was used")
+    elif preset is None:
+        note("preset", ok=None, message=f"{request.preset} is not installed here, so its definition cannot be compared")
+    elif preset.digest != result.preset_digest:
+        note("preset", ok=None, message=f"the runner's {request.preset} differs from the one installed here")
+    else:
+        note("preset", ok=True, message=f"{preset.digest[:19]}, the same as here")
+        _check_argv(preset, result, note)
+
+
+def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
+    """What ran is what the preset says, up to the settings of the host."""
+    if not result.commands:
+        return
+    try:
+        expected = preset.build_commands(result.params, dict.fromkeys(preset.env_names, "\0"))
+    except PresetError as error:
+        note("argv", ok=False, message=f"the preset cannot have been run with these parameters: {error.message}")
+        return
+    same = all(
+        len(command.argv) == len(argv) and all(a in ("\0", b) for a, b in zip(argv, command.argv, strict=True))
+        for argv, command in zip(expected, result.commands, strict=False)
+    )
+    note("argv", ok=same, message="what ran is what the preset says" if same else "what ran is not what the preset says")

@@ -1,0 +1,225 @@
+"""What lies on a request branch: paths, states, and the files that an answer is made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bridge import strictjson
+from bridge.errors import ExitCode, ManifestError, VerificationError
+from bridge.manifest import describe
+
+FOLDER = ".mac-bridge"
+REQUEST = f"{FOLDER}/request.json"
+STATE = f"{FOLDER}/state.json"
+CANCEL = f"{FOLDER}/cancel.json"
+RESULT = f"{FOLDER}/result.json"
+STREAM = f"{FOLDER}/stream.log"
+LOGS = f"{FOLDER}/logs"
+SUMMARY = f"{LOGS}/summary.json"
+REPORTS = "results/research"
+
+MAX_STATE = 16 * 1024
+MAX_RESULT = 1024 * 1024
+MAX_SUMMARY = 1024 * 1024
+
+
+class State(StrEnum):
+    """Where a request stands."""
+
+    REQUESTED = "requested"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    GATE_REJECTED = "gate_rejected"
+    LOST = "lost"
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether nothing follows."""
+        return self in EXIT_CODES
+
+    @property
+    def is_taken(self) -> bool:
+        """Say whether a runner holds it."""
+        return self in (State.CLAIMED, State.RUNNING)
+
+
+EXIT_CODES = {
+    State.SUCCEEDED: ExitCode.SUCCEEDED,
+    State.FAILED: ExitCode.FAILED,
+    State.REFUSED: ExitCode.REFUSED,
+    State.CANCELLED: ExitCode.CANCELLED,
+    State.TIMED_OUT: ExitCode.TIMED_OUT,
+    State.GATE_REJECTED: ExitCode.GATE_REJECTED,
+    State.LOST: ExitCode.INFRASTRUCTURE,
+}
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's content."""
+        return strictjson.dumps(self.model_dump(mode="json")).encode()
+
+
+_File = TypeVar("_File", bound=_Wire)
+
+
+class Runner(_Wire):
+    """Which runner: its name in its policy, and the id of its state directory."""
+
+    id: Annotated[str, Field(max_length=64)]
+    instance: Annotated[str, Field(max_length=64)]
+    version: Annotated[str, Field(max_length=32)]
+
+
+class StateFile(_Wire):
+    """`.mac-bridge/state.json`, new in every commit that a runner makes."""
+
+    schema_version: Literal[2]
+    state: Annotated[State, Field(strict=False)]
+    branch: str
+    request: str
+    # Random: no two states are the same commit, whoever makes them and however fast.
+    salt: str
+    # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
+    token: Annotated[int, Field(ge=0)]
+    sequence: Annotated[int, Field(ge=0)]
+    lease_s: Annotated[float, Field(gt=0, le=86_400)]
+    runner: Runner
+    at: str
+    step: int | None = None
+    detail: Annotated[str, Field(max_length=1000)] = ""
+
+
+class CancelFile(_Wire):
+    """`.mac-bridge/cancel.json`, committed by the requester."""
+
+    schema_version: Literal[2]
+    branch: str
+    request: str
+    by: Annotated[str, Field(max_length=200)]
+    at: str
+    reason: Annotated[str, Field(max_length=500)] = ""
+
+
+class Reason(_Wire):
+    """Why a request ended as it did, in one word for programs and one sentence for people."""
+
+    code: str
+    message: str
+
+
+class CommandResult(_Wire):
+    """One step: what ran and how it ended."""
+
+    argv: list[str]
+    exit_code: int | None
+    signal: int | None = None
+    timed_out: bool = False
+    seconds: float
+    max_rss_bytes: int | None = None
+    log: str
+    survivors: list[str] = []
+
+
+class LogDigest(_Wire):
+    """One step's log: the digest is over the full stream, also where only head and tail were kept."""
+
+    path: str
+    stream_sha256: str
+    stream_bytes: int
+    kept_bytes: int
+    truncated: bool
+
+
+class FileDigest(_Wire):
+    """One file of the answer."""
+
+    path: str
+    sha256: str
+    size: int
+
+
+class Violation(_Wire):
+    """One rule of the gate that a report breaks."""
+
+    code: str
+    message: str
+    path: str = ""
+
+
+class Gate(_Wire):
+    """What the gate said of the reports."""
+
+    verdict: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]
+    violations: list[Violation] = []
+
+
+class Result(_Wire):
+    """`.mac-bridge/result.json`: everything a reader needs to judge an answer."""
+
+    schema_version: Literal[2]
+    state: Annotated[State, Field(strict=False)]
+    reason: Reason
+    branch: str
+    nonce: str | None
+    request: str
+    workload: str | None
+    requested_by: str | None
+    preset: str | None
+    preset_digest: str | None
+    code: Literal["installed", "request"] | None
+    params: dict[str, bool | int | str]
+    commands: list[CommandResult]
+    exit_code: int
+    token: int
+    runner: Runner
+    host: dict[str, Any]
+    versions: dict[str, str | None]
+    started_at: str
+    finished_at: str
+    seconds: float
+    logs: list[LogDigest]
+    files: list[FileDigest]
+    skipped: list[str] = []
+    gate: Gate | None = None
+
+
+def parse_state(data: bytes | None) -> StateFile | None:
+    """Read a state file; None where there is none or it is not one."""
+    return _parse(StateFile, data)
+
+
+def parse_cancel(data: bytes | None) -> CancelFile | None:
+    """Read a cancel file; None where there is none or it is not one."""
+    return _parse(CancelFile, data)
+
+
+def parse_result(data: bytes | None) -> Result:
+    """Read a result. Raises VerificationError that says what is wrong with it."""
+    if data is None:
+        raise VerificationError(f"there is no {RESULT}")
+    try:
+        return Result.model_validate(strictjson.loads(data, what=RESULT, max_bytes=MAX_RESULT, max_depth=12))
+    except ValidationError as error:
+        raise VerificationError(f"{RESULT} is not valid: {describe(error)[0]}") from error
+    except ManifestError as error:
+        raise VerificationError(error.message) from error
+
+
+def _parse(model: type[_File], data: bytes | None) -> _File | None:
+    if data is None:
+        return None
+    try:
+        return model.model_validate(strictjson.loads(data, max_bytes=MAX_STATE))
+    except (ValidationError, ManifestError):
+        return None

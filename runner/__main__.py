@@ -1,0 +1,5 @@
+"""`python -P -m runner` is `kakeya-runner`."""
+
+from runner.cli import main
+
+main()

@@ -1,0 +1,164 @@
+"""Answering: the result, the older client's summary, and getting both onto the bus whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from bridge import history, objects, wire
+from bridge.manifest import Request, format_time
+from bridge.params import Value
+from bridge.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
+from runner.bus import Pushed
+from runner.intake import Admitted
+from runner.lease import WHO, Lease
+from runner.ledger import Pending
+from runner.session import Session
+
+
+@dataclass
+class Outcome:
+    """How a request ended, gathered while it runs."""
+
+    state: State
+    reason: Reason
+    request: Request | None = None
+    admitted: Admitted | None = None
+    commands: list[CommandResult] = field(default_factory=list)
+    logs: list[LogDigest] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    gate: Gate | None = None
+    last_chunk: bytes = b""
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def end(self, state: State, code: str, message: str) -> None:
+        """Set how it ended."""
+        self.state = state
+        self.reason = Reason(code=code, message=message)
+
+
+def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
+    """Commit the answer, note it in the ledger, and push it.
+
+    Returns the state that is on the bus, or None where it is not there: another runner answered, or the bus cannot be reached
+    and the answer stays in the ledger for later.
+    """
+    parent = lease.tip
+    if outcome.last_chunk:
+        # One more state, pushed along with the answer: who follows the log sees its end.
+        parent = lease.commit(State.RUNNING, {wire.STREAM: outcome.last_chunk}, parent)
+    files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
+    result = _result(lease, session, outcome, files)
+    commit = lease.commit(
+        outcome.state,
+        {**files, wire.RESULT: result.to_bytes()},
+        parent,
+        detail=outcome.reason.message,
+        title=f"mac-bridge results: {lease.branch}",
+    )
+    session.bus.keep(commit)
+    session.ledger.answered(lease.request, outcome.state, commit, lease.tip)
+    return publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
+
+
+def publish(session: Session, pending: Pending) -> State | None:
+    """Push an answer that was noted. A requester's commit on top is built upon; another claim ends it."""
+    bus, ledger = session.bus, session.ledger
+    ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
+    assert ours is not None  # noqa: S101 - this program wrote it
+    commit, expect = pending.answer, pending.expect
+    for _ in range(10):
+        pushed = bus.push(pending.branch, commit, expect=expect)
+        if pushed is Pushed.FAILED:
+            return None
+        if pushed is Pushed.DONE:
+            ledger.settled(pending.request)
+            bus.release(pending.answer)
+            return ours.state
+        tip = bus.tip(pending.branch)
+        view = history.read_view(bus.git, pending.branch, tip) if tip else None
+        if view is None or not _was_left_alone(session, view.tip, expect):
+            session.tell(f"{pending.branch}: the branch is gone or another runner has it; this answer is dropped")
+            ledger.settled(pending.request, "fenced")
+            bus.release(pending.answer)
+            return None
+        expect = view.tip
+        commit = objects.commit(bus.git, f"{pending.answer}^{{tree}}", [expect], _message(session, pending.answer), WHO)
+        bus.keep(commit)
+        ledger.answered(pending.request, ours.state, commit, expect)
+    return None
+
+
+def _was_left_alone(session: Session, tip: str, expect: str) -> bool:
+    """Say whether no runner has put a state upon the one that this runner left."""
+    git = session.bus.git
+    names = [f"{commit}:{wire.STATE}" for commit in (expect, tip)]
+    before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
+    return history.is_ancestor(git, expect, tip) and before == now
+
+
+def _message(session: Session, commit: str) -> str:
+    return session.bus.git.text("log", "-1", "--format=%B", commit) + "\n"
+
+
+def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
+    admitted, request = outcome.admitted, outcome.request
+    finished = datetime.now(UTC)
+    params: Mapping[str, Value] = admitted.params if admitted else {}
+    return Result(
+        schema_version=2,
+        state=outcome.state,
+        reason=outcome.reason,
+        branch=lease.branch,
+        nonce=request.nonce if request else None,
+        request=lease.request,
+        workload=admitted.workload if admitted else (request.workload if request else None),
+        requested_by=request.requested_by if request else None,
+        preset=request.preset if request else None,
+        preset_digest=admitted.preset.digest if admitted else None,
+        code=admitted.preset.code if admitted else None,
+        params=dict(params),
+        commands=outcome.commands,
+        exit_code=int(EXIT_CODES[outcome.state]),
+        token=lease.token,
+        runner=session.identity,
+        host=session.host,
+        versions=session.versions,
+        started_at=format_time(outcome.started),
+        finished_at=format_time(finished),
+        seconds=round((finished - outcome.started).total_seconds(), 3),
+        logs=outcome.logs,
+        files=[
+            FileDigest(path=path, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+            for path, data in sorted(files.items())
+        ],
+        skipped=outcome.skipped,
+        gate=outcome.gate,
+    )
+
+
+def _summary(outcome: Outcome) -> bytes:
+    """Return `summary.json` as the older client reads it."""
+    request = outcome.request
+    summary = {
+        "preset": request.preset if request else None,
+        "params": {k: str(v) for k, v in outcome.admitted.params.items()} if outcome.admitted else {},
+        "nonce": request.nonce if request else None,
+        "commands": [
+            {"argv": c.argv, "exit_code": c.exit_code, "seconds": c.seconds, "log": c.log} for c in outcome.commands
+        ],
+        "exit_code": _older_exit_code(outcome),
+    }
+    if outcome.gate:
+        summary["evidence_gate_exit_code"] = int(outcome.gate.verdict != "ACCEPTED")
+    return (json.dumps(summary, indent=2) + "\n").encode()
+
+
+def _older_exit_code(outcome: Outcome) -> int:
+    """Return what the older executor would have ended with: the code of the command that failed."""
+    last = outcome.commands[-1].exit_code if outcome.commands else None
+    return last if outcome.state is State.FAILED and last else int(EXIT_CODES[outcome.state])

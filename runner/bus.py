@@ -1,0 +1,175 @@
+"""The bus as the runner sees it: its own bare store, isolated git, prefix-limited fetches, compare-and-swap pushes."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import deque
+from enum import Enum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bridge import environment, history, objects
+from bridge.errors import GitError, InfrastructureError, PolicyError
+from bridge.git import NETWORK_TIMEOUT, Git
+from runner import policy
+
+HEADS = "refs/bus/"
+KEPT = "refs/kept/"
+
+
+class Pushed(Enum):
+    """How a push ended. A push of ours that arrived counts as done even where git could not tell."""
+
+    DONE = "done"
+    STALE = "stale"
+    FAILED = "failed"
+
+
+class Bus:
+    """A remote repository, and the store in which its request branches are mirrored."""
+
+    def __init__(self, settings: policy.Bus, state: Path) -> None:
+        self.url = settings.url
+        self.patterns = tuple(settings.patterns)
+        self.budget = Budget(settings.budget)
+        self._secret = _token(settings)
+        store = state / "store.git"
+        config = {
+            "core.hooksPath": "/dev/null",
+            "core.fsmonitor": "false",
+            "core.attributesFile": "/dev/null",
+            "credential.helper": "",
+            "fetch.fsckObjects": "true",
+            "fetch.recurseSubmodules": "false",
+            # Old histories hold modes and dates that git once wrote itself.
+            "fetch.fsck.zeroPaddedFilemode": "ignore",
+            "fetch.fsck.badTimezone": "ignore",
+            "gc.auto": "0",
+            "maintenance.auto": "false",
+            "protocol.allow": "never",
+            f"protocol.{_scheme(settings.url)}.allow": "always",
+            "http.followRedirects": "initial",
+            "safe.bareRepository": "all",
+        }
+        if self._secret:
+            pair = base64.b64encode(f"x-access-token:{self._secret}".encode()).decode()
+            parts = urlsplit(settings.url)
+            config[f"http.{parts.scheme}://{parts.netloc}/.extraHeader"] = f"Authorization: Basic {pair}"
+        self.git = Git.isolated(store, config=config)
+        if not (store / "HEAD").exists():
+            store.mkdir(parents=True, exist_ok=True)
+            self.git("init", "--bare", "--quiet", "--template=", str(store))
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must never stand in a log."""
+        if not self._secret:
+            return []
+        return [self._secret, base64.b64encode(f"x-access-token:{self._secret}".encode()).decode()]
+
+    def fetch(self) -> dict[str, str]:
+        """Fetch all request branches and return `{branch: commit id}`. Raises InfrastructureError."""
+        self._fetch("--prune", *(f"+refs/heads/{pattern}:{HEADS}{pattern}" for pattern in self.patterns))
+        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", HEADS)
+        pairs = (line.split(" ", 1) for line in listed.splitlines())
+        return {ref.removeprefix(HEADS): oid for oid, ref in pairs}
+
+    def tip(self, branch: str) -> str | None:
+        """Fetch one branch and return its commit id, or None where it does not exist. Raises InfrastructureError."""
+        try:
+            self._fetch(f"+refs/heads/{branch}:{HEADS}{branch}")
+        except InfrastructureError as error:
+            cause = error.__cause__
+            if isinstance(cause, GitError) and b"couldn't find remote ref" in cause.stderr.lower():
+                self.git("update-ref", "-d", HEADS + branch)
+                return None
+            raise
+        return objects.resolve(self.git, HEADS + branch)
+
+    def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
+        """Move a branch from `expect` to `commit`, which is built upon it, in one compare-and-swap.
+
+        What the server says decides only where it is clear; otherwise the branch is fetched and looked at.
+        """
+        ref = f"refs/heads/{branch}"
+        self.budget.spend()
+        try:
+            self.git(
+                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no",
+                f"--force-with-lease={ref}:{expect}", "--", self.url, f"{commit}:{ref}", timeout=NETWORK_TIMEOUT,
+            )  # fmt: skip
+        except GitError:
+            return self._after_failure(branch, commit, expect)
+        self.git("update-ref", HEADS + branch, commit)
+        return Pushed.DONE
+
+    def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:
+        try:
+            tip = self.tip(branch)
+        except InfrastructureError:
+            return Pushed.FAILED
+        if tip is not None and (tip == commit or history.is_ancestor(self.git, commit, tip)):
+            return Pushed.DONE
+        return Pushed.FAILED if tip == expect else Pushed.STALE
+
+    def keep(self, commit: str) -> None:
+        """Keep a commit that is on no branch yet from being collected."""
+        self.git("update-ref", KEPT + commit, commit)
+
+    def release(self, commit: str) -> None:
+        """Let go of a commit that was kept."""
+        self.git("update-ref", "-d", KEPT + commit)
+
+    def _fetch(self, *args: str) -> None:
+        flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+        options = [arg for arg in args if arg.startswith("--")]
+        specs = [arg for arg in args if not arg.startswith("--")]
+        try:
+            self.git("fetch", *flags, *options, "--", self.url, *specs, timeout=NETWORK_TIMEOUT)
+        except GitError as error:
+            raise InfrastructureError(f"cannot fetch from the bus: {error.last_line()}", code="unreachable") from error
+
+
+class Budget:
+    """A sliding minute of pushes. Claims and answers are always allowed; heartbeats ask first."""
+
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self._times: deque[float] = deque()
+
+    def spend(self) -> None:
+        """Count one push."""
+        self._times.append(time.monotonic())
+
+    def spare(self, reserve: int = 2) -> bool:
+        """Say whether a push may be made that is not needed, leaving `reserve` for those that are."""
+        now = time.monotonic()
+        while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
+            self._times.popleft()
+        return len(self._times) + reserve < self.per_minute
+
+    @property
+    def interval_s(self) -> float:
+        """How far apart heartbeats should lie for the budget to last."""
+        return max(0.5, 60 / max(1, self.per_minute - 2))
+
+
+def _token(settings: policy.Bus) -> str | None:
+    """Return the token for the bus: from the file named in the policy, else from the environment of an Actions job."""
+    if settings.token_file is None:
+        return environment.get("KAKEYA_BUS_TOKEN")
+    path = settings.token_file.expanduser()
+    try:
+        if path.stat().st_mode & 0o077:
+            raise PolicyError(f"others may read {path}", fix=f"Run: chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise PolicyError(f"cannot read the token file {path}: {error.strerror}") from error
+
+
+def _scheme(url: str) -> str:
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https", "ssh", "git", "file"):
+        return scheme
+    return "file" if url.startswith(("/", "./", "../")) else "ssh"

@@ -1,0 +1,38 @@
+"""The command `kakeya-runner`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from bridge.command import CONTEXT, LazyGroup, run_program
+
+COMMANDS = {
+    "init": ("runner.cli.init", "Write a policy to start from."),
+    "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
+    "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
+    "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
+@click.option(
+    "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="What this host allows.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
+)  # fmt: skip
+@click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, policy: Path | None) -> None:
+    """Run jobs that others ask for over git, by this host's own rules.
+
+    Exit codes: 0 succeeded, 1 the job failed, 2 usage, 3 infrastructure (try again), 4 refused, 5 the evidence gate
+    rejected it, 6 cancelled, 70 a bug, 124 the job timed out, 130 interrupted.
+    """
+    context.obj = policy
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    run_program(cli, "kakeya-runner")

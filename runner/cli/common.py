@@ -1,0 +1,32 @@
+"""What the subcommands share: messages with a time, and an end that hands the job back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+
+from bridge.command import say
+
+
+def tell(message: str) -> None:
+    """Print what happened, with the time. Nothing of it can steer a terminal or a CI system."""
+    shown = message if message.isprintable() else ascii(message)
+    say(f"{time.strftime('%H:%M:%S')} {shown}")
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Let SIGTERM and ^C ask for an end; a second one does not wait for it."""
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        del frame
+        if stop.is_set():
+            raise KeyboardInterrupt
+        tell(f"{signal.Signals(signum).name}: stopping")
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+
+

@@ -1,0 +1,26 @@
+"""`kakeya-runner init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bridge.command import say
+from runner.policy import default_path, load_policy, write_template
+
+
+@click.command()
+@click.option("--bus", "url", required=True, metavar="URL", help="The git remote to serve.")
+@click.option("--id", "runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
+@click.pass_obj
+def command(policy: Path | None, url: str, runner_id: str | None) -> None:
+    """Write a policy to start from.
+
+    It refuses presets that run the requester's own code; edit it to allow more.
+    """
+    path = policy or default_path()
+    write_template(path, url, runner_id)
+    load_policy(path)
+    click.echo(path)
+    say("next: kakeya-runner check")

@@ -1,0 +1,27 @@
+"""`kakeya-runner serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from runner.cli.common import stop_on_signals, tell
+from runner.policy import load_policy
+from runner.serve import serve
+from runner.session import open_session
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N requests.")
+@click.pass_obj
+def command(policy: Path | None, limit: int | None) -> None:
+    """Take requests from the bus until stopped.
+
+    SIGTERM and ^C hand a running job back (or finish it, where the policy says `on_stop: finish`) and end the runner.
+    """
+    with open_session(load_policy(policy), tell) as session:
+        stop_on_signals(session.stop)
+        tell(f"serving {session.bus.url} as {session.identity.id}; presets: {', '.join(session.presets)}")
+        handled = serve(session, limit=limit)
+        tell(f"stopped after {handled} requests")

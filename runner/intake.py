@@ -1,0 +1,143 @@
+"""Judging a request: from blobs alone, by this host's presets and policy. Nothing is checked out and nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bridge import history, names, objects, strictjson, wire
+from bridge.errors import InfrastructureError, ManifestError, PresetError
+from bridge.git import Git
+from bridge.history import View
+from bridge.manifest import Request, parse_manifest, parse_time
+from bridge.params import Value
+from bridge.presets import Preset, find_preset
+from runner.ledger import Ledger
+from runner.policy import Policy
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that will not be run: a word for programs, a sentence for the requester."""
+
+    def __init__(self, code: str, message: str, request: Request | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.request = request
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request that may be run, and everything that was decided about it."""
+
+    view: View
+    request: Request
+    preset: Preset
+    params: Mapping[str, Value]
+    commands: list[list[str]]
+    workload: str | None
+    timeout_s: int
+
+
+def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:
+    """Decide on a request. Raises Refusal with the reason that is sent back."""
+    request = read_manifest(git, view)
+    try:
+        _check_branch(view.branch, request)
+        _check_time(request, policy)
+        _check_replay(view, request, ledger)
+        workload = _check_commit(git, view, request)
+        preset, params, commands = _check_preset(request, presets, policy)
+        _check_trust(preset, policy)
+    except Refusal as refusal:
+        refusal.request = request
+        raise
+    timeout = min(preset.timeout_s, policy.limits.timeout_s)
+    return Admitted(view, request, preset, params, commands, workload, timeout)
+
+
+def read_manifest(git: Git, view: View) -> Request:
+    """Read the manifest of the request commit. Raises Refusal where there is none or it is not valid."""
+    if not (view.request == view.tip or history.is_ancestor(git, view.request, view.tip)):
+        raise Refusal("history_rewritten", "the request commit is no longer part of the branch")
+    try:
+        blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strictjson.MAX_BYTES)
+        if blob is None:
+            raise Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}")
+        return parse_manifest(blob)
+    except (ManifestError, InfrastructureError) as error:
+        if error.code not in _MANIFEST_CODES:
+            raise
+        raise Refusal(error.code, error.message) from error
+
+
+_MANIFEST_CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
+
+
+def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:
+    """Say whether the request asks for labels that this runner lacks, so that it is left to others."""
+    preset = presets.get(request.preset)
+    wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+    return not wanted <= set(policy.labels)
+
+
+def _check_branch(branch: str, request: Request) -> None:
+    """The branch must be the one that the manifest is for, so that a manifest copied elsewhere is worth nothing."""
+    parsed = names.parse_branch(branch)
+    middle = f"{request.preset}-{request.nonce}"
+    if parsed is None or branch != f"{parsed.prefix}{middle}{parsed.suffix}":
+        raise Refusal("branch_mismatch", f"the manifest asks for {middle}, which is not what the branch is called")
+
+
+def _check_time(request: Request, policy: Policy) -> None:
+    now = datetime.now(UTC).timestamp()
+    skew = policy.limits.clock_skew_s
+    nonce_at = names.nonce_time(request.nonce)
+    made = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
+    if max(made, nonce_at) > now + skew:
+        raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
+    ends = parse_time(request.expires_at).timestamp() if request.expires_at else nonce_at + policy.limits.max_age_s
+    if min(ends, nonce_at + policy.limits.max_age_s) + skew < now:
+        raise Refusal("expired", "the request expired before a runner took it")
+
+
+def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
+    seen = ledger.request_of(request.nonce)
+    if seen is not None and seen != view.request:
+        raise Refusal("replayed", f"the nonce {request.nonce} was used before, by the request {seen[:12]}")
+
+
+def _check_commit(git: Git, view: View, request: Request) -> str | None:
+    parents = objects.parents_of(git, view.request)
+    if request.workload is not None and parents != [request.workload]:
+        raise Refusal("workload_mismatch", "the request commit is not made directly upon the workload that it names")
+    return request.workload or (parents[0] if parents else None)
+
+
+def _check_preset(
+    request: Request, presets: Mapping[str, Preset], policy: Policy
+) -> tuple[Preset, dict[str, Value], list[list[str]]]:
+    try:
+        preset = find_preset(presets, request.preset)
+        if not policy.allows(preset.name):
+            raise Refusal("preset_not_allowed", f"{preset.name} is not run on this host")
+        given = request.params
+        if request.schema_version == 1:
+            # The older client writes every value as it was typed.
+            given = preset.read_params({name: str(value) for name, value in given.items()})
+        params = preset.check_params(given)
+        commands = preset.build_commands(params, policy.settings)
+    except PresetError as error:
+        fix = f" {error.fix}" if error.fix else ""
+        raise Refusal(error.code, f"{error.message}.{fix}" if fix else error.message) from error
+    if request.code is not None and request.code != preset.code:
+        raise Refusal("code_mismatch", f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here")
+    return preset, params, commands
+
+
+def _check_trust(preset: Preset, policy: Policy) -> None:
+    if preset.code == "request" and policy.trust.code_request != "allow":
+        raise Refusal(
+            "untrusted_code", f"{preset.name} runs the requester's own code, which this host does not allow"
+        )

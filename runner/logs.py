@@ -1,0 +1,141 @@
+"""One job's output, made harmless and bounded: what is kept, what is streamed, and a digest over all of it."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import io
+import re
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+REDACTED = "[redacted]"
+CHUNK_BYTES = 256 * 1024
+
+# Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
+_TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
+_TABLE |= dict.fromkeys([*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd")
+
+# GitHub's runner takes lines that begin with `::` (after white space) or hold `##[` as commands to itself.
+_COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
+_MARK = re.compile(r"##(?=\[)")
+
+
+class LogSink:
+    """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
+
+    At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear, also where they
+    arrive in two pieces.
+    """
+
+    def __init__(self, limit: int, secrets: Sequence[str] = ()) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self._secrets = [secret for secret in secrets if secret]
+        self._pending = ""
+        self._line = ""
+        self._head = bytearray()
+        self._head_limit = limit // 3
+        self._tail: deque[bytes] = deque()
+        self._tail_limit = limit - self._head_limit
+        self._tail_bytes = 0
+        self._digest = hashlib.sha256()
+        self._stream = bytearray()
+        self._unstreamed = 0
+        self._lock = threading.Lock()
+        self.total = 0
+        self.truncated = False
+
+    def write(self, data: bytes) -> None:
+        """Take some more output."""
+        with self._lock:
+            self._pending += self._decoder.decode(data)
+            self._flush(len(self._pending) - self._begun_secret())
+
+    def close(self) -> None:
+        """Take what was held back: nothing more will come."""
+        with self._lock:
+            self._pending += self._decoder.decode(b"", final=True)
+            self._flush(len(self._pending))
+
+    def take_chunk(self) -> bytes:
+        """Return what is new since the last call; past CHUNK_BYTES a line says how much was left out."""
+        with self._lock:
+            chunk = bytes(self._stream)
+            if self._unstreamed:
+                chunk += f"\n[{self._unstreamed} bytes not streamed: the answer will hold the log]\n".encode()
+            self._stream.clear()
+            self._unstreamed = 0
+        return chunk
+
+    def give_back(self, chunk: bytes) -> None:
+        """Take back a chunk that could not be sent, as far as there is room."""
+        with self._lock:
+            room = max(0, CHUNK_BYTES - len(self._stream))
+            self._unstreamed += max(0, len(chunk) - room)
+            self._stream[:0] = chunk[:room]
+
+    @property
+    def kept(self) -> bytes:
+        """The log as it is stored."""
+        with self._lock:
+            tail = b"".join(self._tail)
+            if not self.truncated:
+                return bytes(self._head) + tail
+            tail = tail[-self._tail_limit :]
+            left_out = self.total - len(self._head) - len(tail)
+            return bytes(self._head) + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the whole log, in hexadecimal, what was left out included."""
+        return self._digest.hexdigest()
+
+    def _begun_secret(self) -> int:
+        """Return the length of the longest end of what is pending with which a secret may have begun."""
+        held = 0
+        for secret in self._secrets:
+            longest = min(len(secret) - 1, len(self._pending))
+            held = max(held, next((n for n in range(longest, 0, -1) if self._pending.endswith(secret[:n])), 0))
+        return held
+
+    def _flush(self, length: int) -> None:
+        text = self._pending[:length]
+        if not text:
+            return
+        self._pending = self._pending[length:]
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        self._store(self._harmless(text.translate(_TABLE)).encode("utf-8", "replace"))
+
+    def _harmless(self, text: str) -> str:
+        """Break up what GitHub's runner would take for a command, also where it arrives in pieces.
+
+        `self._line` stands for the line that has begun: empty while it is only white space, `:` after a first
+        colon, else `x` and up to two number signs.
+        """
+        whole = _MARK.sub("## ", _COMMAND.sub(r"\1 ", self._line + text))
+        safe = whole[len(self._line) :]
+        begun = whole[whole.rfind("\n") + 1 :].lstrip()
+        if begun not in ("", ":"):
+            begun = "x" + begun[-2:][len(begun[-2:].rstrip("#")) :]
+        self._line = begun
+        return safe
+
+    def _store(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.total += len(data)
+        room = max(0, CHUNK_BYTES - len(self._stream))
+        self._stream += data[:room]
+        self._unstreamed += max(0, len(data) - room)
+        fits = self._head_limit - len(self._head)
+        self._head += data[:fits]
+        rest = data[fits:] if fits > 0 else data
+        if rest:
+            self._tail.append(rest)
+            self._tail_bytes += len(rest)
+        while self._tail and self._tail_bytes - len(self._tail[0]) >= self._tail_limit:
+            self._tail_bytes -= len(self._tail.popleft())
+            self.truncated = True
+        self.truncated = self.truncated or self._tail_bytes > self._tail_limit

@@ -1,0 +1,180 @@
+"""What this host allows: one YAML file, outside every repository, that no request can reach."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from bridge import environment, names
+from bridge.errors import PolicyError
+from bridge.manifest import describe
+from bridge.strictyaml import read_yaml
+
+_ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+_PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
+
+INTERPRETER = "KAKEYA_MAC_PYTHON"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Bus(_Section):
+    """The git remote that is served, and how hard it may be worked."""
+
+    url: Annotated[str, Field(min_length=1)]
+    patterns: Annotated[list[str], Field(min_length=1)] = list(names.DEFAULT_PATTERNS)
+    # A file with the token for an HTTPS remote. It is handed to git in the environment, and to nothing else.
+    token_file: Path | None = None
+    poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
+    idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
+    pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
+    lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
+
+    @field_validator("patterns")
+    @classmethod
+    def _patterns_are_prefixes(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            if not _PATTERN.fullmatch(pattern) or ".." in pattern:
+                raise ValueError(f"{pattern!r} must be a prefix that ends in /* or -*, such as mac-bridge/*")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_of_a_known_kind(cls, value: str) -> str:
+        if value.startswith("-") or "::" in value:
+            raise ValueError(f"{value!r} is not the address of a repository")
+        if urlsplit(value).password:
+            raise ValueError("the URL holds a password; put it into token_file")
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        """Say whether the bus is a folder on this machine."""
+        return self.url.startswith(("/", "./", "../", "file://"))
+
+    @property
+    def poll(self) -> tuple[float, float]:
+        """The shortest and the longest pause between polls, in seconds."""
+        shortest = self.poll_s or (0.1 if self.is_local else 2.0)
+        return shortest, max(shortest, self.idle_poll_s or (0.5 if self.is_local else 15.0))
+
+    @property
+    def budget(self) -> int:
+        """How many pushes a minute are allowed. GitHub documents six a repository."""
+        return self.pushes_per_minute or (600 if self.is_local else 6)
+
+
+class Trust(_Section):
+    """Whose code may run."""
+
+    # `deny`: presets that run the requester's code are refused. `allow`: whoever can push can run code here.
+    code_request: Literal["deny", "allow"] = "deny"
+
+
+class Limits(_Section):
+    """Bounds that hold for every job, whatever its preset says."""
+
+    timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
+    grace_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
+    log_mb: Annotated[float, Field(gt=0, le=64)] = 4.0
+    tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
+    tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
+    attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    max_age_s: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
+    clock_skew_s: Annotated[int, Field(ge=0, le=86_400)] = 300
+
+
+class Policy(_Section):
+    """The whole policy."""
+
+    schema_version: Literal[1]
+    id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "runner"
+    labels: list[str] = []
+    bus: Bus
+    state: Path = Field(default_factory=lambda: environment.state_home() / "runner")
+    presets: list[str] = ["*"]
+    preset_folder: Path | None = None
+    interpreter: Path = Path(sys.executable)
+    env: dict[_ENV_NAME, str] = {}
+    trust: Trust = Trust()
+    limits: Limits = Limits()
+    on_stop: Literal["hand_back", "finish"] = "hand_back"
+
+    @field_validator("state", "interpreter", "preset_folder")
+    @classmethod
+    def _paths_are_whole(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        value = value.expanduser()
+        if not value.is_absolute():
+            raise ValueError(f"{value} must be an absolute path")
+        return value
+
+    def allows(self, preset: str) -> bool:
+        """Say whether a preset may be run on this host."""
+        return any(fnmatchcase(preset, pattern) for pattern in self.presets)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The values for `${ENV:NAME}` in presets."""
+        return {INTERPRETER: str(self.interpreter), **self.env}
+
+
+def default_path() -> Path:
+    """Return where the policy is looked for: KAKEYA_RUNNER_POLICY, else the user's configuration folder."""
+    named = environment.get("KAKEYA_RUNNER_POLICY")
+    return Path(named) if named else environment.config_home() / "runner.yaml"
+
+
+def load_policy(path: Path | None = None) -> Policy:
+    """Read the policy. Raises PolicyError, which names the file and what is wrong, where it is missing or not valid."""
+    path = path or default_path()
+    if not path.exists():
+        fix = f"Write one: kakeya-runner init --bus URL --policy {path}"
+        raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
+    mode = path.stat().st_mode
+    if mode & 0o022:
+        raise PolicyError(f"others may write to {path}", fix=f"Run: chmod go-w {path}")
+    try:
+        return Policy.model_validate(read_yaml(path, PolicyError))
+    except ValidationError as error:
+        fix = "docs/operations.md describes every key."
+        raise PolicyError(f"{path}: {describe(error)[0]}", fix=fix) from error
+
+
+TEMPLATE = """\
+# What this host runs for others. docs/operations.md describes every key.
+schema_version: 1
+id: {id}
+labels: [{labels}]
+bus:
+  url: {url}
+  # An HTTPS remote needs a token that may push; an SSH remote uses the keys of the user who runs the runner.
+  # token_file: ~/.config/kakeya/token
+presets: ["*"]            # names of presets, * stands for anything
+trust:
+  code_request: deny      # "allow" lets everyone who can push run code on this host
+interpreter: {interpreter}
+env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH
+"""
+
+
+def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
+    """Write a commented policy. Raises PolicyError where one exists already."""
+    if path.exists():
+        raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
+    labels = ", ".join([platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = TEMPLATE.format(id=name, labels=labels, url=url, interpreter=sys.executable)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)

@@ -1,0 +1,162 @@
+"""Taking requests from the bus: one (`once`), or all that come (`serve`)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from bridge import history, names
+from bridge.errors import InfrastructureError, RefusedError
+from bridge.history import View
+from bridge.manifest import Request
+from bridge.wire import Reason, State
+from runner.answer import Outcome, publish
+from runner.decide import Action, TipWatch, decide
+from runner.execute import answer_without_running, execute
+from runner.intake import Refusal, admit, read_manifest, wants_another
+from runner.lease import Lease
+from runner.session import Session
+
+_GROWTH = 1.5
+_FAILURES = 3
+_LONGEST_TROUBLE_S = 60.0
+
+_CLOSED = {
+    Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
+    Action.SUPERSEDE: (State.CANCELLED, "superseded", "the branch was pushed to again"),
+    Action.LOSE: (State.LOST, "lost", "the runners that took it never answered"),
+}
+
+
+def serve(session: Session, *, limit: int | None = None) -> int:
+    """Poll the bus and handle what comes, oldest first, until the session is to stop or `limit` requests were handled.
+
+    Returns how many were handled. The bus being out of reach is waited out.
+    """
+    shortest, longest = session.policy.bus.poll
+    rounds = Rounds(session)
+    pause, handled = shortest, 0
+    while not session.stop.is_set():
+        try:
+            worked = rounds.next()
+        except InfrastructureError as error:
+            session.tell(f"{error.message}; trying again")
+            pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
+            session.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
+            continue
+        handled += worked
+        if limit is not None and handled >= limit:
+            break
+        pause = shortest if worked else min(pause * _GROWTH, longest)
+        if not worked:
+            session.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
+    return handled
+
+
+class Rounds:
+    """Poll after poll, with what is remembered between them: nothing that a restart could not find again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._watch = TipWatch()
+        # Branches at which nothing is left to do while they stay at this commit.
+        self._settled: dict[str, str] = {}
+        self._failures: Counter[str] = Counter()
+
+    def next(self) -> bool:
+        """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
+
+        Raises InfrastructureError where the bus cannot be reached.
+        """
+        flush(self._session)
+        tips = self._session.bus.fetch()
+        self._watch.see(tips)
+        self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+        fresh = {b: tip for b, tip in tips.items() if b not in self._settled and names.is_safe(b)}
+        views = history.read_views(self._session.bus.git, fresh)
+        return any(self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set())
+
+    def _try(self, view: View) -> bool:
+        """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
+        action = decide(self._session, view, self._watch)
+        if action is Action.WAIT:
+            return False
+        if action is Action.NOTHING or _is_for_others(self._session, view):
+            self._settled[view.branch] = view.tip
+            return False
+        try:
+            handle(self._session, view, action)
+        except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
+            self._failures[view.tip] += 1
+            self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
+            if self._failures[view.tip] >= _FAILURES:
+                self._session.tell(f"{view.branch}: left alone until it changes")
+                self._settled[view.branch] = view.tip
+            return False
+        return True
+
+
+def once(session: Session, branch: str, commit: str | None = None) -> State | None:
+    """Handle one branch and return the state of its answer, None where this runner did not give one.
+
+    With `commit`, only that commit is taken as the request: a branch that has moved on is left alone.
+    Raises RefusedError where the branch is not one that this runner serves or does not exist.
+    """
+    if not names.is_safe(branch) or not names.matches(branch, session.bus.patterns):
+        patterns = ", ".join(session.bus.patterns)
+        raise RefusedError(f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served")
+    flush(session)
+    tip = session.bus.tip(branch)
+    if tip is None:
+        raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
+    view = history.read_view(session.bus.git, branch, tip)
+    if commit is not None and view.request != commit:
+        raise RefusedError(f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved")
+    if view.stands.is_final:
+        return view.stands
+    return handle(session, view, decide(session, view, TipWatch()))
+
+
+def handle(session: Session, view: View, action: Action) -> State | None:
+    """Do what was decided about a branch. Returns the state that was published, None where nothing was."""
+    if action is Action.WAIT:
+        session.tell(f"{view.branch}: another runner holds it")
+        return None
+    if not history.is_ancestor(session.bus.git, view.request, view.tip):
+        outcome = Outcome(State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch"))
+        return answer_without_running(session, Lease(session, replace(view, request=view.tip)), None, outcome)
+    if action is not Action.TAKE:
+        state, code, message = _CLOSED[action]
+        outcome = Outcome(state, Reason(code=code, message=message))
+        return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
+    try:
+        admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+    except Refusal as refusal:
+        outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
+        return answer_without_running(session, Lease(session, view), refusal.request, outcome)
+    return execute(session, admitted)
+
+
+def flush(session: Session) -> None:
+    """Push the answers that an earlier failure or crash left in the ledger."""
+    for pending in session.ledger.pending():
+        if publish(session, pending) is not None:
+            session.tell(f"{pending.branch}: the answer that was waiting is published")
+
+
+def _manifest(session: Session, view: View) -> Request | None:
+    try:
+        return read_manifest(session.bus.git, view)
+    except Refusal:
+        return None
+
+
+def _is_for_others(session: Session, view: View) -> bool:
+    request = _manifest(session, view)
+    return request is not None and wants_another(request, session.presets, session.policy)
+
+
+def _order(view: View) -> tuple[int, str]:
+    parsed = names.parse_branch(view.branch)
+    return (names.nonce_time(parsed.nonce) if parsed else 0, view.branch)

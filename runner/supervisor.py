@@ -1,0 +1,221 @@
+"""The process between the runner and a job: it starts the job, ends it in time, and leaves nothing of it behind.
+
+Run as a program of its own. The first line on standard input is the job as JSON; when that pipe ends (the runner is
+gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the descriptor `report_fd`.
+
+Nothing survives: on Linux this process is the reaper of every orphan below it, so also a child that left its session and
+its parent is found; elsewhere descendants are watched while they run and found by a mark in their environment.
+Not a sandbox: it limits how long and how much, not what.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+MARK = "KAKEYA_JOB"
+_PR_SET_CHILD_SUBREAPER = 36
+_WATCH_S = 0.25
+_KILL_S = 15.0
+
+
+class Family:
+    """Everything that descends from the job."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._self = psutil.Process()
+        self._known: dict[int, psutil.Process] = {}
+
+    def look(self) -> list[psutil.Process]:
+        """Return the live members, having looked for new ones below the known and the marked."""
+        found = {p.pid: p for p in self._self.children(recursive=True)}
+        for member in list(self._known.values()):
+            with suppress(psutil.Error):
+                if member.is_running():
+                    found[member.pid] = member
+                    found |= {p.pid: p for p in member.children(recursive=True)}
+        self._known |= found
+        return [p for p in self._known.values() if _lives(p)]
+
+    def look_everywhere(self) -> list[psutil.Process]:
+        """Return the live members, those included that only their environment gives away."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.pid != self._self.pid and process.environ().get(MARK) == self._mark:
+                    self._known.setdefault(process.pid, process)
+        return self.look()
+
+
+def main() -> int:
+    """Run the job that standard input describes. Returns 0 once it was run, however it ended."""
+    job = json.loads(_first_line())
+    report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
+    os.set_inheritable(job["report_fd"], False)
+    _become_reaper()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    began = time.monotonic()
+    family = Family(job["env"][MARK])
+    wake, poke = os.pipe()
+    os.set_blocking(poke, False)
+    signal.set_wakeup_fd(poke, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        child = _spawn(job)
+    except OSError as error:
+        report.write(json.dumps({"error": f"cannot run {job['argv'][0]}: {error.strerror}"}) + "\n")
+        return 0
+    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"])
+    seconds = time.monotonic() - began
+    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0)
+    status, usage = ended or (status, usage)
+    report.write(
+        json.dumps(
+            {
+                "exit_code": os.waitstatus_to_exitcode(status) if status is not None else None,
+                "why": why,
+                "seconds": round(seconds, 3),
+                "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
+                "survivors": survivors,
+            }
+        )
+        + "\n"
+    )
+    return 0
+
+
+def _first_line() -> bytes:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            raise SystemExit(1)
+        line += piece
+    return bytes(line)
+
+
+def _become_reaper() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _spawn(job: Mapping[str, Any]) -> int:
+    """Start the job in a session of its own and return its process id."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read)
+            os.setsid()
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(signum, signal.SIG_DFL)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(1, 2)
+            for name, value in job["limits"].items():
+                kind = getattr(resource, name)
+                hard = resource.getrlimit(kind)[1]
+                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(kind, (value, value))
+            os.chdir(job["cwd"])
+            os.execve(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - there is no shell
+        except OSError as error:
+            os.write(write, str(error.errno).encode())
+        os._exit(127)
+    os.close(write)
+    failed = os.read(read, 16)
+    os.close(read)
+    if failed:
+        os.waitpid(child, 0)
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return child
+
+
+def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str | None, int | None, Any]:
+    """Wait until the job has ended or is to be ended. Returns why it is to be ended, or how it ended."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(wake, selectors.EVENT_READ)
+        selector.register(0, selectors.EVENT_READ)
+        while True:
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                return None, status, usage
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "timeout", None, None
+            for key, _ in selector.select(min(left, _WATCH_S)):
+                data = os.read(key.fd, 4096)
+                if key.fd == 0:
+                    return ("stop" if data else "orphaned"), None, None
+            family.look()
+
+
+def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple[int, Any] | None]:
+    """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
+
+    Returns what could not be ended, and how the job itself ended where that was still open.
+    """
+    ended: tuple[int, Any] | None = None
+
+    def reap() -> None:
+        nonlocal ended
+        with suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == child:
+                    ended = status, usage
+
+    if grace:
+        _signal(family.look_everywhere(), signal.SIGTERM)
+        until = time.monotonic() + grace
+        while family.look() and time.monotonic() < until:
+            reap()
+            time.sleep(0.02)
+    until = time.monotonic() + _KILL_S
+    while time.monotonic() < until:
+        reap()
+        members = family.look_everywhere()
+        if not members:
+            reap()
+            return [], ended
+        # Stopped first, so that none can fork while the others are being killed.
+        _signal(members, signal.SIGSTOP)
+        _signal(family.look(), signal.SIGKILL)
+        time.sleep(0.01)
+    return [f"{p.pid} {_name(p)}" for p in family.look_everywhere()], ended
+
+
+def _signal(members: list[psutil.Process], signum: int) -> None:
+    for member in members:
+        with suppress(psutil.Error, OSError):
+            member.send_signal(signum)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return str(process.name())
+    return "?"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
