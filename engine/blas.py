@@ -1,0 +1,147 @@
+"""A fast BLAS under MLX's CPU backend on Linux.
+
+The Linux wheels of MLX bundle the reference BLAS, one to two orders of magnitude slower in float32 than
+OpenBLAS. A library that is loaded with ``RTLD_GLOBAL`` comes first when the loader resolves MLX's ``cblas_*``
+symbols, so loading the system's OpenBLAS *before* ``mlx.core`` is imported replaces the bundled one.
+
+``KAKEYA_OPENBLAS`` overrides the choice: a path to a library, or ``off``. A library that is absent is never
+an error; :func:`in_use` says what is really bound.
+"""
+
+import ctypes
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from engine import environment
+
+VARIABLE = "KAKEYA_OPENBLAS"
+CANDIDATES = ("libopenblas.so.0",)
+
+
+@dataclass(frozen=True)
+class Preload:
+    """What :func:`preload` did.
+
+    Attributes:
+        tried: the library asked for; empty where none was.
+        loaded: whether it is in the process now, in time for MLX.
+        reason: why not, where it is not.
+    """
+
+    tried: str
+    loaded: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Blas:
+    """The library that MLX's float32 matrix products on the CPU are bound to.
+
+    Attributes:
+        name: ``openblas``, ``accelerate``, ``bundled`` (the wheel's reference BLAS) or ``unknown``.
+        library: the file, where the platform tells.
+        gflops: measured in float32 through ``mx.matmul``; None where it was not measured.
+    """
+
+    name: str
+    library: str = ""
+    gflops: float | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields as plain data for a report."""
+        return asdict(self)
+
+
+class _SymbolInfo(ctypes.Structure):
+    """``Dl_info`` of ``dlfcn.h``."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+@cache
+def preload() -> Preload:
+    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:`engine.mx` calls it."""
+    wanted = environment.get(VARIABLE)
+    if wanted == "off":
+        return Preload("", loaded=False, reason=f"{VARIABLE}=off")
+    if sys.platform != "linux":
+        return Preload("", loaded=False, reason="this platform brings its own BLAS")
+    if "mlx.core" in sys.modules:
+        return Preload("", loaded=False, reason="mlx.core was imported before the engine")
+    reason = ""
+    for name in (wanted,) if wanted else CANDIDATES:
+        try:
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            reason = str(error)
+        else:
+            return Preload(name, loaded=True)
+    return Preload(wanted or CANDIDATES[0], loaded=False, reason=reason)
+
+
+def in_use(*, measure: bool = False) -> Blas:
+    """Say which BLAS MLX is bound to in this process; ``measure`` adds a GFLOP/s figure (some 10 ms).
+
+    On Linux the answer is the file that holds the ``cblas_sgemm`` which the global symbol scope resolves to:
+    the scope that MLX's own references go through first. Where nothing global provides it, MLX has its own.
+    """
+    gflops = measure_gflops() if measure else None
+    if sys.platform == "darwin":
+        return Blas("accelerate", gflops=gflops)
+    library = _global_sgemm() or _mapped("libblas", "libcblas")
+    return Blas(_family(library), library, gflops)
+
+
+def measure_gflops(size: int = 512, repeats: int = 3) -> float:
+    """Return the best of ``repeats`` float32 products of ``size``-square matrices on the CPU, in GFLOP/s."""
+    from engine.mx import mx
+
+    with mx.stream(mx.cpu):
+        left = mx.random.normal((size, size))
+        right = mx.random.normal((size, size))
+        mx.eval(left, right, left @ right)
+        best = float("inf")
+        for _ in range(repeats):
+            start = time.perf_counter()
+            mx.eval(left @ right)
+            best = min(best, time.perf_counter() - start)
+    return round(2 * size**3 / best / 1e9, 1)
+
+
+def _global_sgemm() -> str:
+    """Return the file behind ``cblas_sgemm`` in the global scope, or an empty string."""
+    program = ctypes.CDLL(None)
+    try:
+        symbol = program.cblas_sgemm
+        dladdr = program.dladdr
+    except AttributeError:
+        return ""
+    info = _SymbolInfo()
+    if not dladdr(ctypes.cast(symbol, ctypes.c_void_p), ctypes.byref(info)) or not info.file:
+        return ""
+    return str(Path(info.file.decode()).resolve())
+
+
+def _mapped(*names: str) -> str:
+    """Return the first file mapped into this process whose name begins with one of ``names``."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    paths = (Path(line.split(maxsplit=5)[-1]) for line in lines if "/" in line)
+    return next((str(path) for path in paths if path.name.startswith(names)), "")
+
+
+def _family(library: str) -> str:
+    if not library:
+        return "unknown"
+    name = Path(library).name
+    return "openblas" if "openblas" in name else "bundled" if "mlx" in library else name.split(".")[0]

@@ -1,0 +1,12 @@
+"""``kakeya-engine codec``: what the KV codecs do to vectors."""
+
+import click
+
+from engine.cli.lazy import LazyGroup
+
+COMMANDS = {"rd": "engine.cli.codec.rd:rd"}
+
+
+@click.group(cls=LazyGroup, commands_at=COMMANDS)
+def codec() -> None:
+    """Measure and use the KV codecs."""

@@ -1,0 +1,28 @@
+"""A click group whose commands are imported when they are called."""
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group that knows where its commands live: ``{"probe": "package.module:attribute"}``.
+
+    Showing the group's help imports the command modules, which therefore import nothing heavy themselves.
+    """
+
+    def __init__(self, *args: Any, commands_at: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_at = commands_at
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in alphabetical order."""
+        return sorted(self.commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return one command; None where the name is unknown."""
+        if cmd_name not in self.commands_at:
+            return None
+        module, _, attribute = self.commands_at[cmd_name].partition(":")
+        return getattr(import_module(module), attribute)

@@ -1,0 +1,50 @@
+"""``kakeya-engine probe``."""
+
+import json
+
+import click
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.pass_context
+def probe(ctx: click.Context, *, as_json: bool) -> None:
+    """Show the machine, MLX and the BLAS in use, and check a small computation.
+
+    Fails where MLX or mlx-lm is missing or does not work, and says what to do.
+    """
+    from engine.probe import probe as look
+
+    found = look()
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2))
+    else:
+        _show(found.as_dict())
+    for kind, items in (("warning", found.warnings), ("error", found.problems)):
+        for item in items:
+            click.echo(f"{kind}: {item.what} ({item.why}); {item.remedy}", err=True)
+    if not found.healthy:
+        ctx.exit(1)
+
+
+def _show(facts: dict) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    for name in ("host", "platform", "os", "chip", "cores"):
+        table.add_row(name, str(facts[name]))
+    table.add_row("memory", f"{facts['memory_bytes'] / 2**30:.1f} GiB")
+    for name, version in facts["versions"].items():
+        table.add_row(name, version or "not installed")
+    if "check" in facts:
+        available = [name for name, there in facts["backends"].items() if there]
+        bound = facts["blas"]
+        table.add_row("device", facts["device"])
+        table.add_row("backends", ", ".join(available))
+        table.add_row("ring", "available" if facts["ring"] else "not available")
+        table.add_row("blas", f"{bound['name']}, {bound['gflops']} GFLOP/s float32  {bound['library']}")
+        table.add_row("computation", "checked" if facts["check"]["ok"] else "WRONG")
+    table.add_row("engine", "healthy" if facts["healthy"] else "cannot run here")
+    Console(soft_wrap=True).print(table)

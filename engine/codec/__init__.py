@@ -1,0 +1,1 @@
+"""Codecs for K and V vectors."""

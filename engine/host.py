@@ -1,0 +1,81 @@
+"""Facts about this machine, which every report names: a figure belongs to where it was measured."""
+
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from engine import process
+
+PACKAGES = ("mlx", "mlx-lm", "numpy", "kakeya-bridge")
+
+
+def system() -> str:
+    """Return the operating system with its version: ``macOS 15.1`` or ``Debian GNU/Linux 12 (bookworm)``."""
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return f"{platform.system()} {platform.release()}"
+    return release.get("PRETTY_NAME", platform.system())
+
+
+def chip() -> str:
+    """Return the processor's name as its maker writes it, or the architecture where nothing tells more."""
+    if sys.platform == "darwin":
+        return process.answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def memory_bytes() -> int:
+    """Return the machine's physical memory in bytes."""
+    return int(psutil.virtual_memory().total)
+
+
+def cores() -> int:
+    """Return the number of logical processors."""
+    return psutil.cpu_count() or 1
+
+
+def version(package: str) -> str | None:
+    """Return the installed version of a distribution, without importing it; None where it is absent."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str | None]:
+    """Return Python's version and those of :data:`PACKAGES`, keyed with underscores."""
+    found = {package.replace("-", "_"): version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), **found}
+
+
+def identity() -> dict[str, object]:
+    """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
+    from engine import blas
+    from engine.mx import mx
+
+    return {
+        "host": platform.node(),
+        "os": f"{system()} ({platform.system()} {platform.release()} {platform.machine()})",
+        "chip": chip(),
+        "cores": cores(),
+        "memory_bytes": memory_bytes(),
+        "device": device_name(mx.default_device()),
+        "versions": versions(),
+        "blas": blas.in_use(measure=True).as_dict(),
+    }
+
+
+def device_name(device: object) -> str:
+    """Return an MLX device as ``cpu`` or ``gpu``."""
+    return "gpu" if "gpu" in str(device) else "cpu"

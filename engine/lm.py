@@ -1,0 +1,19 @@
+"""The engine's one door to mlx-lm, which imports MLX itself: :mod:`engine.mx` has to come first.
+
+Importing this takes seconds (mlx-lm loads transformers), so modules reach for it when they need it.
+"""
+
+import engine.mx  # noqa: F401 - the order is the point
+
+try:
+    import mlx_lm
+    from mlx_lm.models import base, cache
+except ImportError as error:
+    from engine.errors import MissingPackage
+
+    raise MissingPackage(
+        f"mlx-lm cannot be loaded: {error}",
+        "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
+    ) from error
+
+__all__ = ["base", "cache", "mlx_lm"]

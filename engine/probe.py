@@ -1,0 +1,142 @@
+"""Is this machine fit to run the engine? Facts, and the problems that stand in the way.
+
+Works where MLX is not installed at all: that is then the problem it names.
+"""
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine import blas, host
+from engine.errors import EngineError
+
+EXTRA = "mac" if sys.platform == "darwin" else "cpu"
+SLOW_GFLOPS = 30.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is missing or wrong: what, why it is thought so, what to do about it."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass
+class Probe:
+    """What was found.
+
+    Attributes:
+        facts: plain data by section.
+        problems: the engine cannot work with any of these.
+        warnings: the engine works, but worse than it could.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the engine can run here."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "healthy": self.healthy,
+            **self.facts,
+            "problems": [vars(problem) for problem in self.problems],
+            "warnings": [vars(warning) for warning in self.warnings],
+        }
+
+
+def probe() -> Probe:
+    """Look at the machine, at MLX and at mlx-lm, and let them compute something whose result is known."""
+    found = Probe()
+    found.facts = {
+        "host": platform.node(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "os": host.system(),
+        "chip": host.chip(),
+        "cores": host.cores(),
+        "memory_bytes": host.memory_bytes(),
+        "python_executable": sys.executable,
+        "versions": host.versions(),
+        "blas_preload": vars(blas.preload()),
+    }
+    if _attempt(found, "MLX", "mlx", _look_at_mlx):
+        _attempt(found, "mlx-lm", "mlx-lm", _look_at_mlx_lm)
+    return found
+
+
+def _attempt(found: Probe, name: str, package: str, look: Callable[[Probe], None]) -> bool:
+    """Run one look; any failure becomes a problem. Returns whether it went well."""
+    before = len(found.problems)
+    try:
+        look(found)
+    except EngineError as error:
+        absent = host.version(package) is None
+        what = f"{name} is not installed" if absent else f"{name} cannot be loaded"
+        found.problems.append(Problem(what, error.message, f'pip install "kakeya-bridge[{EXTRA}]"'))
+    except Exception as error:  # noqa: BLE001 - whatever breaks in a foreign library is the finding
+        why = f"{type(error).__name__}: {error}".strip()
+        remedy = f'reinstall it: pip install --force-reinstall "kakeya-bridge[{EXTRA}]"'
+        found.problems.append(Problem(f"{name} is installed but does not work", why, remedy))
+    return len(found.problems) == before
+
+
+def _look_at_mlx(found: Probe) -> None:
+    from engine.mx import mx
+
+    found.facts["device"] = host.device_name(mx.default_device())
+    found.facts["backends"] = {
+        "metal": bool(mx.metal.is_available()),
+        "cuda": bool(hasattr(mx, "cuda") and mx.cuda.is_available()),
+        "cpu": True,
+    }
+    found.facts["ring"] = bool(mx.distributed.is_available("ring"))
+    found.facts["check"] = _compute(mx)
+    bound = blas.in_use(measure=True)
+    found.facts["blas"] = bound.as_dict()
+    if not found.facts["check"]["ok"]:
+        raise ArithmeticError(f"a small computation came out wrong: {found.facts['check']}")
+    if sys.platform == "linux" and found.facts["device"] == "cpu" and (bound.gflops or 0) < SLOW_GFLOPS:
+        why = f"MLX computes float32 products with {bound.name} BLAS at {bound.gflops} GFLOP/s"
+        remedy = f"apt-get install libopenblas0-pthread, or name a library in {blas.VARIABLE}"
+        found.warnings.append(Problem("slow matrix products", why, remedy))
+
+
+def _compute(mx: Any) -> dict[str, object]:
+    """Compute three things whose results are known exactly, on the default device."""
+    size = 64
+    left = mx.arange(size * size).reshape(size, size) % 7
+    product = (left.astype(mx.float32) @ mx.eye(size) * 2).astype(mx.int32)
+    exact = bool(mx.array_equal(product, (left * 2).astype(mx.int32)).item())
+
+    row = mx.arange(128, dtype=mx.float32)[None]
+    again = mx.hadamard_transform(mx.hadamard_transform(row))
+    hadamard = float(mx.abs(again - row).max().item())
+
+    packed = mx.quantize(row, group_size=64, bits=8)
+    quantize = float(mx.abs(mx.dequantize(*packed, group_size=64, bits=8) - row).max().item())
+    return {
+        "matmul_exact": exact,
+        "hadamard_error": hadamard,
+        "quantize_error": quantize,
+        "ok": exact and hadamard < 1e-3 and quantize < 0.25,  # noqa: PLR2004 - half a step of 63 / 255
+    }
+
+
+def _look_at_mlx_lm(found: Probe) -> None:
+    from engine.lm import cache
+    from engine.mx import mx
+
+    held = cache.KVCache()
+    keys, _ = held.update_and_fetch(mx.ones((1, 2, 3, 8)), mx.ones((1, 2, 3, 8)))
+    if keys.shape != (1, 2, 3, 8) or held.offset != keys.shape[2]:
+        raise ArithmeticError(f"a cache of three tokens has shape {keys.shape} and offset {held.offset}")
+    found.facts["mlx_lm_cache"] = {"ok": True}

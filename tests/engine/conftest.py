@@ -1,0 +1,26 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import engine
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Run a program in a fresh interpreter, outside the repository: ``python("-c", code)``."""
+
+    def run(*argv, **env):
+        base = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(tmp_path), **env}
+        argv = [sys.executable, "-P", *argv]
+        return subprocess.run(
+            argv, cwd=tmp_path, env=base, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def engine_folder():
+    return Path(engine.__file__).parent

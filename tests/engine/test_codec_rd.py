@@ -1,0 +1,102 @@
+import json
+
+import numpy as np
+import pytest
+
+from engine import cli
+from engine.codec.affine import AffineCodec
+from engine.codec.rd import rel_errors
+from engine.codec.sources import DISTRIBUTIONS, draw
+from engine.mx import mx
+
+
+def _run(*argv):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["codec", "rd", *argv])
+    return ended.value.code
+
+
+@pytest.fixture
+def report(tmp_path):
+    path = tmp_path / "deep" / "rd.json"
+    assert _run("--n-vectors", "512", "--bits", "4", "--out", str(path)) == 0
+    return json.loads(path.read_text())
+
+
+def test_the_envelope(report):
+    assert (report["kind"], report["schema_version"], report["claims"]) == ("kakeya.codec-rd", 3, [])
+    assert report["created_at"].endswith("Z")
+    assert set(report["identity"]) >= {"host", "os", "chip", "device", "versions", "blas"}
+    assert set(report["identity"]["versions"]) == {"python", "mlx", "mlx_lm", "numpy", "kakeya_bridge"}
+    assert report["config"] == {
+        "dim": 128,
+        "n_vectors": 512,
+        "seed": 0,
+        "bits": [4],
+        "groups": [64, 128],
+        "distributions": list(DISTRIBUTIONS),
+    }
+
+
+def test_affine_at_four_bits_is_what_others_measure(report):
+    """Published for 4 bits, group 128, D=128: .01001, .01935 and .04368; rotated .00972 and .00652."""
+    rows = {(row["distribution"], row["rotated"]): row for row in report["rows"] if row["group"] == 128}
+    published = {
+        ("gaussian", False): 0.01001,
+        ("t4", False): 0.01935,
+        ("outliers", False): 0.04368,
+        ("t4", True): 0.00972,
+        ("outliers", True): 0.00652,
+    }
+    for key, expected in published.items():
+        row = rows[key]
+        assert row["stored_bits_per_value"] == 4.25
+        assert row["limit"] == pytest.approx(2**-8.5)
+        assert abs(row["rel_mse"] - expected) < max(5 * row["rel_mse_stderr"], 0.03 * expected)
+
+
+def test_the_same_seed_gives_the_same_rows(tmp_path):
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        assert _run("--n-vectors", "64", "--seed", "3", "--out", str(path)) == 0
+    first, second = (json.loads(path.read_text())["rows"] for path in paths)
+    assert first == second
+
+
+def test_json_goes_to_stdout_and_talk_to_stderr(capsys, tmp_path):
+    assert _run("--n-vectors", "64", "--json", "--out", str(tmp_path / "r.json")) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["kind"] == "kakeya.codec-rd"
+    assert "wrote" in said.err
+
+
+def test_a_report_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert _run("--n-vectors", "64", "--out", str(tmp_path / "file" / "r.json")) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_data_is_seeded_and_half_precise(distribution):
+    x = draw(distribution, 64, 128, seed=1)
+    assert x.dtype == np.float32
+    assert np.array_equal(x, draw(distribution, 64, 128, seed=1))
+    assert not np.array_equal(x, draw(distribution, 64, 128, seed=2))
+    assert np.array_equal(x, x.astype(np.float16).astype(np.float32))
+
+
+def test_outliers_are_two_channels():
+    loud = np.abs(draw("outliers", 2048, 128, seed=0)).mean(axis=0) > 5
+    assert loud.sum() == 2
+
+
+def test_affine_bits_are_the_bytes():
+    x = mx.array(draw("gaussian", 32, 128, seed=0))
+    codec = AffineCodec(128, 4, 64, rotated=True)
+    packed = codec.encode(x)
+    assert packed.nbytes * 8 == codec.bits_per_vector * 32
+    assert rel_errors(x, codec.decode(packed)).max().item() < 0.03
+
+
+def test_a_zero_vector_has_no_error():
+    assert rel_errors(mx.zeros((2, 8)), mx.zeros((2, 8))).tolist() == [0, 0]

@@ -1,0 +1,46 @@
+import ast
+
+import pytest
+
+HEAVY = "import sys; print(sorted({'mlx', 'mlx_lm', 'numpy', 'rich', 'bridge', 'runner'} & set(sys.modules)))"
+
+
+@pytest.mark.parametrize("statement", ["import engine", "import engine.cli", "import engine.blas"])
+def test_importing_loads_nothing_heavy(python, statement):
+    done = python("-c", f"{statement}; {HEAVY}")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_help_loads_nothing_heavy(python):
+    code = f"import atexit; atexit.register(lambda: exec({HEAVY!r})); from engine.cli import main; "
+    done = python("-c", code + "main(['--help'])")
+    assert done.returncode == 0
+    assert "probe" in done.stdout
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_every_codec_command_helps_without_mlx(python):
+    code = f"import atexit; atexit.register(lambda: exec({HEAVY!r})); from engine.cli import main; "
+    done = python("-c", code + "main(['codec', 'rd', '--help'])")
+    assert done.returncode == 0
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_mlx_has_one_door(engine_folder):
+    """Imported past the door, MLX would bind to its own slow BLAS."""
+    past = []
+    for path in engine_folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            past += [(path.name, name) for name in names if name.split(".")[0] in {"mlx", "mlx_lm"}]
+    assert {name for name, _ in past} == {"mx.py", "lm.py"}
+
+
+def test_mlx_lm_comes_after_the_preload(python):
+    done = python("-c", "import engine.lm; from engine import blas; print(blas.preload().reason)")
+    assert "before the engine" not in done.stdout
+    assert done.returncode == 0, done.stderr

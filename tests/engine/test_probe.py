@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from engine import probe
+
+BLOCK = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {blocked}:
+            raise ImportError('libmissing.so: cannot open shared object file')
+sys.meta_path.insert(0, Block())
+from engine.cli import main
+main(['probe', '--json'])
+"""
+
+
+def test_a_healthy_machine(python):
+    done = python("-m", "engine", "probe", "--json")
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert facts["healthy"]
+    assert facts["check"]["ok"]
+    assert facts["problems"] == []
+    assert facts["device"] in {"cpu", "gpu"}
+    assert facts["blas"]["gflops"] > 0
+    assert set(facts["versions"]) == {"python", "mlx", "mlx_lm", "numpy", "kakeya_bridge"}
+    assert isinstance(facts["ring"], bool)
+
+
+def test_people_get_a_table(python):
+    done = python("-m", "engine", "probe")
+    assert "healthy" in done.stdout
+    assert "blas" in done.stdout
+
+
+@pytest.mark.parametrize(("blocked", "name"), [({"mlx"}, "MLX"), ({"mlx_lm"}, "mlx-lm")])
+def test_a_missing_package_fails_and_says_what_to_do(python, blocked, name):
+    done = python("-c", BLOCK.format(blocked=blocked))
+    facts = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert not facts["healthy"]
+    assert [problem["what"] for problem in facts["problems"]] == [f"{name} cannot be loaded"]
+    assert "pip install" in done.stderr
+    assert "libmissing.so" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_result_is_a_problem(monkeypatch):
+    monkeypatch.setattr(probe, "_compute", lambda _mx: {"ok": False})
+    found = probe.probe()
+    assert not found.healthy
+    assert "came out wrong" in found.problems[0].why
