@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from bridge import environment, github, history, names, objects, send, wire
-from bridge.export import Fetched, write_answer
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
-from bridge.git import Git, open_repository
+from bridge.export import Fetched, write_answer
+from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
 from bridge.names import Namespace
@@ -132,13 +132,19 @@ class Client:
     @property
     def namespace(self) -> Namespace:
         """Where this client may push requests."""
-        return names.detect_namespace(send.current_branch(self._git), prefix=self._prefix, suffix=self._suffix)
+        return names.detect_namespace(
+            send.current_branch(self._git), prefix=self._prefix, suffix=self._suffix
+        )
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The branches among which requests are looked for."""
         own = f"{self.namespace.prefix}*"
-        return names.DEFAULT_PATTERNS if names.matches(own, names.DEFAULT_PATTERNS) else (own, *names.DEFAULT_PATTERNS)
+        return (
+            names.DEFAULT_PATTERNS
+            if names.matches(own, names.DEFAULT_PATTERNS)
+            else (own, *names.DEFAULT_PATTERNS)
+        )
 
     def run(
         self,
@@ -153,8 +159,8 @@ class Client:
     ) -> Run:
         """Ask for a preset by pushing a request branch.
 
-        Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the remote refuses the
-        branch, InfrastructureError where it cannot be reached.
+        Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the
+        remote refuses the branch, InfrastructureError where it cannot be reached.
         """
         known = find_preset(self.presets, preset)
         values = known.check_params(params or {})
@@ -186,7 +192,9 @@ class Client:
         sent = sorted((ref.removeprefix(SENT) for ref in listed), key=_age)
         if name is None:
             if not sent:
-                raise UsageError("no request was sent from this repository", fix="Send one: kakeya run noop --wait")
+                raise UsageError(
+                    "no request was sent from this repository", fix="Send one: kakeya run noop --wait"
+                )
             return Run(self, sent[-1])
         fitting = [branch for branch in sent if name in branch]
         fitting = fitting or [branch for branch in self.remote.fetch(*self.patterns) if name in branch]
@@ -194,15 +202,21 @@ class Client:
             return Run(self, fitting[0])
         if fitting:
             some = ", ".join(sorted(fitting)[:3])
-            raise UsageError(f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name.")
+            raise UsageError(
+                f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name."
+            )
         raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
 
     def view(self, branch: str) -> View:
         """Fetch one branch and read it. Raises UsageError where it does not exist."""
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
-            fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
-            raise UsageError(f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request")
+            fix = (
+                "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
+            )
+            raise UsageError(
+                f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request"
+            )
         return history.read_view(self._git, branch, tip)
 
     def status(self, branch: str) -> Status:
@@ -212,7 +226,9 @@ class Client:
     def list(self, limit: int = 50) -> Statuses:
         """Return the newest requests on the remote, newest first."""
         tips = self.remote.fetch(*self.patterns)
-        chosen = sorted((branch for branch in tips if names.parse_branch(branch)), key=_age, reverse=True)[:limit]
+        chosen = sorted((branch for branch in tips if names.parse_branch(branch)), key=_age, reverse=True)[
+            :limit
+        ]
         views = history.read_views(self._git, {branch: tips[branch] for branch in chosen})
         return [self._status(views[branch]) for branch in chosen]
 
@@ -254,7 +270,9 @@ class Client:
         if not view.stands.is_final:
             return "".join(event.log for event in self._events(view, None))
         result = read_result(self._git, view)
-        parts = [objects.read_blob(self._git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs]
+        parts = [
+            objects.read_blob(self._git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs
+        ]
         return b"".join(parts).decode("utf-8", "replace")
 
     def result(self, branch: str) -> Result:
@@ -306,10 +324,17 @@ class Client:
         """
         before = datetime.now(UTC).timestamp() - older_than.total_seconds()
         tips = self.remote.fetch(*self.patterns)
-        old = {b: tip for b, tip in tips.items() if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before}
+        old = {
+            b: tip
+            for b, tip in tips.items()
+            if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before
+        }
         views = history.read_views(self._git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
-        sent = [ref.removeprefix(SENT) for ref in self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()]
+        sent = [
+            ref.removeprefix(SENT)
+            for ref in self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+        ]
         mine = [b for b in sent if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before]
         if not dry_run:
             for branch in mine:
@@ -328,7 +353,9 @@ class Client:
         if seen is not None and not history.is_ancestor(self._git, seen, view.tip):
             raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
         if seen is None:
-            yield Event(self._status(View(view.branch, view.request, view.request, None, None, foreign=False)))
+            yield Event(
+                self._status(View(view.branch, view.request, view.request, None, None, foreign=False))
+            )
         final: Result | None = None
         for commit, state, piece in history.stream(self._git, seen or view.request, view.tip):
             if state.branch != view.branch or state.request != view.request:
@@ -368,7 +395,7 @@ class Client:
         seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
         if view.stands is State.REQUESTED:
             what = f"no runner took {view.branch} within {waited:g} s.{seen}"
-            fix = "Is a runner serving this remote? It stays asked for: `kakeya wait` goes on waiting, `kakeya cancel` ends it."
+            fix = "Is a runner serving this remote? `kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
         else:
             what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
             fix = "`kakeya wait` goes on waiting; `kakeya logs -f` shows what it prints."

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
@@ -25,7 +25,7 @@ class LazyGroup(click.Group):
     `table` gives each one's module and the line that the group's help shows, so that help imports nothing.
     """
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table = dict(table)
 
@@ -48,7 +48,9 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; say which one may have been meant where there is none."""
         try:
             return super().resolve_command(ctx, args)
@@ -56,7 +58,9 @@ class LazyGroup(click.Group):
             import difflib  # noqa: PLC0415 - only for this message
 
             near = difflib.get_close_matches(args[0], self.table, n=1)
-            error.message = f"there is no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+            error.message = f"there is no command {args[0]!r}." + (
+                f" Did you mean {near[0]!r}?" if near else ""
+            )
             raise
 
 
@@ -64,7 +68,7 @@ class Duration(click.ParamType):
     """A time span such as 90s, 15m, 2h or 7d; a plain number is seconds."""
 
     name = "duration"
-    _units = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+    _units: ClassVar = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Read the time span."""
@@ -104,7 +108,11 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        where = f"`{error.ctx.command_path} --help` shows how it is used." if isinstance(error, click.UsageError) and error.ctx else None
+        where = (
+            f"`{error.ctx.command_path} --help` shows how it is used."
+            if isinstance(error, click.UsageError) and error.ctx
+            else None
+        )
         _fail(error.format_message(), where, ExitCode.USAGE, as_json=as_json, code="usage")
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
@@ -115,7 +123,13 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         sys.exit(ExitCode.SUCCEEDED)
     except Exception as error:  # noqa: BLE001 - a bug of ours must look like one
         traceback.print_exc()
-        _fail(f"this is a bug: {type(error).__name__}: {error}", "Please report it with the lines above.", ExitCode.BUG, as_json=as_json, code="bug")
+        _fail(
+            f"this is a bug: {type(error).__name__}: {error}",
+            "Please report it with the lines above.",
+            ExitCode.BUG,
+            as_json=as_json,
+            code="bug",
+        )
 
 
 def _fail(message: str, fix: str | None, exit_code: int, *, as_json: bool, code: str) -> NoReturn:

@@ -11,8 +11,8 @@ from bridge.wire import Gate, Violation
 CODEC_RD = "kakeya.codec-rd"
 SCHEMA_VERSION = 3
 
-# Where fewer bits than the rate-distortion function allows are claimed, the sample itself leaves this much room (in standard
-# errors), or the arithmetic is wrong.
+# Where fewer bits than the rate-distortion function allows are claimed, the sample itself leaves this much
+# room (in standard errors), or the arithmetic is wrong.
 _SIGMAS = 6.0
 
 _IDENTITY = ("host", "os", "chip", "device", "versions", "blas")
@@ -28,7 +28,9 @@ def check_report(report: Mapping[str, Any]) -> list[Violation]:
         return [Violation(code="UNKNOWN_KIND", message=f"no rule knows reports of kind {kind!r}")]
     if report.get("schema_version") != SCHEMA_VERSION:
         version = report.get("schema_version")
-        return [Violation(code="UNKNOWN_SCHEMA", message=f"schema_version is {version!r}, not {SCHEMA_VERSION}")]
+        return [
+            Violation(code="UNKNOWN_SCHEMA", message=f"schema_version is {version!r}, not {SCHEMA_VERSION}")
+        ]
     return [violation for rule in RULES[kind] for violation in rule(report)]
 
 
@@ -49,7 +51,9 @@ def check_reports(reports: Mapping[str, Any]) -> Gate:
 def _provenance(report: Mapping[str, Any]) -> Iterator[Violation]:
     """Who measured, on what, with which flags: without these a figure cannot be repeated."""
     identity = report.get("identity")
-    missing = [name for name in _IDENTITY if not isinstance(identity, dict) or identity.get(name) in (None, "", {})]
+    missing = [
+        name for name in _IDENTITY if not isinstance(identity, dict) or identity.get(name) in (None, "", {})
+    ]
     missing += [name for name in ("created_at", "config") if not report.get(name)]
     if missing:
         yield Violation(code="PROVENANCE_MISSING", message=f"the report does not say: {', '.join(missing)}")
@@ -73,7 +77,8 @@ def _rate_is_possible(report: Mapping[str, Any]) -> Iterator[Violation]:
             continue
         limit = 2.0 ** (-2.0 * row["stored_bits_per_value"])
         if row["rel_mse"] + _SIGMAS * row["rel_mse_stderr"] < limit:
-            message = f"row {i} claims {row['rel_mse']:.3g} at {row['stored_bits_per_value']:g} bits; {limit:.3g} is the least"
+            bits = row["stored_bits_per_value"]
+            message = f"row {i} claims {row['rel_mse']:.3g} at {bits:g} bits; {limit:.3g} is the least"
             yield Violation(code="RATE_IMPOSSIBLE", message=message)
 
 
@@ -92,17 +97,26 @@ def _limit_is_the_limit(report: Mapping[str, Any]) -> Iterator[Violation]:
     for i, row in enumerate(_good_rows(report)):
         limit = 2.0 ** (-2.0 * row["stored_bits_per_value"])
         if not math.isclose(row["limit"], limit, rel_tol=1e-3):
-            yield Violation(code="LIMIT_WRONG", message=f"row {i} gives {row['limit']:.4g} as the limit; it is {limit:.4g}")
+            yield Violation(
+                code="LIMIT_WRONG",
+                message=f"row {i} gives {row['limit']:.4g} as the limit; it is {limit:.4g}",
+            )
 
 
 def _good_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = report.get("rows")
-    return [row for row in rows if all(_is_measure(row, n) for n in _ROW_NUMBERS)] if isinstance(rows, list) else []
+    return (
+        [row for row in rows if all(_is_measure(row, n) for n in _ROW_NUMBERS)]
+        if isinstance(rows, list)
+        else []
+    )
 
 
 def _is_measure(row: object, name: str) -> bool:
     value = row.get(name) if isinstance(row, dict) else None
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    )
 
 
 RULES: dict[object, tuple[Rule, ...]] = {

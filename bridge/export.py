@@ -34,9 +34,16 @@ def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -
         wrong = "; ".join(f"{check.name}: {check.message}" for check in report.checks if check.ok is False)
         raise VerificationError(f"nothing was written: {wrong}", fix=f"See: kakeya verify {view.branch}")
     result = report.result
-    folder = Path(out) if out else Path("kakeya-results") / f"{result.preset or 'request'}-{result.nonce or view.tip[:12]}"
+    folder = (
+        Path(out)
+        if out
+        else Path("kakeya-results") / f"{result.preset or 'request'}-{result.nonce or view.tip[:12]}"
+    )
     if folder.exists() and not (folder / wire.RESULT).exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds something else", fix="Name an empty folder, or one of an earlier fetch, with --out.")
+        raise UsageError(
+            f"{folder} holds something else",
+            fix="Name an empty folder, or one of an earlier fetch, with --out.",
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     apart = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -1,7 +1,7 @@
 """The one door to git.
 
-Git is called as a program, with argv lists, and never through a library: repositories come in forms (worktrees, alternates, partial
-clones, SHA-256, reftable) that only git itself reads in full.
+Git is called as a program, with argv lists, and never through a library: repositories come in forms
+(worktrees, alternates, partial clones, SHA-256, reftable) that only git itself reads in full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
 
 # Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
+_QUIET = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=false",
+)
 
 
 @dataclass(frozen=True)
@@ -55,10 +64,16 @@ class Git:
 
     def with_env(self, **extra: str) -> Git:
         """Return the same git with more variables set."""
-        return Git(self.directory, self.env, self.options, self.own_session, self.locate, {**self.extra, **extra})
+        return Git(
+            self.directory, self.env, self.options, self.own_session, self.locate, {**self.extra, **extra}
+        )
 
     def __call__(
-        self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None, ok: Iterable[int] = (0,)
+        self,
+        *args: str,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+        ok: Iterable[int] = (0,),
     ) -> Completed:
         """Run git. Raises GitError unless it ends with one of the `ok` codes."""
         argv = ("git", self.locate, str(self.directory), *self.options, *args)

@@ -31,8 +31,8 @@ class ActionsRun:
 def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
     """Ask for the newest Actions run on a branch.
 
-    Returns None where the remote is not on GitHub, where there is no GH_TOKEN or GITHUB_TOKEN, or where no run exists yet. A
-    failing request is no error of the caller's: git alone suffices, so it is told in `problem`.
+    Returns None where the remote is not on GitHub, where there is no GH_TOKEN or GITHUB_TOKEN, or where no run
+    exists yet. A failing request is no error of the caller's: git alone suffices, so it is told in `problem`.
     """
     token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
     api = _api_url(remote_url)

@@ -1,7 +1,7 @@
 """Reading a request branch: which commit is the request, where it stands, and what was put on top.
 
-Files of an earlier run may have been merged into the workload, so a state or a cancellation counts only where it names this very
-branch; and a state counts as a runner's word only in the commit that changed it.
+Files of an earlier run may have been merged into the workload, so a state or a cancellation counts only where
+it names this very branch; and a state counts as a runner's word only in the commit that changed it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def read_view(git: Git, branch: str, tip: str) -> View:
     return read_views(git, {branch: tip})[branch]
 
 
-def _view(branch: str, tip: str, state_blob: bytes | None, before: bytes | None, cancel_blob: bytes | None) -> View:
+def _view(
+    branch: str, tip: str, state_blob: bytes | None, before: bytes | None, cancel_blob: bytes | None
+) -> View:
     state = wire.parse_state(state_blob)
     if state and state.branch != branch:
         state = None

@@ -102,10 +102,10 @@ class Request(BaseModel):
     def _params_are_few_and_named(cls, value: dict[str, Any]) -> dict[str, Scalar]:
         if len(value) > MAX_PARAMS:
             raise ValueError(f"holds more than {MAX_PARAMS} entries")
-        for name in value:
+        for name, item in value.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name):
                 raise ValueError(f"has an entry {name!r}, which is no parameter's name")
-            if not isinstance(value[name], Scalar):
+            if not isinstance(item, Scalar):
                 raise ValueError(f"{name} must be text, a number, true or false")
         return value
 

@@ -82,7 +82,9 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int) -> list[bytes |
     """
     if not names:
         return []
-    sizes = git("cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(names) + "\n")
+    sizes = git(
+        "cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(names) + "\n"
+    )
     wanted: list[str | None] = []
     for line in sizes.stdout.decode("utf-8", "replace").splitlines():
         kind, _, rest = line.partition(" ")

@@ -12,7 +12,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from bridge import names
 from bridge.errors import PresetError
@@ -47,7 +55,9 @@ class Step(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    argv: Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(min_length=1, max_length=128)]
+    argv: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(min_length=1, max_length=128)
+    ]
 
     @field_validator("argv")
     @classmethod
@@ -57,7 +67,9 @@ class Step(BaseModel):
             if not whole and re.search(r"\$\{|\{[a-z]\w*\}|[\x00\n\r]", token):
                 raise ValueError(f"{token!r}: a placeholder must be the whole element")
         if not (_ENV_TOKEN.fullmatch(argv[0]) or argv[0].startswith("/")):
-            raise ValueError(f"{argv[0]!r} must be an absolute path or ${{ENV:NAME}}: nothing is looked up on a PATH")
+            raise ValueError(
+                f"{argv[0]!r} must be an absolute path or ${{ENV:NAME}}: nothing is looked up on a PATH"
+            )
         return argv
 
 
@@ -102,7 +114,7 @@ class Preset(BaseModel):
             found["name"] for step in self.steps for t in step.argv if (found := _PARAM_TOKEN.fullmatch(t))
         }
         if used != set(self.params):
-            odd = sorted(used ^ set(self.params))[0]
+            odd = min(used ^ set(self.params))
             raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
@@ -122,7 +134,9 @@ class Preset(BaseModel):
     @property
     def env_names(self) -> list[str]:
         """The names of the host's settings that the commands need."""
-        tokens = (found["name"] for step in self.steps for t in step.argv if (found := _ENV_TOKEN.fullmatch(t)))
+        tokens = (
+            found["name"] for step in self.steps for t in step.argv if (found := _ENV_TOKEN.fullmatch(t))
+        )
         return list(dict.fromkeys(tokens))
 
     def read_params(self, texts: Mapping[str, str]) -> dict[str, Value]:
@@ -150,7 +164,9 @@ class Preset(BaseModel):
         Raises PresetError for a bad parameter, or with code `missing_env` for a setting that the host lacks.
         """
         values = self.check_params(params)
-        return [[part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps]
+        return [
+            [part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps
+        ]
 
     def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
         setting = _ENV_TOKEN.fullmatch(token)
@@ -165,7 +181,7 @@ class Preset(BaseModel):
             return self.params[param["name"]].argv(values[param["name"]])
         return [token]
 
-    def _about(self, name: str, use: Any) -> Value:  # noqa: ANN401 - a callable from a parameter to a value
+    def _about(self, name: str, use: Any) -> Value:
         """Apply `use` to the parameter called `name`; say whose it is when it fails."""
         if name not in self.params:
             raise PresetError(
@@ -176,7 +192,9 @@ class Preset(BaseModel):
         try:
             value: Value = use(self.params[name])
         except PresetError as error:
-            raise PresetError(f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix) from error
+            raise PresetError(
+                f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix
+            ) from error
         return value
 
 

@@ -11,8 +11,22 @@ from bridge.git import NETWORK_TIMEOUT, Git
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
 PRIVATE = "refs/kakeya/"
 
-_NO_RIGHT = ("denied", "403", "not allowed", "protected branch", "hook declined", "not permitted", "read-only", "prohibited")
-_NO_ACCESS = ("could not read", "does not appear to be a git repository", "authentication failed", "terminal prompts disabled")
+_NO_RIGHT = (
+    "denied",
+    "403",
+    "not allowed",
+    "protected branch",
+    "hook declined",
+    "not permitted",
+    "read-only",
+    "prohibited",
+)
+_NO_ACCESS = (
+    "could not read",
+    "does not appear to be a git repository",
+    "authentication failed",
+    "terminal prompts disabled",
+)
 
 
 class Pushed(Enum):
@@ -54,14 +68,25 @@ class Remote:
         try:
             self._fetch(*specs)
         except GitError as error:
-            if len(patterns) == 1 and "*" not in patterns[0] and "couldn't find remote ref" in error.message.lower():
+            if (
+                len(patterns) == 1
+                and "*" not in patterns[0]
+                and "couldn't find remote ref" in error.message.lower()
+            ):
                 self.git("update-ref", "-d", PRIVATE + patterns[0])
                 return {}
             raise self._explain(error) from error
         return self.known(*patterns)
 
     def _fetch(self, *specs: str) -> None:
-        flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--prune", "--refmap=")
+        flags = (
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--prune",
+            "--refmap=",
+        )
         self.git("fetch", *flags, self.name, *specs, timeout=NETWORK_TIMEOUT)
 
     def known(self, *patterns: str) -> dict[str, str]:
@@ -108,15 +133,29 @@ class Remote:
         said = (error.stderr + error.stdout).decode("utf-8", "replace").lower()
         if "shallow update not allowed" in said:
             fix = "Run: git fetch --unshallow"
-            return UsageError("the remote cannot take a commit whose history this shallow clone lacks", fix=fix)
+            return UsageError(
+                "the remote cannot take a commit whose history this shallow clone lacks", fix=fix
+            )
         if branch and ("directory file conflict" in said or "cannot lock ref" in said):
             blocking = branch.rsplit("/", 1)[0]
             fix = f"Delete the branch {blocking!r} on the remote, or choose another place with --prefix."
-            return RefusedError(f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted")
+            return RefusedError(
+                f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
+            )
         if branch and any(word in said for word in _NO_RIGHT):
             fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
-            return RefusedError(f"{self.name} does not let you push {branch!r}: {error.last_line()}", fix=fix, code="no_push_right")
+            return RefusedError(
+                f"{self.name} does not let you push {branch!r}: {error.last_line()}",
+                fix=fix,
+                code="no_push_right",
+            )
         if any(word in said for word in _NO_ACCESS):
             fix = f"Check the URL with: git remote get-url {self.name}; and your access with: git ls-remote {self.name}"
-            return InfrastructureError(f"cannot reach {self.name}: {error.last_line()}", fix=fix, code="unreachable")
-        return InfrastructureError(f"{self.name}: {error.last_line()}", code="remote_failed", fix="Try again; `kakeya doctor` checks the remote.")
+            return InfrastructureError(
+                f"cannot reach {self.name}: {error.last_line()}", fix=fix, code="unreachable"
+            )
+        return InfrastructureError(
+            f"{self.name}: {error.last_line()}",
+            code="remote_failed",
+            fix="Try again; `kakeya doctor` checks the remote.",
+        )

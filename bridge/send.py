@@ -48,7 +48,11 @@ def prepare(
     workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
     if workload is None:
         empty = ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
-        fix = "Make a first commit." if empty else "Name a branch, a tag or a commit that exists here with --ref."
+        fix = (
+            "Make a first commit."
+            if empty
+            else "Name a branch, a tag or a commit that exists here with --ref."
+        )
         raise UsageError(f"{ref!r} is not a commit in this repository", fix=fix)
     now = datetime.now(UTC)
     who = identity(git)
@@ -92,7 +96,9 @@ def identity(git: Git) -> Identity:
 def _snapshot(git: Git) -> str:
     """Commit the working tree as it is now, through a copy of the index, and return the commit's id."""
     if git.text("rev-parse", "--is-bare-repository") == "true":
-        raise UsageError("a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref.")
+        raise UsageError(
+            "a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref."
+        )
     head = objects.resolve(git, "HEAD")
     top = Git.of_user(git.text("rev-parse", "--show-toplevel"))
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:

@@ -13,11 +13,13 @@ MAX_DEPTH = 8
 MAX_DIGITS = 18
 
 
-def loads(data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401, E501
+def loads(
+    data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
+) -> Any:
     """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
 
-    Refused: more than `max_bytes`, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled `1e999`), integers
-    of more than 18 digits, lone surrogates, nesting deeper than `max_depth`. Raises ManifestError.
+    Refused: more than `max_bytes`, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled
+    `1e999`), integers of more than 18 digits, lone surrogates, nesting deeper than `max_depth`. Raises ManifestError.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > max_bytes:
@@ -44,7 +46,7 @@ def loads(data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX
 
 
 def dumps(value: object) -> str:
-    """Write JSON for people and for digests: sorted keys, two spaces, one final newline, nothing that `loads` refuses."""
+    """Write JSON for people and for digests: sorted keys, two spaces, nothing that `loads` refuses."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -15,7 +15,7 @@ MAX_BYTES = 256 * 1024
 class _Loader(yaml.SafeLoader):
     """YAML with plain data only, and with each key named once."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = [key for key in keys if isinstance(key, str) and keys.count(key) > 1]
         if twice:
@@ -37,4 +37,3 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise error(f"{path} must hold one mapping of names to values")
     return value
-

@@ -1,4 +1,4 @@
-"""Checking an answer offline, from the branch alone: does it hold together, and does it answer this request?"""
+"""Checking an answer offline, from the branch alone: is it whole, and is it the answer to this request."""
 
 from __future__ import annotations
 
@@ -48,14 +48,20 @@ class Report:
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
         checks = [{"check": c.name, "ok": c.ok, "message": c.message} for c in self.checks]
-        return {"branch": self.branch, "tip": self.tip, "holds": self.holds, "signed": False, "checks": checks}
+        return {
+            "branch": self.branch,
+            "tip": self.tip,
+            "holds": self.holds,
+            "signed": False,
+            "checks": checks,
+        }
 
 
 def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
     """Check the answer on a branch against the branch's own history and against the presets installed here.
 
-    This shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone who may push to the
-    branch could have written all of it.
+    This shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone who
+    may push to the branch could have written all of it.
     """
     checks: list[Check] = []
 
@@ -73,7 +79,11 @@ def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
     _check_files(git, view, result, note)
     if request:
         _check_preset(request, result, presets, note)
-    note("signature", ok=None, message="the answer is not signed: this shows that it is whole, not who wrote it")
+    note(
+        "signature",
+        ok=None,
+        message="the answer is not signed: this shows that it is whole, not who wrote it",
+    )
     return Report(view.branch, view.tip, result, checks)
 
 
@@ -81,7 +91,8 @@ def read_result(git: Git, view: View) -> Result:
     """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
     if not view.stands.is_final:
         raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.stands}", fix=f"Wait for it: kakeya wait {view.branch}"
+            f"{view.branch} has no answer yet: it is {view.stands}",
+            fix=f"Wait for it: kakeya wait {view.branch}",
         )
     return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
 
@@ -102,9 +113,15 @@ def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
     tokens = [(state.token, state.sequence) for state in known]
     last = known[-1] if known else None
     if tokens != sorted(tokens):
-        note("history", ok=False, message="the states are out of order: an earlier claim wrote after a later one")
+        note(
+            "history",
+            ok=False,
+            message="the states are out of order: an earlier claim wrote after a later one",
+        )
     elif last is None or (last.runner, last.token, last.state) != (result.runner, result.token, result.state):
-        note("history", ok=False, message="the state and the result name different runners, claims or outcomes")
+        note(
+            "history", ok=False, message="the state and the result name different runners, claims or outcomes"
+        )
     else:
         note("history", ok=True, message=f"{len(line)} commits from request to answer, claim {result.token}")
 
@@ -185,7 +202,11 @@ def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset
     if result.preset_digest is None:
         note("preset", ok=None, message="no preset was used")
     elif preset is None:
-        note("preset", ok=None, message=f"{request.preset} is not installed here, so its definition cannot be compared")
+        note(
+            "preset",
+            ok=None,
+            message=f"{request.preset} is not installed here, so its definition cannot be compared",
+        )
     elif preset.digest != result.preset_digest:
         note("preset", ok=None, message=f"the runner's {request.preset} differs from the one installed here")
     else:
@@ -200,10 +221,19 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     try:
         expected = preset.build_commands(result.params, dict.fromkeys(preset.env_names, "\0"))
     except PresetError as error:
-        note("argv", ok=False, message=f"the preset cannot have been run with these parameters: {error.message}")
+        note(
+            "argv",
+            ok=False,
+            message=f"the preset cannot have been run with these parameters: {error.message}",
+        )
         return
     same = all(
-        len(command.argv) == len(argv) and all(a in ("\0", b) for a, b in zip(argv, command.argv, strict=True))
+        len(command.argv) == len(argv)
+        and all(a in ("\0", b) for a, b in zip(argv, command.argv, strict=True))
         for argv, command in zip(expected, result.commands, strict=False)
     )
-    note("argv", ok=same, message="what ran is what the preset says" if same else "what ran is not what the preset says")
+    note(
+        "argv",
+        ok=same,
+        message="what ran is what the preset says" if same else "what ran is not what the preset says",
+    )

@@ -44,8 +44,8 @@ class Outcome:
 def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
     """Commit the answer, note it in the ledger, and push it.
 
-    Returns the state that is on the bus, or None where it is not there: another runner answered, or the bus cannot be reached
-    and the answer stays in the ledger for later.
+    Returns the state that is on the bus, or None where it is not there: another runner answered, or the bus
+    cannot be reached and the answer stays in the ledger for later.
     """
     parent = lease.tip
     if outcome.last_chunk:
@@ -82,12 +82,16 @@ def publish(session: Session, pending: Pending) -> State | None:
         tip = bus.tip(pending.branch)
         view = history.read_view(bus.git, pending.branch, tip) if tip else None
         if view is None or not _was_left_alone(session, view.tip, expect):
-            session.tell(f"{pending.branch}: the branch is gone or another runner has it; this answer is dropped")
+            session.tell(
+                f"{pending.branch}: the branch is gone or another runner has it; this answer is dropped"
+            )
             ledger.settled(pending.request, "fenced")
             bus.release(pending.answer)
             return None
         expect = view.tip
-        commit = objects.commit(bus.git, f"{pending.answer}^{{tree}}", [expect], _message(session, pending.answer), WHO)
+        commit = objects.commit(
+            bus.git, f"{pending.answer}^{{tree}}", [expect], _message(session, pending.answer), WHO
+        )
         bus.keep(commit)
         ledger.answered(pending.request, ours.state, commit, expect)
     return None
@@ -149,7 +153,8 @@ def _summary(outcome: Outcome) -> bytes:
         "params": {k: str(v) for k, v in outcome.admitted.params.items()} if outcome.admitted else {},
         "nonce": request.nonce if request else None,
         "commands": [
-            {"argv": c.argv, "exit_code": c.exit_code, "seconds": c.seconds, "log": c.log} for c in outcome.commands
+            {"argv": c.argv, "exit_code": c.exit_code, "seconds": c.seconds, "log": c.log}
+            for c in outcome.commands
         ],
         "exit_code": _older_exit_code(outcome),
     }

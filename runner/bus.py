@@ -128,7 +128,9 @@ class Bus:
         try:
             self.git("fetch", *flags, *options, "--", self.url, *specs, timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            raise InfrastructureError(f"cannot fetch from the bus: {error.last_line()}", code="unreachable") from error
+            raise InfrastructureError(
+                f"cannot fetch from the bus: {error.last_line()}", code="unreachable"
+            ) from error
 
 
 class Budget:

@@ -28,7 +28,8 @@ class Action(Enum):
 class TipWatch:
     """How long each branch has been seen at the same commit, by this process's own monotonic clock.
 
-    Clocks of two machines are never compared: a lease has lapsed when the observer itself saw nothing move for that long.
+    Clocks of two machines are never compared: a lease has lapsed when the observer itself saw nothing move for
+    that long.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class TipWatch:
         return time.monotonic() - held[1] if held else 0.0
 
 
-def decide(session: Session, view: View, watch: TipWatch) -> Action:
+def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch. This runner runs one job at a time, so a branch that it holds is one it was killed on."""
     state = view.state
     if state is None:

@@ -48,7 +48,9 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         session.tell(f"{lease.branch}: {why}")
         return None
     session.tell(f"{lease.branch}: claimed")
-    outcome = Outcome(State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted)
+    outcome = Outcome(
+        State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
+    )
     with workspace(session.policy.state, request.preset) as place:
         try:
             if admitted.preset.code == "request":
@@ -67,13 +69,17 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     return published
 
 
-def answer_without_running(session: Session, lease: Lease, request: Request | None, outcome: Outcome) -> State | None:
+def answer_without_running(
+    session: Session, lease: Lease, request: Request | None, outcome: Outcome
+) -> State | None:
     """Refuse or close a request: one commit, in competition with other runners."""
     outcome.request = request
     if request:
         seen = session.ledger.request_of(request.nonce)
         if seen in (None, lease.request):
-            session.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
+            session.ledger.begin(
+                lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
+            )
     published = answer(session, lease, outcome)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
@@ -120,7 +126,10 @@ def _run_steps(
             return halt
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
-            words = {Halt.CANCELLED: "the requester cancelled it", Halt.SUPERSEDED: "the branch was pushed to again"}
+            words = {
+                Halt.CANCELLED: "the requester cancelled it",
+                Halt.SUPERSEDED: "the branch was pushed to again",
+            }
             outcome.end(State.CANCELLED, halt.value, words[halt])
             return halt
         if _failed(outcome, ended, i, admitted.timeout_s):
@@ -149,13 +158,13 @@ def _attend(session: Session, lease: Lease, command: Command, sink: LogSink, ste
                 last_look = 0.0
         if now - last_look >= shortest:
             last_look = now
-            halt = _look(session, lease)
+            halt = _look(lease)
             if halt:
                 return halt
     return None
 
 
-def _look(session: Session, lease: Lease) -> Halt | None:
+def _look(lease: Lease) -> Halt | None:
     """See whether somebody put a commit on the branch, and what it means for the job."""
     try:
         view = lease.moved()

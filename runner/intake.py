@@ -87,7 +87,9 @@ def _check_branch(branch: str, request: Request) -> None:
     parsed = names.parse_branch(branch)
     middle = f"{request.preset}-{request.nonce}"
     if parsed is None or branch != f"{parsed.prefix}{middle}{parsed.suffix}":
-        raise Refusal("branch_mismatch", f"the manifest asks for {middle}, which is not what the branch is called")
+        raise Refusal(
+            "branch_mismatch", f"the manifest asks for {middle}, which is not what the branch is called"
+        )
 
 
 def _check_time(request: Request, policy: Policy) -> None:
@@ -97,7 +99,11 @@ def _check_time(request: Request, policy: Policy) -> None:
     made = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
     if max(made, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
-    ends = parse_time(request.expires_at).timestamp() if request.expires_at else nonce_at + policy.limits.max_age_s
+    ends = (
+        parse_time(request.expires_at).timestamp()
+        if request.expires_at
+        else nonce_at + policy.limits.max_age_s
+    )
     if min(ends, nonce_at + policy.limits.max_age_s) + skew < now:
         raise Refusal("expired", "the request expired before a runner took it")
 
@@ -111,7 +117,9 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
 def _check_commit(git: Git, view: View, request: Request) -> str | None:
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:
-        raise Refusal("workload_mismatch", "the request commit is not made directly upon the workload that it names")
+        raise Refusal(
+            "workload_mismatch", "the request commit is not made directly upon the workload that it names"
+        )
     return request.workload or (parents[0] if parents else None)
 
 
@@ -132,7 +140,9 @@ def _check_preset(
         fix = f" {error.fix}" if error.fix else ""
         raise Refusal(error.code, f"{error.message}.{fix}" if fix else error.message) from error
     if request.code is not None and request.code != preset.code:
-        raise Refusal("code_mismatch", f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here")
+        raise Refusal(
+            "code_mismatch", f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here"
+        )
     return preset, params, commands
 
 

@@ -1,7 +1,7 @@
 """Holding a request: every state is a commit upon the one before, pushed by compare-and-swap.
 
-Two runners that claim the same tip make different commits, so at most one push wins. Whoever claims later has the higher token;
-a runner that slept finds the branch moved and can publish nothing.
+Two runners that claim the same tip make different commits, so at most one push wins. Whoever claims later has
+the higher token; a runner that slept finds the branch moved and can publish nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Lease:
         self._sequence = view.sequence
         self._salts: set[str] = set()
 
-    def advance(self, state: State, *, step: int | None = None, chunk: bytes = b"", detail: str = "") -> Pushed:
+    def advance(
+        self, state: State, *, step: int | None = None, chunk: bytes = b"", detail: str = ""
+    ) -> Pushed:
         """Push a new state upon the last one. STALE means that the branch is no longer where this runner left it."""
         stream: Files = {wire.STREAM: chunk} if chunk else {}
         commit = self.commit(state, stream, self.tip, step=step, detail=detail)
@@ -46,7 +48,14 @@ class Lease:
         return pushed
 
     def commit(
-        self, state: State, files: Files, parent: str, *, step: int | None = None, detail: str = "", title: str = ""
+        self,
+        state: State,
+        files: Files,
+        parent: str,
+        *,
+        step: int | None = None,
+        detail: str = "",
+        title: str = "",
     ) -> str:
         """Make the commit of a state upon `parent`: the request's tree with its manifest, the state, and `files`."""
         self._sequence += 1
@@ -79,7 +88,8 @@ class Lease:
     def moved(self) -> View | None:
         """Fetch the branch. Return how it stands where somebody else put a commit on it, else None.
 
-        Raises InfrastructureError where the bus cannot be reached. A branch that is gone counts as moved, to an empty view.
+        Raises InfrastructureError where the bus cannot be reached. A branch that is gone counts as moved, to
+        an empty view.
         """
         tip = self._bus.tip(self.branch)
         if tip == self.tip:

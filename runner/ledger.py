@@ -47,7 +47,9 @@ class Ledger:
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            fix = "Move the file away to begin a new one; requests that were answered stay answered on the bus."
+            fix = (
+                "Move the file away to begin a new one; requests that were answered stay answered on the bus."
+            )
             raise InfrastructureError(f"cannot use the ledger {path}: {error}", fix=fix) from error
 
     def close(self) -> None:
@@ -97,5 +99,7 @@ class Ledger:
 
     def pending(self) -> list[Pending]:
         """Return the answers that are not on the bus yet."""
-        rows = self._db.execute("SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL")
+        rows = self._db.execute(
+            "SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL"
+        )
         return [Pending(*row) for row in rows]

@@ -15,7 +15,9 @@ CHUNK_BYTES = 256 * 1024
 
 # Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
 _TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
-_TABLE |= dict.fromkeys([*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd")
+_TABLE |= dict.fromkeys(
+    [*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd"
+)
 
 # GitHub's runner takes lines that begin with `::` (after white space) or hold `##[` as commands to itself.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
@@ -25,8 +27,8 @@ _MARK = re.compile(r"##(?=\[)")
 class LogSink:
     """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
 
-    At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear, also where they
-    arrive in two pieces.
+    At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear,
+    also where they arrive in two pieces.
     """
 
     def __init__(self, limit: int, secrets: Sequence[str] = ()) -> None:
@@ -97,7 +99,9 @@ class LogSink:
         held = 0
         for secret in self._secrets:
             longest = min(len(secret) - 1, len(self._pending))
-            held = max(held, next((n for n in range(longest, 0, -1) if self._pending.endswith(secret[:n])), 0))
+            held = max(
+                held, next((n for n in range(longest, 0, -1) if self._pending.endswith(secret[:n])), 0)
+            )
         return held
 
     def _flush(self, length: int) -> None:

@@ -172,8 +172,12 @@ def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
     """Write a commented policy. Raises PolicyError where one exists already."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
-    labels = ", ".join([platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")])
+    name = (
+        re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
+    )
+    labels = ", ".join(
+        [platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")]
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     text = TEMPLATE.format(id=name, labels=labels, url=url, interpreter=sys.executable)
     path.write_text(text, encoding="utf-8")

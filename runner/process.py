@@ -1,4 +1,4 @@
-"""Running one command of a job: argv only, an environment built from nothing, output into a sink, an end that is an end."""
+"""Running one command of a job: argv only, an environment built from nothing, an end that is an end."""
 
 from __future__ import annotations
 

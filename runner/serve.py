@@ -75,7 +75,9 @@ class Rounds:
         self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
         fresh = {b: tip for b, tip in tips.items() if b not in self._settled and names.is_safe(b)}
         views = history.read_views(self._session.bus.git, fresh)
-        return any(self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set())
+        return any(
+            self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set()
+        )
 
     def _try(self, view: View) -> bool:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
@@ -105,14 +107,18 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
     """
     if not names.is_safe(branch) or not names.matches(branch, session.bus.patterns):
         patterns = ", ".join(session.bus.patterns)
-        raise RefusedError(f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served")
+        raise RefusedError(
+            f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served"
+        )
     flush(session)
     tip = session.bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     view = history.read_view(session.bus.git, branch, tip)
     if commit is not None and view.request != commit:
-        raise RefusedError(f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved")
+        raise RefusedError(
+            f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved"
+        )
     if view.stands.is_final:
         return view.stands
     return handle(session, view, decide(session, view, TipWatch()))
@@ -124,7 +130,9 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         session.tell(f"{view.branch}: another runner holds it")
         return None
     if not history.is_ancestor(session.bus.git, view.request, view.tip):
-        outcome = Outcome(State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch"))
+        outcome = Outcome(
+            State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
+        )
         return answer_without_running(session, Lease(session, replace(view, request=view.tip)), None, outcome)
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]

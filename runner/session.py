@@ -58,7 +58,9 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 bus=Bus(policy.bus, state),
                 ledger=ledger,
                 presets=load_presets(policy.preset_folder),
-                identity=wire.Runner(id=policy.id, instance=_instance(policy), version=version("kakeya-bridge")),
+                identity=wire.Runner(
+                    id=policy.id, instance=_instance(policy), version=version("kakeya-bridge")
+                ),
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
                 tell=tell,

@@ -1,11 +1,12 @@
 """The process between the runner and a job: it starts the job, ends it in time, and leaves nothing of it behind.
 
 Run as a program of its own. The first line on standard input is the job as JSON; when that pipe ends (the runner is
-gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the descriptor `report_fd`.
+gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the
+descriptor `report_fd`.
 
-Nothing survives: on Linux this process is the reaper of every orphan below it, so also a child that left its session and
-its parent is found; elsewhere descendants are watched while they run and found by a mark in their environment.
-Not a sandbox: it limits how long and how much, not what.
+Nothing survives: on Linux this process is the reaper of every orphan below it, so also a child that left its
+session and its parent is found; elsewhere descendants are watched while they run and found by a mark in their
+environment. Not a sandbox: it limits how long and how much, not what.
 """
 
 from __future__ import annotations
@@ -124,11 +125,11 @@ def _spawn(job: Mapping[str, Any]) -> int:
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(1, 2)
-            for name, value in job["limits"].items():
+            for name, wanted in job["limits"].items():
                 kind = getattr(resource, name)
                 hard = resource.getrlimit(kind)[1]
-                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-                resource.setrlimit(kind, (value, value))
+                limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+                resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
             os.execve(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - there is no shell
         except OSError as error:

@@ -57,7 +57,7 @@ def sweep(state: Path) -> None:
 def remove(root: Path) -> None:
     """Remove a folder, also one whose permissions a job took away."""
 
-    def open_up(function: object, path: str, _: object) -> None:
+    def open_up(_function: object, path: str, _error: object) -> None:
         for folder in (Path(path).parent, Path(path)):
             if folder.is_dir() and not folder.is_symlink():
                 folder.chmod(0o700)
@@ -76,7 +76,9 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
     """
     entries = objects.list_tree(git, commit, recursive=True)
     if len(entries) > limits.tree_files:
-        raise Refusal("tree_too_large", f"the tree holds {len(entries)} files; {limits.tree_files} are the most")
+        raise Refusal(
+            "tree_too_large", f"the tree holds {len(entries)} files; {limits.tree_files} are the most"
+        )
     size = sum(entry.size for entry in entries)
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
@@ -114,7 +116,9 @@ def _check_path(path: str, seen: set[str]) -> None:
     if any(_fold(part) in (".git", "git~1") or part in (".", "..") for part in parts) or path.startswith("/"):
         raise Refusal("hostile_tree", f"the tree holds {path!a}")
     if folded in seen:
-        raise Refusal("hostile_tree", f"the tree holds {path!a} in two spellings that a file system may take for one")
+        raise Refusal(
+            "hostile_tree", f"the tree holds {path!a} in two spellings that a file system may take for one"
+        )
     seen.add(folded)
 
 
@@ -131,7 +135,9 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> None:
         target = root / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = 0o755 if entry.mode == "100755" else 0o644
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+        with os.fdopen(
+            os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb"
+        ) as file:
             file.write(blob or b"")
 
 

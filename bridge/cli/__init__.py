@@ -27,7 +27,9 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
 @click.option("-C", "repo", default=".", metavar="DIR", help="Work in the repository that holds DIR.")
-@click.option("--remote", "-R", default="origin", metavar="NAME", help="The remote that is the bus.  [default: origin]")
+@click.option(
+    "--remote", "-R", default="origin", metavar="NAME", help="The remote that is the bus.  [default: origin]"
+)
 @click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, repo: str, remote: str) -> None:

@@ -16,8 +16,8 @@ from bridge.command import json_option, put_json, say
 def command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
     """Ask the runner to stop.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository. The runner confirms:
-    `kakeya wait` ends with 6 then.
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    The runner confirms: `kakeya wait` ends with 6 then.
     """
     status = run_of(context, request).cancel(reason)
     if as_json:

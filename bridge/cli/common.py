@@ -29,7 +29,10 @@ COLORS = {
 }
 
 timeout_option = click.option(
-    "--timeout", type=Duration(), metavar="DUR", help="Give up after this long (90s, 15m, 2h); the job goes on."
+    "--timeout",
+    type=Duration(),
+    metavar="DUR",
+    help="Give up after this long (90s, 15m, 2h); the job goes on.",
 )
 
 
@@ -38,7 +41,7 @@ def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("request", required=False)(function)
 
 
-def client_of(context: click.Context, **options: Any) -> Client:  # noqa: ANN401 - passed on to Client
+def client_of(context: click.Context, **options: Any) -> Client:
     """Return the client for the repository and the remote that were named."""
     return Client(context.obj["repo"], context.obj["remote"], **options)
 

@@ -10,7 +10,9 @@ PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.option("--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Which program's.")
+@click.option(
+    "--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Which program's."
+)
 def command(shell: str, program: str) -> None:
     """Print the completion script for a shell.
 

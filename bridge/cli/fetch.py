@@ -10,18 +10,26 @@ from bridge.command import json_option, put_json, say
 
 @click.command()
 @request_argument
-@click.option("--out", type=click.Path(file_okay=False), metavar="DIR", help="Where to.  [default: kakeya-results/<preset>-<nonce>]")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where to.  [default: kakeya-results/<preset>-<nonce>]",
+)
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, out: str | None, *, as_json: bool) -> int:
     """Write an answer's files into a folder, once they are verified.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository. The exit code is the job's.
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    The exit code is the job's.
     """
     fetched = run_of(context, request).fetch(out)
     if as_json:
         files = [str(path) for path in fetched.files]
-        put_json({"folder": str(fetched.folder), "files": files, "result": fetched.result.model_dump(mode="json")})
+        put_json(
+            {"folder": str(fetched.folder), "files": files, "result": fetched.result.model_dump(mode="json")}
+        )
     else:
         for path in fetched.files:
             click.echo(path)

@@ -11,7 +11,9 @@ from bridge.command import Duration, json_option, put_json, say
 
 
 @click.command()
-@click.option("--older-than", type=Duration(), default="14d", show_default=True, help="How old a request must be.")
+@click.option(
+    "--older-than", type=Duration(), default="14d", show_default=True, help="How old a request must be."
+)
 @click.option("--remote-branches", is_flag=True, help="Delete finished request branches on the remote too.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only say which.")
 @json_option

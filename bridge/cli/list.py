@@ -13,7 +13,14 @@ from bridge.command import json_option, put_json, say
 
 
 @click.command()
-@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, newest first.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="How many, newest first.",
+)
 @json_option
 @click.pass_context
 def command(context: click.Context, limit: int, *, as_json: bool) -> None:

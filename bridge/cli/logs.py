@@ -22,15 +22,19 @@ def command(
 ) -> int:
     """Print a job's log.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository. With -f the exit code
-    is the job's.
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    With -f the exit code is the job's.
     """
     run = run_of(context, request)
     if following:
         return int(EXIT_CODES[follow(run, timeout, as_json=as_json).state])
     status = run.status()
     text = run.logs()
-    cut = [log.path for log in run.client.result(run.branch).logs if log.truncated] if status.state.is_final else []
+    cut = (
+        [log.path for log in run.client.result(run.branch).logs if log.truncated]
+        if status.state.is_final
+        else []
+    )
     if as_json:
         put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
         return 0
@@ -38,5 +42,3 @@ def command(
     if cut:
         say(f"only the head and the tail of {', '.join(cut)} were kept")
     return 0
-
-

@@ -61,7 +61,9 @@ def _show(preset: Preset) -> None:
     facts.add_row("runs code of", whose)
     facts.add_row("time limit", f"{preset.timeout_s} s")
     facts.add_row("leaves", ", ".join(preset.collect) or "its log")
-    facts.add_row("gate", "the reports are judged where they were measured" if preset.gate == "reports" else "none")
+    facts.add_row(
+        "gate", "the reports are judged where they were measured" if preset.gate == "reports" else "none"
+    )
     facts.add_row("network", "yes" if preset.network else "no")
     facts.add_row("digest", preset.digest)
     for step in preset.steps:

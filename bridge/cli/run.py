@@ -14,7 +14,9 @@ from bridge.presets import did_you_mean, find_preset
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("preset")
-@click.option("-p", "--param", "params", multiple=True, metavar="K=V", help="A parameter of the preset; repeatable.")
+@click.option(
+    "-p", "--param", "params", multiple=True, metavar="K=V", help="A parameter of the preset; repeatable."
+)
 @click.option("--ref", default="HEAD", show_default=True, help="The commit that the job is about.")
 @click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
 @click.option(
@@ -22,14 +24,24 @@ from bridge.presets import did_you_mean, find_preset
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="With --wait: show states, not the log.")
-@click.option("--expires", type=Duration(), default="24h", show_default=True, help="How long the request may wait for a runner.")
+@click.option(
+    "--expires",
+    type=Duration(),
+    default="24h",
+    show_default=True,
+    help="How long the request may wait for a runner.",
+)
 @click.option("--label", "labels", multiple=True, help="A label that the runner must have; repeatable.")
 @click.option("--requested-by", help="Who asks.  [default: git's user.email]")
-@click.option("--prefix", help="What the request branch begins with.  [default: detected; KAKEYA_BRANCH_PREFIX]")
-@click.option("--suffix", help="What the request branch ends with.  [default: detected; KAKEYA_BRANCH_SUFFIX]")
+@click.option(
+    "--prefix", help="What the request branch begins with.  [default: detected; KAKEYA_BRANCH_PREFIX]"
+)
+@click.option(
+    "--suffix", help="What the request branch ends with.  [default: detected; KAKEYA_BRANCH_SUFFIX]"
+)
 @json_option
 @click.pass_context
-def command(  # noqa: D417 - click's parameters are described above
+def command(
     context: click.Context,
     preset: str,
     params: tuple[str, ...],
@@ -47,7 +59,8 @@ def command(  # noqa: D417 - click's parameters are described above
 ) -> int:
     """Ask for a job.
 
-    Pushes one request branch and prints its name. The working tree, the index, HEAD and the branches here are not touched.
+    Pushes one request branch and prints its name. The working tree, the index, HEAD and the branches here are
+    not touched.
     """
     limit = None if wait in (None, "inf") else Duration().convert(wait, None, context)
     client = client_of(context, prefix=prefix, suffix=suffix)

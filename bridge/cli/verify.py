@@ -18,8 +18,8 @@ _MARKS = {True: "[green]ok[/]", False: "[red]FAIL[/]", None: "[yellow]--[/]"}
 def command(context: click.Context, request: str | None, *, as_json: bool) -> int:
     """Check an answer offline, from the branch alone.
 
-    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository. Ends with 0 where the answer
-    holds, whatever the job's own outcome, and with 1 where it does not.
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    Ends with 0 where the answer holds, whatever the job's own outcome, and with 1 where it does not.
     """
     report = run_of(context, request).verify()
     if as_json:

@@ -21,8 +21,8 @@ from runner.session import open_session
 def command(policy: Path | None, branch: str, commit: str | None) -> int:
     """Handle one request branch and end with its exit code.
 
-    This is what a GitHub Actions workflow calls. A branch that has its answer is left alone; where another runner holds it the exit
-    code is 3.
+    This is what a GitHub Actions workflow calls. A branch that has its answer is left alone; where another
+    runner holds it the exit code is 3.
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)

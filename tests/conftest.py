@@ -1,0 +1,196 @@
+"""What every test stands on: a temporary home, no network, real git, real runner processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bridge.client import Client
+from bridge.git import Git
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a home of its own, and git no configuration but this."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(("GIT_", "KAKEYA_", "GITHUB_", "GH_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
+        '[protocol "file"]\n\tallow = always\n[advice]\n\tdetachedHead = false\n'
+    )
+    return home
+
+
+def git(where: Path, *args: str, stdin: str | None = None) -> str:
+    """Run git as a user would and return what it printed."""
+    done = subprocess.run(["git", *args], cwd=where, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"git {' '.join(args)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+@pytest.fixture(name="git")
+def _git() -> Callable[..., str]:
+    return git
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Path:
+    """A bare repository with one commit on main, as the remote that both sides push to."""
+    path = tmp_path / "bus.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(path))
+    seed = tmp_path / "seed"
+    git(tmp_path, "init", "--quiet", str(seed))
+    (seed / "readme.txt").write_text("a workload\n")
+    (seed / "tests").mkdir()
+    (seed / "tests" / "test_ok.py").write_text("def test_ok():\n    assert True\n")
+    git(seed, "add", "--all")
+    git(seed, "commit", "--quiet", "-m", "A workload")
+    git(seed, "push", "--quiet", str(path), "HEAD:refs/heads/main")
+    return path
+
+
+@pytest.fixture
+def clone(bus: Path, tmp_path: Path) -> Path:
+    """A clone of the bus, where a requester works."""
+    path = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(bus), str(path))
+    return path
+
+
+@pytest.fixture
+def client(clone: Path) -> Client:
+    """A client in the clone."""
+    return Client(clone)
+
+
+@dataclass
+class RunnerProcess:
+    """A real `kakeya-runner serve`, and what it said."""
+
+    policy: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        """Return everything that it printed."""
+        return self.log.read_text(errors="replace")
+
+    def stop(self, signum: int = signal.SIGTERM, timeout: float = 30) -> int:
+        """Send a signal and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signum)
+        return self.process.wait(timeout)
+
+
+@dataclass
+class Runners:
+    """Starts runners on one bus; what is left is killed at the end of the test."""
+
+    folder: Path
+    bus: str
+    started: list[RunnerProcess] = field(default_factory=list)
+
+    def policy(self, name: str = "one", **overrides: object) -> Path:
+        """Write a policy and return its path. `overrides` replace top-level keys; `bus` is merged."""
+        path = self.folder / f"{name}.yaml"
+        settings: dict[str, object] = {
+            "schema_version": 1,
+            "id": name,
+            "state": str(self.folder / f"state-{name}"),
+            "interpreter": sys.executable,
+            **{key: value for key, value in overrides.items() if key != "bus"},
+            "bus": {"url": self.bus, **dict(overrides.get("bus", {}))},  # type: ignore[call-overload]
+        }
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    def start(self, name: str = "one", *, args: tuple[str, ...] = (), **overrides: object) -> RunnerProcess:
+        """Start a runner and return once it serves."""
+        policy = self.policy(name, **overrides)
+        log = self.folder / f"{name}-{len(self.started)}.log"
+        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "serve", *args]
+        with log.open("wb") as out:
+            process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder)
+        runner = RunnerProcess(policy, process, log)
+        self.started.append(runner)
+        wait_for(lambda: "serving" in runner.said() or process.poll() is not None)
+        assert process.poll() is None, runner.said()
+        return runner
+
+
+@pytest.fixture
+def runners(tmp_path: Path, bus: Path) -> Iterator[Runners]:
+    """Start real runner processes on the bus."""
+    folder = tmp_path / "runners"
+    folder.mkdir()
+    made = Runners(folder, str(bus))
+    yield made
+    for runner in made.started:
+        if runner.process.poll() is None:
+            runner.process.kill()
+        runner.process.wait(10)
+
+
+def wait_for(condition: Callable[[], object], timeout: float = 30.0) -> None:
+    """Wait until a condition holds. Fails the test where it does not in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture(name="wait_for")
+def _wait_for() -> Callable[..., None]:
+    return wait_for
+
+
+@pytest.fixture
+def presets(tmp_path: Path) -> Callable[..., Path]:
+    """Write presets of a test's own into a folder and return it."""
+    folder = tmp_path / "presets"
+    folder.mkdir()
+
+    def write(**bodies: dict[str, object]) -> Path:
+        for name, body in bodies.items():
+            called = name.replace("_", "-")
+            content = {
+                "name": called,
+                "description": "for a test",
+                "code": "installed",
+                "timeout_s": 60,
+                **body,
+            }
+            (folder / f"{called}.yaml").write_text(yaml.safe_dump(content))
+        return folder
+
+    return write
+
+
+def files_of(repository: Path, commit: str) -> dict[str, str]:
+    """Return every file in a commit by path."""
+    names = git(repository, "ls-tree", "-r", "--name-only", commit).splitlines()
+    return {name: git(repository, "show", f"{commit}:{name}") for name in names}
+
+
+@pytest.fixture(name="files_of")
+def _files_of() -> Callable[..., dict[str, str]]:
+    return files_of
+
+
+@pytest.fixture
+def user_git(clone: Path) -> Git:
+    """Our own door to git, in the clone."""
+    return Git.of_user(clone)
