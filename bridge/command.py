@@ -58,13 +58,11 @@ class LazyGroup(click.Group):
             import difflib  # noqa: PLC0415 - only for this message
 
             near = difflib.get_close_matches(args[0], self.table, n=1)
-            error.message = f"there is no command {args[0]!r}." + (
-                f" Did you mean {near[0]!r}?" if near else ""
-            )
-            raise
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx) from error
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[timedelta]):
     """A time span such as 90s, 15m, 2h or 7d; a plain number is seconds."""
 
     name = "duration"
@@ -119,7 +117,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # Whoever read the output has had enough; a second failure while closing it would only be noise.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         sys.exit(ExitCode.SUCCEEDED)
     except Exception as error:  # noqa: BLE001 - a bug of ours must look like one
         traceback.print_exc()

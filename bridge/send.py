@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from bridge import environment, names, objects, wire
 from bridge.errors import UsageError
@@ -32,7 +33,7 @@ def prepare(
     preset: str,
     params: Mapping[str, object],
     *,
-    code: str,
+    code: Literal["installed", "request"],
     namespace: Namespace,
     ref: str = "HEAD",
     snapshot: bool = False,

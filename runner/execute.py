@@ -61,7 +61,8 @@ def execute(session: Session, admitted: Admitted) -> State | None:
             outcome.end(State.REFUSED, refusal.code, refusal.message)
             halt = None
         if halt in (Halt.FENCED, Halt.STOPPING):
-            return _let_go(session, lease, halt)
+            _let_go(session, lease, halt)
+            return None
         if halt is None:
             _gather(admitted, place, outcome)
     published = answer(session, lease, outcome)
