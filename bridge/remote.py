@@ -115,6 +115,14 @@ class Remote:
         self.git("update-ref", PRIVATE + branch, commit)
         return Pushed.DONE
 
+    def try_push(self, branch: str, commit: str) -> None:
+        """Go through all of a push but the sending. Raises as `push` does."""
+        try:
+            flags = ("--quiet", "--dry-run", "--no-verify", "--recurse-submodules=no")
+            self.git("push", *flags, self.name, f"{commit}:refs/heads/{branch}", timeout=NETWORK_TIMEOUT)
+        except GitError as error:
+            raise self._explain(error, branch) from error
+
     def delete(self, branch: str, *, expect: str) -> Pushed:
         """Delete a branch if it still is at `expect`."""
         ref = f"refs/heads/{branch}"

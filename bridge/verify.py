@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bridge import history, objects, wire
+from bridge.checks import Check
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
@@ -20,15 +21,6 @@ MAX_FILE = 64 * 1024 * 1024
 
 class _Note(Protocol):
     def __call__(self, name: str, *, ok: bool | None, message: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at. `ok` is None where it could not be judged, which is not a failure."""
-
-    name: str
-    ok: bool | None
-    message: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
-        checks = [{"check": c.name, "ok": c.ok, "message": c.message} for c in self.checks]
+        checks = [check.as_dict() for check in self.checks]
         return {
             "branch": self.branch,
             "tip": self.tip,

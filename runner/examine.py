@@ -1,0 +1,130 @@
+"""Whether this host can serve: each thing that it needs, and what to do where it is missing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bridge import git, names, objects
+from bridge.checks import Check
+from bridge.errors import GitError, InfrastructureError, KakeyaError, ProcessError
+from bridge.presets import Preset
+from bridge.process import run
+from runner.lease import WHO
+from runner.logs import LogSink
+from runner.policy import INTERPRETER, Policy, load_policy
+from runner.process import Command, job_environment
+from runner.session import Session, open_session
+from runner.workspace import workspace
+
+_LEAST_FREE_GB = 10
+_IMPORT_S = 120
+
+
+def examine(path: Path | None) -> Iterator[Check]:
+    """Yield what was found about the policy at `path` and about this host under it."""
+    found = git.version()
+    least = ".".join(map(str, git.MINIMUM))
+    yield Check("git", found >= git.MINIMUM, ".".join(map(str, found)), f"Install git {least} or newer.")
+    try:
+        policy = load_policy(path)
+    except KakeyaError as error:
+        yield Check("policy", ok=False, message=error.message, fix=error.fix)
+        return
+    yield Check("policy", ok=True, message=f"{policy.id}, labels: {', '.join(policy.labels) or 'none'}")
+    yield _trust(policy)
+    try:
+        with open_session(policy, lambda _: None) as session:
+            yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
+            yield from _bus(session)
+            yield _disk(policy)
+            yield _supervisor(policy)
+            yield from _presets(session.presets, policy)
+    except KakeyaError as error:
+        yield Check("state", ok=False, message=error.message, fix=error.fix)
+
+
+def _trust(policy: Policy) -> Check:
+    if policy.trust.code_request == "allow":
+        fix = "Set trust.code_request to deny unless everyone who can push may use this host as you."
+        return Check("trust", ok=None, message="whoever can push to the bus can run code here", fix=fix)
+    return Check("trust", ok=True, message="only installed code is run; requests that bring code are refused")
+
+
+def _bus(session: Session) -> Iterator[Check]:
+    try:
+        tips = session.bus.fetch()
+    except InfrastructureError as error:
+        fix = "Check bus.url, and what the user who runs the runner may reach (SSH key, or bus.token_file)."
+        yield Check("bus", ok=False, message=error.message, fix=fix)
+        return
+    yield Check("bus", ok=True, message=f"{session.bus.url}: reached, {len(tips)} request branches")
+    repo = session.bus.git
+    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
+    ref = f"refs/heads/mac-bridge/check-{names.new_nonce()}"
+    try:
+        repo("push", "--quiet", "--dry-run", "--", session.bus.url, f"{commit}:{ref}", timeout=60)
+    except GitError as error:
+        fix = "The runner must be able to push request branches: give its key or token that right."
+        yield Check("push", ok=False, message=error.last_line(), fix=fix)
+        return
+    yield Check("push", ok=True, message="a dry run went through")
+
+
+def _disk(policy: Policy) -> Check:
+    free = shutil.disk_usage(policy.state).free / 1e9
+    fix = "Make room: jobs write reports, and models are large."
+    return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
+
+
+def _supervisor(policy: Policy) -> Check:
+    """Run a real job of one command under the supervisor."""
+    sink = LogSink(1000)
+    with workspace(policy.state, "check") as place:
+        env = job_environment(place.home, interpreter=policy.interpreter, extra={})
+        command = Command(["/bin/echo", "ok"], env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+        while command.poll(0.1) is None:
+            pass
+        ended = command.stop()
+    works = ended.exit_code == 0 and sink.kept == b"ok\n"
+    return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
+
+
+def _presets(presets: Mapping[str, Preset], policy: Policy) -> Iterator[Check]:
+    """Say of each preset that the policy allows whether it could run now."""
+    usable: dict[str, bool] = {}
+    for preset in presets.values():
+        if not policy.allows(preset.name):
+            continue
+        missing = [name for name in preset.env_names if not policy.settings.get(name)]
+        lacking = [module for module in preset.requires if not _imports(policy.interpreter, module, usable)]
+        if missing:
+            fix = f"Set {', '.join(missing)} under env in the policy."
+            yield Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
+        elif lacking:
+            fix = f"Install it: {policy.interpreter} -m pip install {' '.join(_packages(lacking))}"
+            yield Check(
+                "preset", None, f"{preset.name}: {INTERPRETER} cannot import {', '.join(lacking)}", fix
+            )
+        elif preset.code == "request" and policy.trust.code_request == "deny":
+            yield Check("preset", None, f"{preset.name}: refused, since it runs the requester's code")
+        else:
+            yield Check("preset", ok=True, message=f"{preset.name}: can run")
+
+
+def _imports(interpreter: Path, module: str, known: dict[str, bool]) -> bool:
+    if module not in known:
+        argv = (str(interpreter), "-I", "-c", f"import {module}")
+        try:
+            run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_IMPORT_S)
+            known[module] = True
+        except ProcessError:
+            known[module] = False
+    return known[module]
+
+
+def _packages(modules: list[str]) -> list[str]:
+    mlx = "'mlx[cpu]'" if sys.platform == "linux" else "mlx"
+    return [mlx if module.startswith("mlx.") else module for module in modules]
