@@ -43,7 +43,9 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield _supervisor(policy)
             yield from _presets(session.presets, policy)
     except KakeyaError as error:
-        yield Check("state", ok=False, message=error.message, fix=error.fix)
+        serving = error.code == "locked"
+        fix = "The rest is checked when it does not run." if serving else error.fix
+        yield Check("state", ok=None if serving else False, message=error.message, fix=fix)
 
 
 def _trust(policy: Policy) -> Check:
