@@ -62,7 +62,7 @@ clean:
 
 # $(call install,LOCK): the locked versions, then this checkout itself, so that an edit counts at once.
 define install
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "This needs Python 3.11 or newer, and '$(or $(PYTHON),python3)' is not one." >&2; \
 		echo "Name one that is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -e .venv/.complete || { echo "Making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
