@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer, git, and a POSIX shell. Also runs under the GNU make 3.81 that macOS ships.
+# Needs Python 3.11 or newer, git, and a POSIX shell. Uses nothing newer than GNU make 3.81, which macOS ships.
 #
 # Each target makes what it needs: `.venv` with the versions locked in requirements/. Three files in `.venv` say what
 # is in it. `.complete` holds the folder it was made for; it is absent while an installation runs, so a `.venv` that
