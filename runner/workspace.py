@@ -82,9 +82,7 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
     size = sum(entry.size for entry in entries)
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
-    seen: set[str] = set()
-    for entry in entries:
-        _check_path(entry.path, seen)
+    _check_paths([entry.path for entry in entries])
     files = [entry for entry in entries if entry.is_file]
     for i in range(0, len(files), _BATCH):
         _write_files(git, files[i : i + _BATCH], root)
@@ -93,6 +91,10 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
             _write_link(git, entry, root)
         elif entry.kind == "commit":
             (root / entry.path).mkdir(parents=True, exist_ok=True)
+    # Judged when all are there: links that each stay inside can lead out together.
+    for entry in entries:
+        if entry.mode == "120000" and not _is_inside(root / entry.path, root):
+            raise Refusal("hostile_tree", f"the link {entry.path!a} leads out of the tree")
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
@@ -109,17 +111,18 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
                 raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
 
 
-def _check_path(path: str, seen: set[str]) -> None:
-    """Refuse names that a file system could fold into `.git` or into another file of the tree."""
-    parts = PurePosixPath(path).parts
-    folded = "/".join(_fold(part) for part in parts)
-    if any(_fold(part) in (".git", "git~1") or part in (".", "..") for part in parts) or path.startswith("/"):
-        raise Refusal("hostile_tree", f"the tree holds {path!a}")
-    if folded in seen:
-        raise Refusal(
-            "hostile_tree", f"the tree holds {path!a} in two spellings that a file system may take for one"
-        )
-    seen.add(folded)
+def _check_paths(paths: list[str]) -> None:
+    """Refuse names that a file system could fold into `.git`, into each other, or into another's folder."""
+    folded: dict[str, str] = {}
+    for path in paths:
+        parts = [_fold(part) for part in PurePosixPath(path).parts]
+        if path.startswith("/") or any(part in (".git", "git~1", "") for part in parts):
+            raise Refusal("hostile_tree", f"the tree holds {path!a}")
+        if folded.setdefault("/".join(parts), path) != path:
+            raise Refusal("hostile_tree", f"a file system may take {path!a} for another file of the tree")
+    for name, path in folded.items():
+        if any(str(parent) in folded for parent in PurePosixPath(name).parents):
+            raise Refusal("hostile_tree", f"a file system may take {path!a} for a file in a file")
 
 
 def _fold(part: str) -> str:
@@ -142,11 +145,16 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> None:
 
 
 def _write_link(git: Git, entry: Entry, root: Path) -> None:
-    """Links come last, so that no file is ever written through one."""
     target = git("cat-file", "blob", entry.oid).stdout.decode("utf-8", "surrogateescape")
     place = root / entry.path
-    inside = os.path.normpath(place.parent / target)
-    if target.startswith("/") or not Path(inside).is_relative_to(root):
+    if target.startswith("/") or "\0" in target:
         raise Refusal("hostile_tree", f"the link {entry.path!a} leads out of the tree")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(target)
+
+
+def _is_inside(link: Path, root: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):
+        return False
