@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from bridge.checks import show
+from bridge.cli.common import remote_option
 from bridge.command import json_option, put_json, say
 from bridge.doctor import examine
 from bridge.errors import ExitCode
 
 
 @click.command()
+@remote_option
 @json_option
 @click.pass_context
 def command(context: click.Context, *, as_json: bool) -> int:
