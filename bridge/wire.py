@@ -192,6 +192,8 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
 
 
 def parse_state(data: bytes | None) -> StateFile | None:

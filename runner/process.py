@@ -58,11 +58,13 @@ class Command:
         grace_s: float,
         sink: LogSink,
         limits: Mapping[str, int] | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
         self._sink = sink
         report, report_fd = os.pipe()
         spec = {
             "argv": list(argv),
+            "inside": list(inside),
             "env": {**env, supervisor.MARK: secrets.token_hex(16)},
             "cwd": str(cwd),
             "timeout_s": timeout_s,

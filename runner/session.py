@@ -20,6 +20,7 @@ from runner.bus import Bus
 from runner.host import describe_host, describe_versions
 from runner.ledger import Ledger
 from runner.policy import Policy
+from runner.sandbox import Sandbox, choose
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,16 @@ class Session:
     host: dict[str, Any]
     versions: dict[str, str | None]
     tell: Callable[[str], None]
+    sandbox: Sandbox = field(default_factory=Sandbox)
     stop: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
-    """Open the state directory for this process alone. Raises InfrastructureError where another one has it."""
+    """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
+
+    Raises PolicyError where the policy requires a sandbox that does not hold here.
+    """
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
@@ -64,6 +69,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
                 tell=tell,
+                sandbox=choose(policy, tell),
             )
         finally:
             ledger.close()
