@@ -11,6 +11,7 @@ from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
 from runner.answer import Outcome, answer
+from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
 from runner.gate import judge
@@ -119,6 +120,8 @@ def _run_steps(
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },
+            bounds=bounds(preset.limits, limits),
+            watched=place.tree.parent,
         )
         try:
             halt = _attend(session, lease, command, sink, i)
@@ -208,13 +211,18 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
             max_rss_bytes=ended.max_rss_bytes,
             log=path,
             survivors=ended.survivors,
+            exceeded=ended.exceeded,
+            peaks=dict(ended.peaks),
         )
     )
 
 
 def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
-    if ended.timed_out:
+    if ended.exceeded:
+        message = f"step {step} was ended: {explain(ended.exceeded)}"
+        outcome.end(State.FAILED, ended.exceeded, message)
+    elif ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
     elif ended.error or ended.exit_code is None:
         outcome.end(State.FAILED, "not_started", ended.error or f"step {step} ended in an unknown way")
