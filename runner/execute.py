@@ -19,6 +19,7 @@ from runner.intake import Admitted, Refusal
 from runner.lease import Lease
 from runner.logs import LogSink
 from runner.process import Command, Ended, job_environment
+from runner.redact import Redactor
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_tree, workspace
 
@@ -65,7 +66,7 @@ def execute(session: Session, admitted: Admitted) -> State | None:
             _let_go(session, lease, halt)
             return None
         if halt is None:
-            _gather(admitted, place, outcome)
+            _gather(admitted, place, outcome, session.bus.secrets)
     published = answer(session, lease, outcome)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
@@ -237,9 +238,9 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     return True
 
 
-def _gather(admitted: Admitted, place: Workspace, outcome: Outcome) -> None:
+def _gather(admitted: Admitted, place: Workspace, outcome: Outcome, secrets: list[str]) -> None:
     """Collect the reports, also of a run that failed, and judge those of one that did not."""
-    collected = collect(admitted.preset, Path(place.tree))
+    collected = collect(admitted.preset, Path(place.tree), Redactor(secrets))
     outcome.files |= collected.files
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:
