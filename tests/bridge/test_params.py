@@ -44,13 +44,18 @@ REFUSED = {
     **{
         f"path {text[:30]!r}": (PATH, text, "path_escape")
         for text in (
-            "", " ", ".", "..", "/", "~", "/etc/passwd", "/tests/x.py", "../tests/x.py", "tests/..", "tests/../x.py",
+            "", " ", ".", "..", "/", "~", "/etc/passwd", "/tests/x.py", "../tests/x.py", "tests/..",
+            "tests/../x.py",
             "tests/../../etc", "tests/x/../../y", "./tests/x.py", "tests/./x.py", "tests/.",
-            "tests/x/.", "tests/..hidden", "tests/.git/config", "tests/.GIT/config", "tests/.Git", ".git/config", ".git",
-            "tests/.hidden", "~/tests/x.py", "~root/tests", "tests//x.py", "tests//", "//tests", "-tests/x.py", "--help", "-x", "tests/-x.py", "@file",
-            "@tests/x.py", "tests_other/x", "testsuite", "Tests/x.py", "other/tests/x.py", "scripts", "scripts/x.py",
+            "tests/x/.", "tests/..hidden", "tests/.git/config", "tests/.GIT/config", "tests/.Git",
+            ".git/config", ".git",
+            "tests/.hidden", "~/tests/x.py", "~root/tests", "tests//x.py", "tests//", "//tests",
+            "-tests/x.py", "--help", "-x", "tests/-x.py", "@file",
+            "@tests/x.py", "tests_other/x", "testsuite", "Tests/x.py", "other/tests/x.py", "scripts",
+            "scripts/x.py",
             "scripts/other/x.py", "scripts/research_other/x", "tests/x.py\n", "tests/x.py\x00", "tests\\x.py",
-            "tests/x y.py", "tests/$(id)", "tests/`id`", "tests/x;id", "tests/x|id", "tests/x&", "tests/*", "tests/{a,b}",
+            "tests/x y.py", "tests/$(id)", "tests/`id`", "tests/x;id", "tests/x|id", "tests/x&", "tests/*",
+            "tests/{a,b}",
             "tests/\u202ex.py", "tests/ä.py", "tests/x.py#", "tests/%2e%2e/x",
             "tests/" + "x" * 300, "file:///tests/x.py", "c:/tests/x.py", "::tests/x.py", "other.py::tests/x",
         )
@@ -84,7 +89,8 @@ TAKEN = {
     "path a test": (PATH, "tests/x.py::test_y", "tests/x.py::test_y", ["tests/x.py::test_y"]),
     "path a case": (PATH, "tests/x.py::test_y[a-1]", "tests/x.py::test_y[a-1]", ["tests/x.py::test_y[a-1]"]),
     "path a folder below": (PATH, "tests/a/b_c-d.e", "tests/a/b_c-d.e", ["tests/a/b_c-d.e"]),
-    "path in a deeper root": (PATH, "scripts/research/x.py", "scripts/research/x.py", ["scripts/research/x.py"]),
+    "path in a deeper root": (PATH, "scripts/research/x.py", "scripts/research/x.py",
+    ["scripts/research/x.py"]),
 }  # fmt: skip
 
 
