@@ -197,6 +197,12 @@ class Result(_Wire):
     gate: Gate | None = None
 
 
+def is_answer_path(path: str) -> bool:
+    """Say whether an answer may bring a file of that name: what a runner writes, and reports."""
+    plain = not any(part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/"))
+    return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
+
+
 def parse_state(data: bytes | None) -> StateFile | None:
     """Read a state file; None where there is none or it is not one."""
     return _parse(StateFile, data)
