@@ -215,8 +215,11 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
     if ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
-    elif ended.error or ended.exit_code is None:
-        outcome.end(State.FAILED, "not_started", ended.error or f"step {step} ended in an unknown way")
+    elif ended.exit_code is None:
+        message = ended.error or f"step {step} ended in an unknown way"
+        outcome.end(State.FAILED, "supervisor_lost", message)
+    elif ended.error:
+        outcome.end(State.FAILED, "not_started", ended.error)
     elif ended.survivors:
         outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
     elif ended.exit_code < 0:
