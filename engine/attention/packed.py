@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from engine.attention.views import PackedView
 from engine.codec import hadamard
+from engine.kernels import decode
 from engine.mx import mx
 
 TILE = 512  # tokens decoded at a time
@@ -62,6 +63,9 @@ def attend(
     batch, heads, rows, _ = queries.shape
     groups = heads // keys.shape[1]
     rotated = hadamard.rotate(queries) * scale
+    if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
+        out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
+        return hadamard.unrotate(out).astype(queries.dtype)
     mask = _mask(mask, queries, keys)
     parts = []
     size = max(1, ROWS // groups)
