@@ -137,7 +137,8 @@ def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request
         )
         if asked != answered
     ]
-    if request.workload and request.workload != objects.parent_of(git, result.request):
+    refused = result.state is wire.State.REFUSED  # it may be what it was refused for
+    if request.workload and not refused and request.workload != objects.parent_of(git, result.request):
         differing.append("workload")
     if request.workload and result.workload not in (None, request.workload):
         differing.append("workload")

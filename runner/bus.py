@@ -68,9 +68,7 @@ class Bus:
     @property
     def secrets(self) -> list[str]:
         """What must never stand in a log."""
-        if not self._secret:
-            return []
-        return [self._secret, base64.b64encode(f"x-access-token:{self._secret}".encode()).decode()]
+        return [self._secret] if self._secret else []
 
     def fetch(self) -> dict[str, str]:
         """Fetch all request branches and return `{branch: commit id}`. Raises InfrastructureError."""

@@ -76,8 +76,8 @@ def answer_without_running(
     """Refuse or close a request: one commit, in competition with other runners."""
     outcome.request = request
     if request:
-        seen = session.ledger.request_of(request.nonce)
-        if seen in (None, lease.request):
+        seen = session.ledger.seen(request.nonce)
+        if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
             session.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )

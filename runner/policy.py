@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
+import stat
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -50,10 +52,13 @@ class Bus(_Section):
     @field_validator("url")
     @classmethod
     def _url_is_of_a_known_kind(cls, value: str) -> str:
-        if value.startswith("-") or "::" in value:
+        parts = urlsplit(value)
+        dashed = value.startswith("-") or (parts.hostname or "").startswith("-")
+        if dashed or "::" in value or not value.isprintable():
             raise ValueError(f"{value!r} is not the address of a repository")
-        if urlsplit(value).password:
-            raise ValueError("the URL holds a password; put it into token_file")
+        # A token is taken as a user's name too, and git would show it to everyone who lists processes.
+        if parts.password or (parts.username and parts.scheme in ("http", "https")):
+            raise ValueError("the URL holds a user or a password; put it into token_file")
         return value
 
     @property
@@ -141,9 +146,12 @@ def load_policy(path: Path | None = None) -> Policy:
     if not path.exists():
         fix = f"Write one: kakeya-runner init --bus URL --policy {path}"
         raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
-    mode = path.stat().st_mode
-    if mode & 0o022:
-        raise PolicyError(f"others may write to {path}", fix=f"Run: chmod go-w {path}")
+    folder = path.absolute().parent
+    # In a sticky folder nobody can replace a file of somebody else's.
+    in_folder = 0 if folder.stat().st_mode & stat.S_ISVTX else stat.S_IWOTH
+    for place, forbidden in ((folder, in_folder), (path, stat.S_IWGRP | stat.S_IWOTH)):
+        if place.stat().st_mode & forbidden:
+            raise PolicyError(f"others may write to {place}", fix=f"Run: chmod go-w {place}")
     try:
         return Policy.model_validate(read_yaml(path, PolicyError))
     except ValidationError as error:
@@ -169,9 +177,13 @@ env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEY
 
 
 def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
-    """Write a commented policy. Raises PolicyError where one exists already."""
+    """Write a commented policy. Raises PolicyError where one exists already or the URL is none that is served."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
+    try:
+        Bus(url=url)
+    except ValidationError as error:
+        raise PolicyError(f"nothing was written: {describe(error)[0]}") from error
     name = (
         re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
     )
@@ -179,6 +191,8 @@ def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
         [platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")]
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = TEMPLATE.format(id=name, labels=labels, url=url, interpreter=sys.executable)
+    # A JSON text is a YAML text, whatever stands in it.
+    quoted = {"url": json.dumps(url), "interpreter": json.dumps(sys.executable)}
+    text = TEMPLATE.format(id=name, labels=labels, **quoted)
     path.write_text(text, encoding="utf-8")
     path.chmod(0o600)

@@ -81,13 +81,13 @@ class Rounds:
 
     def _try(self, view: View) -> bool:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
-        action = decide(self._session, view, self._watch)
-        if action is Action.WAIT:
-            return False
-        if action is Action.NOTHING or _is_for_others(self._session, view):
-            self._settled[view.branch] = view.tip
-            return False
         try:
+            action = decide(self._session, view, self._watch)
+            if action is Action.WAIT:
+                return False
+            if action is Action.NOTHING or _is_for_others(self._session, view):
+                self._settled[view.branch] = view.tip
+                return False
             handle(self._session, view, action)
         except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
             self._failures[view.tip] += 1
