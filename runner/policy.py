@@ -109,6 +109,9 @@ class Policy(_Section):
     presets: list[str] = ["*"]
     preset_folder: Path | None = None
     interpreter: Path = Path(sys.executable)
+    interpreter_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")] | None = (
+        None
+    )
     env: dict[_ENV_NAME, str] = {}
     trust: Trust = Trust()
     limits: Limits = Limits()
@@ -172,11 +175,19 @@ presets: ["*"]            # names of presets, * stands for anything
 trust:
   code_request: deny      # "allow" lets everyone who can push run code on this host
 interpreter: {interpreter}
+interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
 env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH
 """
 
 
-def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
+def write_template(
+    path: Path,
+    url: str,
+    runner_id: str | None = None,
+    *,
+    interpreter: Path | None = None,
+    version: str | None = None,
+) -> None:
     """Write a commented policy. Raises PolicyError where one exists already or the URL is none that is served."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
@@ -192,7 +203,11 @@ def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     # A JSON text is a YAML text, whatever stands in it.
-    quoted = {"url": json.dumps(url), "interpreter": json.dumps(sys.executable)}
+    quoted = {
+        "url": json.dumps(url),
+        "interpreter": json.dumps(str(interpreter or sys.executable)),
+        "version": json.dumps(version or platform.python_version()),
+    }
     text = TEMPLATE.format(id=name, labels=labels, **quoted)
     path.write_text(text, encoding="utf-8")
     path.chmod(0o600)

@@ -14,7 +14,7 @@ from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
 from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
-from runner.intake import Refusal, admit, read_manifest, wants_another
+from runner.intake import Admitted, Refusal, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.session import Session
 
@@ -140,10 +140,17 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        _check_interpreter(session, admitted)
     except Refusal as refusal:
         outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
         return answer_without_running(session, Lease(session, view), refusal.request, outcome)
     return execute(session, admitted)
+
+
+def _check_interpreter(session: Session, admitted: Admitted) -> None:
+    problem = session.interpreter.problem_for(admitted.preset)
+    if problem:
+        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
 
 
 def flush(session: Session) -> None:
