@@ -20,6 +20,9 @@ from bridge.manifest import describe
 from bridge.strictyaml import read_yaml
 
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+_WORKFLOW = Annotated[
+    str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
+]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 
 INTERPRETER = "KAKEYA_MAC_PYTHON"
@@ -85,6 +88,19 @@ class Trust(_Section):
     code_request: Literal["deny", "allow"] = "deny"
 
 
+class Actions(_Section):
+    """Which jobs GitHub may start here: what `kakeya-runner hook` holds them against."""
+
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
+    # PATH@REF; in REF `*` stands for anything.
+    workflows: Annotated[list[_WORKFLOW], Field(min_length=1)]
+    events: Annotated[list[str], Field(min_length=1)] = ["push"]
+    # By default `bus.patterns`.
+    branches: Annotated[list[str], Field(min_length=1)] | None = None
+    # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF decides what stands in it.
+    workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
+
+
 class Limits(_Section):
     """Bounds that hold for every job, whatever its preset says."""
 
@@ -114,6 +130,7 @@ class Policy(_Section):
     )
     env: dict[_ENV_NAME, str] = {}
     trust: Trust = Trust()
+    actions: Actions | None = None
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
 
