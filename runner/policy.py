@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from bridge import environment, names
 from bridge.errors import PolicyError
@@ -30,6 +38,13 @@ INTERPRETER = "KAKEYA_MAC_PYTHON"
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _whole(path: Path | None) -> Path | None:
+    """Return a path with `~` resolved. Raises ValueError where it is not absolute."""
+    if path is not None and not (path := path.expanduser()).is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
 
 
 class Bus(_Section):
@@ -101,6 +116,26 @@ class Actions(_Section):
     workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
 
 
+class Retention(_Section):
+    """How long answered requests stay on the bus: one that is older, or not among the newest, is archived and goes."""
+
+    days: Annotated[float, Field(gt=0, le=3650)] | None = None
+    keep: Annotated[int, Field(ge=1)] | None = None
+    # By default `archive.git` in the state folder.
+    archive: Path | None = None
+
+    @field_validator("archive")
+    @classmethod
+    def _path_is_whole(cls, value: Path | None) -> Path | None:
+        return _whole(value)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Retention:
+        if self.days is None and self.keep is None:
+            raise ValueError("needs days, keep or both")
+        return self
+
+
 class Limits(_Section):
     """Bounds that hold for every job, whatever its preset says."""
 
@@ -131,18 +166,14 @@ class Policy(_Section):
     env: dict[_ENV_NAME, str] = {}
     trust: Trust = Trust()
     actions: Actions | None = None
+    retention: Retention | None = None
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
 
     @field_validator("state", "interpreter", "preset_folder")
     @classmethod
     def _paths_are_whole(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        value = value.expanduser()
-        if not value.is_absolute():
-            raise ValueError(f"{value} must be an absolute path")
-        return value
+        return _whole(value)
 
     def allows(self, preset: str) -> bool:
         """Say whether a preset may be run on this host."""
