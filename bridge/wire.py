@@ -195,6 +195,8 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
 
 
 def is_answer_path(path: str) -> bool:
