@@ -18,6 +18,7 @@ from bridge.presets import Preset, load_presets
 from runner import workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.sandbox import Sandbox, choose
@@ -34,6 +35,7 @@ class Session:
     identity: wire.Runner
     host: dict[str, Any]
     versions: dict[str, str | None]
+    interpreter: Interpreter
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -68,6 +70,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 ),
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
+                interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
                 sandbox=choose(policy, tell),
             )
