@@ -6,7 +6,6 @@ The tree is written from git objects, file by file: no checkout, no `.git`, no h
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from bridge.params import PathParam, Value
 from bridge.presets import Preset
 from runner.intake import Refusal
 from runner.policy import Limits
+from runner.remove import remove
 
 _BATCH = 2_000
 
@@ -52,21 +52,6 @@ def sweep(state: Path) -> None:
     """Remove what runs that were killed left behind."""
     for left in (state / "work").glob("*"):
         remove(left)
-
-
-def remove(root: Path) -> None:
-    """Remove a folder, also one whose permissions a job took away."""
-
-    def open_up(_function: object, path: str, _error: object) -> None:
-        for folder in (Path(path).parent, Path(path)):
-            if folder.is_dir() and not folder.is_symlink():
-                folder.chmod(0o700)
-        if Path(path).is_dir() and not Path(path).is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            Path(path).unlink(missing_ok=True)
-
-    shutil.rmtree(root, onerror=open_up)
 
 
 def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
