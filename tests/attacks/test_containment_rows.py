@@ -48,7 +48,7 @@ SEARCH = """
                 sys.stdout.buffer.write(file.read(100_000))
         except OSError as error:
             print("no", path, error.strerror)
-    print(os.environ)
+    print("processes", len([name for name in os.listdir("/proc") if name.isdigit()]), flush=True)
     for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
         show(path)
     for fd in os.listdir("/proc/self/fd"):
@@ -80,7 +80,7 @@ class TestRow04CredentialsInFilesUrlsAndArguments:
         answer = attacked.by(SEARCH, *map(str, places), policy={"bus": {"token_file": str(token_file)}})
 
         assert answer.result.state is State.SUCCEEDED
-        assert answer.log.startswith("environ(")
+        assert "KAKEYA_JOB" in answer.log
         # Not even redacted: it never came that far.
         assert REDACTED not in answer.log
         for secret in (TOKEN.encode(), HEADER):
@@ -88,7 +88,7 @@ class TestRow04CredentialsInFilesUrlsAndArguments:
         # Nothing of the runner is open in the job, and it sees no process but the sandbox's and its own.
         opened = [line.split()[2] for line in answer.log.splitlines() if line.startswith("fd ")]
         assert not any(str(tmp_path) in path for path in opened)
-        assert str(os.getpid()) not in answer.log.split("fd ")[0].split("/proc/")
+        assert "processes 2\n" in answer.log
 
     @pytest.mark.parametrize("sandbox", ["off", "require"])
     def test_the_token_is_in_no_argument_and_no_environment_of_the_job(self, attacked, token_file, sandbox):
@@ -124,8 +124,8 @@ class TestRow05EnvironmentLeak:
         seen = json.loads(answer.log)
         assert not any("/canary/" in value for value in seen.values())
         assert set(seen) <= {
-            "DECLARED", "HOME", "TMPDIR", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
-            "KAKEYA_JOB", "PWD",
+            "DECLARED", "HOME", "TMPDIR", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "PWD", "PYTHONUNBUFFERED",
+            "PYTHONDONTWRITEBYTECODE", "KAKEYA_JOB",
         }  # fmt: skip
         assert b"/canary/" not in answer.everything()
 
@@ -192,7 +192,7 @@ class TestRow13TrapsForTheNextRun:
             import os, sys
             sentinel = sys.argv[1]
             hook = f"#!/bin/sh\\ntouch {sentinel}\\n"
-            for path in ["~/.gitconfig", "~/.bashrc", ".git/config", ".git/hooks/post-checkout", "/tmp/sitecustomize.py",
+            for path in ["~/.gitconfig", "~/.bashrc", ".git/config", ".git/hooks/post-checkout",
                          sys.prefix + "/lib/sitecustomize.py", sys.prefix + "/bin/git", "../planted", "../../planted",
                          "../../../store.git/hooks/post-update", "../../../store.git/config", sentinel]:
                 path = os.path.expanduser(path)
@@ -218,7 +218,8 @@ class TestRow13TrapsForTheNextRun:
 
         assert "wrote" in first.log
         assert f"no {sys.prefix}/bin/git" in first.log
-        assert second.log == ""
+        names = {line.rpartition("/")[2] for line in second.log.splitlines()}
+        assert not names & {"planted", ".gitconfig", ".bashrc", "post-checkout", "post-update", "config"}
         assert second.result.state is State.SUCCEEDED
         assert not sentinel.exists()
         store = tmp_path / "runners" / "state-attacked" / "store.git"
@@ -298,7 +299,8 @@ class TestRow15LogBombs:
     def test_nothing_that_steers_a_terminal_or_a_ci_system_comes_through(self, attacked):
         script = r"""
             import sys
-            sys.stdout.buffer.write(b"\x1b]0;owned\x07\x1b[2J\x9b31m\n::set-env name=x::y\n##[error]no\n  ::add-mask::z\r")
+            sys.stdout.buffer.write(b"\x1b]0;owned\x07\x1b[2J\x9b31m\n::set-env name=x::y\n##[error]no\n")
+            sys.stdout.buffer.write(b"  ::add-mask::z\r")
             sys.stdout.buffer.write("\u202eevil\u2066\n".encode())
         """
         answer = attacked.by(script)
@@ -454,7 +456,7 @@ class TestRow27SecretsInPiecesAndEncodings:
                         sys.stdout.flush()
                         time.sleep(0.002)
             for i, form in enumerate(forms):
-                open(f"results/research/{i}.json", "w").write(json.dumps({"said": form}))
+                open(f"results/research/{i}.json", "w").write(form)
             open("results/research/good.json", "w").write("{}")
         """
 
