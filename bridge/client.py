@@ -17,6 +17,7 @@ from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
 from bridge.names import Namespace
+from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.remote import Pushed, Remote
 from bridge.verify import Report, read_result, verify
@@ -112,11 +113,13 @@ class Client:
         prefix: str | None = None,
         suffix: str | None = None,
         presets: Path | str | None = None,
+        public_key: Path | str | None = None,
     ) -> None:
         self.git = open_repository(repo)
         self._remote_name = remote
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
+        self._public_key = public_key
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 
     @cached_property
@@ -128,6 +131,11 @@ class Client:
     def presets(self) -> dict[str, Preset]:
         """The presets installed here. The runner judges by its own."""
         return load_presets(self._preset_folder)
+
+    @property
+    def pin(self) -> Pin | None:
+        """The runner's public keys that are trusted here, if any are."""
+        return find_pin(self.git, self._remote_name, self._public_key)
 
     @property
     def namespace(self) -> Namespace:
@@ -283,7 +291,7 @@ class Client:
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         if not view.stands.is_final or view.foreign:
             view = self.view(branch)
-        return verify(self.git, view, self.presets)
+        return self._verify(view)
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
         """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
@@ -291,8 +299,7 @@ class Client:
         Raises VerificationError, and writes nothing, where the answer does not hold together.
         """
         view = self.view(branch)
-        report = verify(self.git, view, self.presets)
-        return write_answer(self.git, view, report, out)
+        return write_answer(self.git, view, self._verify(view), out)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
@@ -345,6 +352,10 @@ class Client:
     def _is_local(self) -> bool:
         url = self.remote.url
         return url.startswith(("/", "file://", "."))
+
+    def _verify(self, view: View) -> Report:
+        sent = objects.resolve(self.git, SENT + view.branch)
+        return verify(self.git, view, self.presets, self.pin, sent)
 
     def _events(self, view: View, seen: str | None) -> Iterator[Event]:
         """Yield what happened on a branch since the commit `seen`, ending with where it stands now."""

@@ -163,6 +163,11 @@ def resolve(git: Git, name: str) -> str | None:
         return None
 
 
+def is_commit(git: Git, name: str) -> bool:
+    """Say whether a name is the whole id of a commit that is here."""
+    return resolve(git, name) == name
+
+
 def parent_of(git: Git, commit_id: str) -> str | None:
     """Return a commit's first parent, read from the commit itself, so that it works in a shallow clone too."""
     return next(iter(parents_of(git, commit_id)), None)

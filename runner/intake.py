@@ -38,6 +38,8 @@ class Admitted:
     commands: list[list[str]]
     workload: str | None
     timeout_s: int
+    # Why the requester's own code may run; None where none is run.
+    trusted_by: str | None = None
 
 
 def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:

@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
-from runner import workspace
+from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
 from runner.ledger import Ledger
 from runner.policy import Policy
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Session:
     host: dict[str, Any]
     versions: dict[str, str | None]
     tell: Callable[[str], None]
+    # What signs this runner's answers; None where it was given no key.
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -64,6 +69,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
                 tell=tell,
+                signer=keys.load_signer(state),
             )
         finally:
             ledger.close()

@@ -11,6 +11,7 @@ from bridge.command import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "init": ("runner.cli.init", "Write a policy to start from."),
+    "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
