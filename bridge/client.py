@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bridge import environment, github, history, names, objects, send, wire
+from bridge.binding import Binding, repository_name
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.export import Fetched, write_answer
 from bridge.git import open_repository
@@ -162,14 +163,19 @@ class Client:
         lifetime: timedelta = send.DEFAULT_LIFETIME,
         labels: Sequence[str] = (),
         requested_by: str | None = None,
+        sign: bool = False,
     ) -> Run:
-        """Ask for a preset by pushing a request branch.
+        """Ask for a preset by pushing a request branch. With `sign` its commit is signed with the user's SSH key.
 
         Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the
         remote refuses the branch, InfrastructureError where it cannot be reached.
         """
         known = find_preset(self.presets, preset)
         values = known.check_params(params or {})
+
+        def bind(branch: str) -> Binding:
+            return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
+
         prepared = send.prepare(
             self.git,
             preset,
@@ -181,6 +187,7 @@ class Client:
             lifetime=lifetime,
             labels=labels,
             requested_by=requested_by,
+            bind=bind if sign else None,
         )
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
@@ -250,9 +257,10 @@ class Client:
             view = self.view(branch)
             if view.tip != seen:
                 for event in self._events(view, seen):
-                    if event.log or event.status.state != told:
+                    now = (event.status.state, event.status.detail)
+                    if event.log or now != told:
                         yield event
-                    told = event.status.state
+                    told = now
                 seen, pause = view.tip, FIRST_POLL_S
             if view.stands.is_final and not view.foreign:
                 return

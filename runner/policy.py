@@ -27,6 +27,13 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _whole(path: Path | None) -> Path | None:
+    path = path.expanduser() if path else None
+    if path and not path.is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
+
+
 class Bus(_Section):
     """The git remote that is served, and how hard it may be worked."""
 
@@ -76,8 +83,20 @@ class Bus(_Section):
 class Trust(_Section):
     """Whose code may run."""
 
-    # `deny`: presets that run the requester's code are refused. `allow`: whoever can push can run code here.
-    code_request: Literal["deny", "allow"] = "deny"
+    # `deny`: presets that run the requester's code are refused. `signed`: they are run where somebody on the list below
+    # signed the request, or the operator approved it. `allow`: whoever can push can run code here.
+    code_request: Literal["deny", "signed", "allow"] = "deny"
+    # OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). It is read anew at each decision.
+    allowed_signers: Path | None = None
+    # Under `signed`, what becomes of a request that nobody vouches for: an answer, or a place to wait in.
+    unapproved: Literal["refuse", "hold"] = "refuse"
+    # Under which names, beside that in bus.url, requesters know the bus, such as github.com/owner/name.
+    repositories: list[str] = []
+
+    @field_validator("allowed_signers")
+    @classmethod
+    def _path_is_whole(cls, value: Path | None) -> Path | None:
+        return _whole(value)
 
 
 class Limits(_Section):
@@ -112,12 +131,7 @@ class Policy(_Section):
     @field_validator("state", "interpreter", "preset_folder")
     @classmethod
     def _paths_are_whole(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        value = value.expanduser()
-        if not value.is_absolute():
-            raise ValueError(f"{value} must be an absolute path")
-        return value
+        return _whole(value)
 
     def allows(self, preset: str) -> bool:
         """Say whether a preset may be run on this host."""
@@ -162,7 +176,7 @@ bus:
   # token_file: ~/.config/kakeya/token
 presets: ["*"]            # names of presets, * stands for anything
 trust:
-  code_request: deny      # "allow" lets everyone who can push run code on this host
+  code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
 interpreter: {interpreter}
 env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH
 """

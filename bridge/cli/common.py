@@ -119,7 +119,7 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
         else:
             if logs and event.log:
                 click.echo(event.log, nl=False)
-            if last is None or last.state != event.status.state:
+            if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
     assert last is not None  # noqa: S101 - a request has at least one state

@@ -13,6 +13,7 @@ COMMANDS = {
     "init": ("runner.cli.init", "Write a policy to start from."),
     "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
+    "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
 }
