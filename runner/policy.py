@@ -99,8 +99,20 @@ class Bus(_Section):
 class Trust(_Section):
     """Whose code may run."""
 
-    # `deny`: presets that run the requester's code are refused. `allow`: whoever can push can run code here.
-    code_request: Literal["deny", "allow"] = "deny"
+    # `deny`: presets that run the requester's code are refused. `signed`: they are run where somebody on the list below
+    # signed the request, or the operator approved it. `allow`: whoever can push can run code here.
+    code_request: Literal["deny", "signed", "allow"] = "deny"
+    # OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). It is read anew at each decision.
+    allowed_signers: Path | None = None
+    # Under `signed`, what becomes of a request that nobody vouches for: an answer, or a place to wait in.
+    unapproved: Literal["refuse", "hold"] = "refuse"
+    # Under which names, beside that in bus.url, requesters know the bus, such as github.com/owner/name.
+    repositories: list[str] = []
+
+    @field_validator("allowed_signers")
+    @classmethod
+    def _path_is_whole(cls, value: Path | None) -> Path | None:
+        return _whole(value)
 
 
 class Actions(_Section):
@@ -229,7 +241,7 @@ bus:
   # token_file: ~/.config/kakeya/token
 presets: ["*"]            # names of presets, * stands for anything
 trust:
-  code_request: deny      # "allow" lets everyone who can push run code on this host
+  code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
 sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
 interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x

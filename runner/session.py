@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
-from runner import workspace
+from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.sandbox import Sandbox, choose
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Session:
     interpreter: Interpreter
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
+    # What signs this runner's answers; None where it was given no key.
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -73,6 +78,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
                 sandbox=choose(policy, tell),
+                signer=keys.load_signer(state),
             )
         finally:
             ledger.close()
