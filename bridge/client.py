@@ -232,6 +232,14 @@ class Client:
             )
         return history.read_view(self.git, branch, tip)
 
+    def _answered(self, branch: str) -> View:
+        """Fetch one branch that has its answer. Raises InfrastructureError where it has none yet."""
+        view = self.view(branch)
+        if not view.stands.is_final:
+            message = f"{branch} has no answer yet: it is {view.stands}"
+            raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {branch}", code="no_answer_yet")
+        return view
+
     def status(self, branch: str) -> Status:
         """Return where a request stands now, with what GitHub Actions says where it can be asked."""
         return self._status(self.view(branch), ask_github=True)
@@ -262,7 +270,7 @@ class Client:
                         yield event
                     told = now
                 seen, pause = view.tip, FIRST_POLL_S
-            if view.stands.is_final and not view.foreign:
+            if view.stands.is_final:
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 raise self._no_answer(view, timeout or 0)
@@ -291,14 +299,14 @@ class Client:
 
     def result(self, branch: str) -> Result:
         """Return a finished request's result. Raises VerificationError where it has none."""
-        return read_result(self.git, self.view(branch))
+        return read_result(self.git, self._answered(branch))
 
     def verify(self, branch: str) -> Report:
         """Check an answer offline: only what was fetched is read, if it was fetched before."""
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         if not view.stands.is_final or view.foreign:
-            view = self.view(branch)
+            view = self._answered(branch)
         return self._verify(view)
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
@@ -306,7 +314,7 @@ class Client:
 
         Raises VerificationError, and writes nothing, where the answer does not hold together.
         """
-        view = self.view(branch)
+        view = self._answered(branch)
         return write_answer(self.git, view, self._verify(view), out)
 
     def cancel(self, branch: str, reason: str = "") -> Status:

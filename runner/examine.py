@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bridge import environment, git, names, objects
 from bridge.checks import Check
-from bridge.errors import GitError, InfrastructureError, KakeyaError, ProcessError
+from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
 from bridge.process import run
+from runner.interpreter import Interpreter
 from runner.lease import WHO
 from runner.logs import LogSink
-from runner.policy import INTERPRETER, Policy, load_policy
+from runner.policy import Policy, load_policy
 from runner.process import Command, job_environment
 from runner.session import Session, open_session
 from runner.signature import check_list
 from runner.workspace import workspace
 
 _LEAST_FREE_GB = 10
-_IMPORT_S = 120
 
 
 def examine(path: Path | None) -> Iterator[Check]:
@@ -43,7 +42,8 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield from _bus(session)
             yield _disk(policy)
             yield _supervisor(policy)
-            yield from _presets(session.presets, policy)
+            yield _interpreter(session.interpreter)
+            yield from _presets(session.presets, policy, session.interpreter)
     except KakeyaError as error:
         serving = error.code == "locked"
         fix = "The rest is checked when it does not run." if serving else error.fix
@@ -119,39 +119,29 @@ def _supervisor(policy: Policy) -> Check:
     return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
 
 
-def _presets(presets: Mapping[str, Preset], policy: Policy) -> Iterator[Check]:
+def _interpreter(interpreter: Interpreter) -> Check:
+    problem = interpreter.problem()
+    if problem:
+        return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
+    if interpreter.version is None:
+        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
+        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
+    return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
+
+
+def _presets(presets: Mapping[str, Preset], policy: Policy, interpreter: Interpreter) -> Iterator[Check]:
     """Say of each preset that the policy allows whether it could run now."""
-    usable: dict[str, bool] = {}
     for preset in presets.values():
         if not policy.allows(preset.name):
             continue
         missing = [name for name in preset.env_names if not policy.settings.get(name)]
-        lacking = [module for module in preset.requires if not _imports(policy.interpreter, module, usable)]
+        problem = interpreter.problem_for(preset)
         if missing:
             fix = f"Set {', '.join(missing)} under env in the policy."
             yield Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
-        elif lacking:
-            fix = f"Install it: {policy.interpreter} -m pip install {' '.join(_packages(lacking))}"
-            yield Check(
-                "preset", None, f"{preset.name}: {INTERPRETER} cannot import {', '.join(lacking)}", fix
-            )
+        elif problem:
+            yield Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
         elif preset.code == "request" and policy.trust.code_request == "deny":
             yield Check("preset", None, f"{preset.name}: refused, since it runs the requester's code")
         else:
             yield Check("preset", ok=True, message=f"{preset.name}: can run")
-
-
-def _imports(interpreter: Path, module: str, known: dict[str, bool]) -> bool:
-    if module not in known:
-        argv = (str(interpreter), "-I", "-c", f"import {module}")
-        try:
-            run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_IMPORT_S)
-            known[module] = True
-        except ProcessError:
-            known[module] = False
-    return known[module]
-
-
-def _packages(modules: list[str]) -> list[str]:
-    mlx = "'mlx[cpu]'" if sys.platform == "linux" else "mlx"
-    return [mlx if module.startswith("mlx.") else module for module in modules]

@@ -80,8 +80,8 @@ def answer_without_running(
     """Refuse or close a request: one commit, in competition with other runners."""
     outcome.request = request
     if request:
-        seen = session.ledger.request_of(request.nonce)
-        if seen in (None, lease.request):
+        seen = session.ledger.seen(request.nonce)
+        if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
             session.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )
@@ -219,8 +219,11 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
     if ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
-    elif ended.error or ended.exit_code is None:
-        outcome.end(State.FAILED, "not_started", ended.error or f"step {step} ended in an unknown way")
+    elif ended.exit_code is None:
+        message = ended.error or f"step {step} ended in an unknown way"
+        outcome.end(State.FAILED, "supervisor_lost", message)
+    elif ended.error:
+        outcome.end(State.FAILED, "not_started", ended.error)
     elif ended.survivors:
         outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
     elif ended.exit_code < 0:

@@ -103,9 +103,13 @@ def _check_time(request: Request, policy: Policy) -> None:
 
 
 def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
-    seen = ledger.request_of(request.nonce)
-    if seen is not None and seen != view.request:
-        raise Refusal("replayed", f"the nonce {request.nonce} was used before, by the request {seen[:12]}")
+    """A nonce is good for one commit on one branch, and that until it is answered."""
+    seen = ledger.seen(request.nonce)
+    same = seen is None or (seen.request, seen.branch) == (view.request, view.branch)
+    if seen and (not same or seen.state in set(wire.EXIT_CODES)):
+        raise Refusal(
+            "replayed", f"the nonce {request.nonce} was used before, by the request {seen.request[:12]}"
+        )
 
 
 def _check_commit(git: Git, view: View, request: Request) -> str | None:

@@ -32,6 +32,15 @@ CREATE TABLE IF NOT EXISTS approvals (
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What is known about a nonce."""
+
+    request: str
+    branch: str
+    state: str
+
+
+@dataclass(frozen=True)
 class Pending:
     """An answer that exists as a commit and is not on the bus yet."""
 
@@ -72,10 +81,10 @@ class Ledger:
                 raise
             cursor.execute("COMMIT")
 
-    def request_of(self, nonce: str) -> str | None:
-        """Return the request commit under which a nonce was first seen, or None."""
-        row = self._db.execute("SELECT request FROM requests WHERE nonce = ?", (nonce,)).fetchone()
-        return str(row[0]) if row else None
+    def seen(self, nonce: str) -> Seen | None:
+        """Return what a nonce was first seen on, or None."""
+        rows = self._db.execute("SELECT request, branch, state FROM requests WHERE nonce = ?", (nonce,))
+        return next((Seen(*row) for row in rows), None)
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
         """Note that a request is about to be taken, before it is: what is noted twice is the same request."""

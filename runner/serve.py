@@ -16,9 +16,10 @@ from runner.answer import Outcome, publish
 from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
-from runner.intake import admit, read_manifest, wants_another
+from runner.intake import Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.refusal import Held, Refusal
+from runner.retention import Sweeper
 from runner.session import Session
 from runner.trust import WAITS
 
@@ -40,11 +41,12 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds = Rounds(session)
+    rounds, sweeper = Rounds(session), Sweeper(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
+            sweeper.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
@@ -88,14 +90,16 @@ class Rounds:
 
     def _try(self, view: View) -> bool:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
-        action = decide(self._session, view, self._watch)
         looked = self._held.get(view.branch)
-        if action is Action.WAIT or (looked and time.monotonic() - looked < _HELD_S):
-            return False
-        if action is Action.NOTHING or _is_for_others(self._session, view):
-            self._settled[view.branch] = view.tip
+        if looked and time.monotonic() - looked < _HELD_S:
             return False
         try:
+            action = decide(self._session, view, self._watch)
+            if action is Action.WAIT:
+                return False
+            if action is Action.NOTHING or _is_for_others(self._session, view):
+                self._settled[view.branch] = view.tip
+                return False
             if handle(self._session, view, action) is State.REQUESTED:
                 self._held[view.branch] = time.monotonic()
                 return False
@@ -153,6 +157,7 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        _check_interpreter(session, admitted)
     except Held as held:
         return hold(session, view, held)
     except Refusal as refusal:
@@ -167,6 +172,12 @@ def hold(session: Session, view: View, held: Held) -> State:
     if not told and Lease(session, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
         session.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
     return State.REQUESTED
+
+
+def _check_interpreter(session: Session, admitted: Admitted) -> None:
+    problem = session.interpreter.problem_for(admitted.preset)
+    if problem:
+        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
 
 
 def flush(session: Session) -> None:

@@ -18,6 +18,7 @@ from bridge.presets import Preset, load_presets
 from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
 
@@ -36,6 +37,7 @@ class Session:
     identity: wire.Runner
     host: dict[str, Any]
     versions: dict[str, str | None]
+    interpreter: Interpreter
     tell: Callable[[str], None]
     # What signs this runner's answers; None where it was given no key.
     signer: Signer | None = None
@@ -68,6 +70,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 ),
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
+                interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
                 signer=keys.load_signer(state),
             )

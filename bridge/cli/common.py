@@ -111,6 +111,14 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
     States go to standard error and the log to standard output; with `as_json` both are NDJSON on standard output.
     """
+    try:
+        return _follow(run, timeout, as_json=as_json, logs=logs)
+    except KeyboardInterrupt:
+        say(f"\nthe request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
+        raise
+
+
+def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
     for event in run.follow(timeout.total_seconds() if timeout else None):
