@@ -45,6 +45,8 @@ def check_logs(git: Git, view: View, result: Result) -> Check | None:
 
     None where there is nothing to compare: no log, or one that was not streamed in full.
     """
+    if not history.is_ancestor(git, result.request, view.tip):
+        return None
     pieces = [
         piece
         for _, state, piece in history.stream(git, result.request, view.tip)
