@@ -75,8 +75,10 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
     return git("cat-file", "blob", entries[0].oid).stdout
 
 
-def read_many(git: Git, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
     """Return the contents of many blobs, named as `<commit>:<path>`, in one call; None for the missing and the large.
+
+    With another `kind` these are objects of that kind and no other.
 
     A symbolic link counts as its target's name, so what is read must still be parsed strictly.
     """
@@ -87,9 +89,9 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int) -> list[bytes |
     )
     wanted: list[str | None] = []
     for line in sizes.stdout.decode("utf-8", "replace").splitlines():
-        kind, _, rest = line.partition(" ")
+        found_kind, _, rest = line.partition(" ")
         size, _, oid = rest.partition(" ")
-        wanted.append(oid if kind == "blob" and int(size) <= max_bytes else None)
+        wanted.append(oid if found_kind == kind and int(size) <= max_bytes else None)
     found = dict(_contents(git, [oid for oid in dict.fromkeys(wanted) if oid]))
     return [found.get(oid) if oid else None for oid in wanted]
 

@@ -28,7 +28,12 @@ CREATE TABLE IF NOT EXISTS approvals (
     by       TEXT NOT NULL,
     at       TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
+CREATE TABLE IF NOT EXISTS turns (
+    requester TEXT NOT NULL,
+    at        REAL NOT NULL
+);
 """
+_KEEP_TURNS_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -133,3 +138,16 @@ class Ledger:
         """Return who approved a commit, or None."""
         row = self._db.execute("SELECT by FROM approvals WHERE request = ?", (request,)).fetchone()
         return str(row[0]) if row else None
+
+    def took(self, requester: str, at: float) -> None:
+        """Note that a requester's request had its turn."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM turns WHERE at < ?", (at - _KEEP_TURNS_S,))
+            cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
+
+    def taken_since(self, moment: float) -> dict[str, int]:
+        """Return how many turns each requester had since a moment."""
+        rows = self._db.execute(
+            "SELECT requester, COUNT(*) FROM turns WHERE at >= ? GROUP BY requester", (moment,)
+        )
+        return {str(requester): int(count) for requester, count in rows}

@@ -148,6 +148,15 @@ class Retention(_Section):
         return self
 
 
+class Quota(_Section):
+    """What one requester may ask of this host. More of it waits; nothing is refused for it."""
+
+    # How many requests are considered at once.
+    waiting: Annotated[int, Field(ge=1)] = 100
+    # How many are taken up in an hour; by default as many as there are.
+    per_hour: Annotated[int, Field(ge=1)] | None = None
+
+
 class Limits(_Section):
     """Bounds that hold for every job, whatever its preset says."""
 
@@ -159,6 +168,7 @@ class Limits(_Section):
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
     max_age_s: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
     clock_skew_s: Annotated[int, Field(ge=0, le=86_400)] = 300
+    per_requester: Quota = Quota()
 
 
 class Policy(_Section):

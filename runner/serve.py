@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bridge import history, names
@@ -18,6 +19,7 @@ from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
 from runner.intake import Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
+from runner.queue import Queue
 from runner.refusal import Held, Refusal
 from runner.retention import Sweeper
 from runner.session import Session
@@ -36,9 +38,9 @@ _CLOSED = {
 
 
 def serve(session: Session, *, limit: int | None = None) -> int:
-    """Poll the bus and handle what comes, oldest first, until the session is to stop or `limit` requests were handled.
+    """Poll the bus and handle what comes until the session is to stop or `limit` requests were handled.
 
-    Returns how many were handled. The bus being out of reach is waited out.
+    Requesters take turns. Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
     rounds, sweeper = Rounds(session), Sweeper(session)
@@ -72,9 +74,10 @@ class Rounds:
         self._failures: Counter[str] = Counter()
         # When each request that waits for approval was last looked at.
         self._held: dict[str, float] = {}
+        self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
 
     def next(self) -> bool:
-        """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
+        """Fetch, and handle the next request that this runner can do something about. Says whether there was one.
 
         Raises InfrastructureError where the bus cannot be reached.
         """
@@ -83,10 +86,19 @@ class Rounds:
         self._watch.see(tips)
         self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
         fresh = {b: tip for b, tip in tips.items() if b not in self._settled and names.is_safe(b)}
-        views = history.read_views(self._session.bus.git, fresh)
-        return any(
-            self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set()
-        )
+        self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
+        for view in self._in_turn(history.read_views(self._session.bus.git, fresh)):
+            if self._session.stop.is_set():
+                break
+            if self._try(view):
+                self._queue.served(view)
+                return True
+        return False
+
+    def _in_turn(self, views: Mapping[str, View]) -> list[View]:
+        """Return what is new: first what is answered, of which note is taken once, then what waits, by turns."""
+        answered = [view for view in views.values() if view.stands.is_final]
+        return answered + self._queue.order(view for view in views.values() if not view.stands.is_final)
 
     def _try(self, view: View) -> bool:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
@@ -195,8 +207,3 @@ def _manifest(session: Session, view: View) -> Request | None:
 def _is_for_others(session: Session, view: View) -> bool:
     request = _manifest(session, view)
     return request is not None and wants_another(request, session.presets, session.policy)
-
-
-def _order(view: View) -> tuple[int, str]:
-    parsed = names.parse_branch(view.branch)
-    return (names.nonce_time(parsed.nonce) if parsed else 0, view.branch)

@@ -12,14 +12,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge import environment
+from bridge import environment, objects
 from bridge.errors import PolicyError, ProcessError
 from bridge.git import Git
 from bridge.process import Completed, run
 
 NAMESPACE = "git"
 
-_MAX_COMMIT = 1024 * 1024
+MAX_COMMIT = 1024 * 1024
 _TIMEOUT_S = 30
 _ARMOR = re.compile(
     rb"-----BEGIN SSH SIGNATURE-----\n(?:[A-Za-z0-9+/=]{1,76}\n)+-----END SSH SIGNATURE-----\n?"
@@ -40,11 +40,17 @@ class Signed:
     message: str
 
 
-def take_apart(git: Git, commit: str) -> Signed | None:
+def read_signed(git: Git, commit: str) -> Signed | None:
     """Return a commit's parts, or None where it has no signature. Raises BadSignature for any but one SSH signature."""
-    if int(git.text("cat-file", "-s", commit)) > _MAX_COMMIT:
-        raise BadSignature(f"the commit is larger than {_MAX_COMMIT} bytes")
-    header, _, message = git("cat-file", "commit", commit).stdout.partition(b"\n\n")
+    (raw,) = objects.read_many(git, [commit], max_bytes=MAX_COMMIT, kind="commit")
+    if raw is None:
+        raise BadSignature(f"the commit is larger than {MAX_COMMIT} bytes")
+    return take_apart(raw, commit)
+
+
+def take_apart(raw: bytes, commit: str) -> Signed | None:
+    """Return the parts of a commit whose content is `raw`, as `read_signed` does."""
+    header, _, message = raw.partition(b"\n\n")
     # A line that begins with a space belongs to the header before it.
     fields = re.findall(rb"[^\n]*(?:\n [^\n]*)*", header)
     fields = [field for field in fields if field]

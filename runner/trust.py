@@ -14,7 +14,7 @@ from bridge.presets import Preset
 from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.refusal import Held, Refusal
-from runner.signature import BadSignature, signer_of, take_apart
+from runner.signature import BadSignature, read_signed, signer_of
 
 CODE = "untrusted_code"
 WAITS = "waits for approval by the runner's operator"
@@ -47,7 +47,7 @@ def judge(git: Git, view: View, preset: Preset, policy: Policy, ledger: Ledger) 
 
 def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
     """Return who signed a request for this branch, this repository and this preset. Raises BadSignature."""
-    signed = take_apart(git, view.request)
+    signed = read_signed(git, view.request)
     if signed is None:
         raise BadSignature("it is not signed")
     if policy.trust.allowed_signers is None:
