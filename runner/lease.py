@@ -25,6 +25,7 @@ class Lease:
 
     def __init__(self, session: Session, view: View) -> None:
         self._bus = session.bus
+        self._ledger = session.ledger
         self._identity = session.identity
         self._lease_s = session.policy.bus.lease_s
         self._manifest = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
@@ -74,6 +75,7 @@ class Lease:
             detail=detail[:1000],
         )
         self._salts.add(now.salt)
+        self._ledger.writes(self.request, now.salt)
         content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self._manifest and self._manifest[0].is_file:
             content[wire.REQUEST] = Existing(self._manifest[0].oid)

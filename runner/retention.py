@@ -48,7 +48,7 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False) -> Swept:
 
     A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`.
     """
-    archive = rule.archive or session.policy.state / "archive.git"
+    archive = session.policy.archive
     tips = session.bus.fetch()
     views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
     answered = [view for view in views.values() if view.stands.is_final]

@@ -12,7 +12,7 @@ from bridge.history import View
 from bridge.manifest import Request
 from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
-from runner.decide import Action, TipWatch, decide
+from runner.decide import Action, TipWatch, decide, in_our_name
 from runner.execute import answer_without_running, execute
 from runner.intake import Admitted, Refusal, admit, read_manifest, wants_another
 from runner.lease import Lease
@@ -65,6 +65,7 @@ class Rounds:
         # Branches at which nothing is left to do while they stay at this commit.
         self._settled: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
+        self._warned: set[str] = set()
 
     def next(self) -> bool:
         """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
@@ -86,6 +87,7 @@ class Rounds:
         try:
             action = decide(self._session, view, self._watch)
             if action is Action.WAIT:
+                self._warn_of_double(view)
                 return False
             if action is Action.NOTHING or _is_for_others(self._session, view):
                 self._settled[view.branch] = view.tip
@@ -99,6 +101,15 @@ class Rounds:
                 self._settled[view.branch] = view.tip
             return False
         return True
+
+    def _warn_of_double(self, view: View) -> None:
+        """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""
+        if in_our_name(self._session, view) and view.branch not in self._warned:
+            self._warned.add(view.branch)
+            self._session.tell(
+                f"{view.branch} is held by another runner under this one's id, {self._session.identity.instance}; "
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
+            )
 
 
 def once(session: Session, branch: str, commit: str | None = None) -> State | None:
