@@ -15,6 +15,7 @@ COMMANDS = {
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+    "install": ("runner.cli.install", "Let this machine start the runner by itself."),
     "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
     "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }
