@@ -113,6 +113,7 @@ def _run_steps(
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
+            inside=session.sandbox.around(argv, place, preset),
             limits={
                 "RLIMIT_CORE": 0,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -215,8 +216,11 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
     if ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
-    elif ended.error or ended.exit_code is None:
-        outcome.end(State.FAILED, "not_started", ended.error or f"step {step} ended in an unknown way")
+    elif ended.exit_code is None:
+        message = ended.error or f"step {step} ended in an unknown way"
+        outcome.end(State.FAILED, "supervisor_lost", message)
+    elif ended.error:
+        outcome.end(State.FAILED, "not_started", ended.error)
     elif ended.survivors:
         outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
     elif ended.exit_code < 0:

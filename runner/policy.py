@@ -167,8 +167,16 @@ class Policy(_Section):
     trust: Trust = Trust()
     actions: Actions | None = None
     retention: Retention | None = None
+    # `auto`: the sandbox that this host has. `require`: none, no runner. `off`: jobs see what this user sees.
+    sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: object) -> object:
+        """YAML reads a plain `off` as false."""
+        return "off" if value is False else value
 
     @field_validator("state", "interpreter", "preset_folder")
     @classmethod
@@ -227,6 +235,7 @@ bus:
 presets: ["*"]            # names of presets, * stands for anything
 trust:
   code_request: deny      # "allow" lets everyone who can push run code on this host
+sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
 interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
 env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH

@@ -22,6 +22,7 @@ from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.recover import open_ledger
+from runner.sandbox import Sandbox, choose
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,16 @@ class Session:
     versions: dict[str, str | None]
     interpreter: Interpreter
     tell: Callable[[str], None]
+    sandbox: Sandbox = field(default_factory=Sandbox)
     stop: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
-    """Open the state directory for this process alone. Raises InfrastructureError where another one has it."""
+    """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
+
+    Raises PolicyError where the policy requires a sandbox that does not hold here.
+    """
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
@@ -71,6 +76,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 versions=describe_versions(policy.interpreter),
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
+                sandbox=choose(policy, tell),
             )
         finally:
             ledger.close()

@@ -25,7 +25,10 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)
-        tell(f"serving {session.bus.url} as {session.identity.id}; presets: {', '.join(session.presets)}")
+        tell(
+            f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
+            f"; presets: {', '.join(session.presets)}"
+        )
         with awake() if keep_awake else nullcontext():
             handled = serve(session, limit=limit)
         tell(f"stopped after {handled} requests")
