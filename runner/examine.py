@@ -11,6 +11,7 @@ from bridge.checks import Check
 from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
 from runner.interpreter import Interpreter
+from runner.inventory import inventory, way_is_free
 from runner.lease import WHO
 from runner.logs import LogSink
 from runner.policy import Policy, load_policy
@@ -36,6 +37,7 @@ def examine(path: Path | None) -> Iterator[Check]:
     try:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
+            yield from inventory(session)
             yield from _bus(session)
             yield _disk(policy)
             yield _sandbox(session)
@@ -74,6 +76,7 @@ def _bus(session: Session) -> Iterator[Check]:
         yield Check("push", ok=False, message=error.last_line(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run went through")
+    yield way_is_free(session)
 
 
 def _disk(policy: Policy) -> Check:

@@ -12,11 +12,11 @@ from bridge.history import View
 from bridge.manifest import Request
 from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
+from runner.chores import Chores
 from runner.decide import Action, TipWatch, decide, in_our_name
 from runner.execute import answer_without_running, execute
 from runner.intake import Admitted, Refusal, admit, read_manifest, wants_another
 from runner.lease import Lease
-from runner.retention import Sweeper
 from runner.session import Session
 
 _GROWTH = 1.5
@@ -36,12 +36,12 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds, sweeper = Rounds(session), Sweeper(session)
+    rounds, chores = Rounds(session), Chores(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
-            sweeper.maybe()
+            chores.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
