@@ -12,6 +12,7 @@ from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
 from bridge.process import run
 from runner.interpreter import Interpreter
+from runner.inventory import inventory, way_is_free
 from runner.lease import WHO
 from runner.logs import LogSink
 from runner.policy import Policy, load_policy
@@ -39,6 +40,7 @@ def examine(path: Path | None) -> Iterator[Check]:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
             yield _evidence(session)
+            yield from inventory(session)
             yield from _bus(session)
             yield _disk(policy)
             yield _sandbox(session)
@@ -100,6 +102,7 @@ def _bus(session: Session) -> Iterator[Check]:
         yield Check("push", ok=False, message=error.last_line(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run went through")
+    yield way_is_free(session)
 
 
 def _disk(policy: Policy) -> Check:

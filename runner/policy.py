@@ -210,6 +210,11 @@ class Policy(_Section):
         return any(fnmatchcase(preset, pattern) for pattern in self.presets)
 
     @property
+    def archive(self) -> Path:
+        """Where answered requests go before they leave the bus."""
+        return (self.retention and self.retention.archive) or self.state / "archive.git"
+
+    @property
     def settings(self) -> dict[str, str]:
         """The values for `${ENV:NAME}` in presets."""
         return {INTERPRETER: str(self.interpreter), **self.env}

@@ -15,13 +15,13 @@ from bridge.manifest import Request
 from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
 from runner.bus import Pushed
-from runner.decide import Action, TipWatch, decide
+from runner.chores import Chores
+from runner.decide import Action, TipWatch, decide, in_our_name
 from runner.execute import answer_without_running, execute
 from runner.intake import Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.queue import Queue
 from runner.refusal import Held, Refusal
-from runner.retention import Sweeper
 from runner.session import Session
 from runner.trust import WAITS
 
@@ -43,12 +43,12 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     Requesters take turns. Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds, sweeper = Rounds(session), Sweeper(session)
+    rounds, chores = Rounds(session), Chores(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
-            sweeper.maybe()
+            chores.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
@@ -75,6 +75,7 @@ class Rounds:
         # When each request that waits for approval was last looked at.
         self._held: dict[str, float] = {}
         self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
+        self._warned: set[str] = set()
 
     def next(self) -> bool:
         """Fetch, and handle the next request that this runner can do something about. Says whether there was one.
@@ -104,8 +105,11 @@ class Rounds:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
         try:
             action = decide(self._session, view, self._watch)
+            if action is Action.WAIT:
+                self._warn_of_double(view)
+                return False
             looked = self._held.get(view.branch)
-            if action is Action.WAIT or (looked and time.monotonic() - looked < _HELD_S):
+            if looked and time.monotonic() - looked < _HELD_S:
                 return False
             if action is Action.NOTHING or _is_for_others(self._session, view):
                 self._settled[view.branch] = view.tip
@@ -121,6 +125,15 @@ class Rounds:
                 self._settled[view.branch] = view.tip
             return False
         return True
+
+    def _warn_of_double(self, view: View) -> None:
+        """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""
+        if in_our_name(self._session, view) and view.branch not in self._warned:
+            self._warned.add(view.branch)
+            self._session.tell(
+                f"{view.branch} is held by another runner under this one's id, {self._session.identity.instance}; "
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
+            )
 
 
 def once(session: Session, branch: str, commit: str | None = None) -> State | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +17,11 @@ from bridge.presets import Preset, load_presets
 from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.identity import instance_of
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
+from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
 
 if TYPE_CHECKING:
@@ -63,17 +64,20 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
     try:
         workspace.sweep(state)
-        ledger = Ledger(state / "ledger.sqlite")
+        bus, host = Bus(policy.bus, state), describe_host()
+        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
         try:
             yield Session(
                 policy=policy,
-                bus=Bus(policy.bus, state),
+                bus=bus,
                 ledger=ledger,
                 presets=load_presets(policy.preset_folder),
                 identity=wire.Runner(
-                    id=policy.id, instance=_instance(policy), version=version("kakeya-bridge")
+                    id=policy.id,
+                    instance=instance_of(state, host["fingerprint"], tell),
+                    version=version("kakeya-bridge"),
                 ),
-                host=describe_host(),
+                host=host,
                 versions=describe_versions(policy.interpreter),
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
@@ -84,11 +88,3 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
             ledger.close()
     finally:
         lock.release()
-
-
-def _instance(policy: Policy) -> str:
-    """Return the id of the state directory, which tells two runners of one name apart."""
-    path = policy.state / "instance"
-    if not path.exists():
-        path.write_text(secrets.token_hex(8), encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
