@@ -135,6 +135,9 @@ class CommandResult(_Wire):
     max_rss_bytes: int | None = None
     log: str
     survivors: list[str] = []
+    # The bound for whose sake it was ended (memory, processes, disk, files, free), and the most that was seen.
+    exceeded: str | None = None
+    peaks: dict[str, int] = {}
 
 
 class LogDigest(_Wire):

@@ -9,20 +9,35 @@ import io
 import json
 import re
 import threading
+<<<<<<< HEAD
+from collections.abc import Sequence
+=======
 from collections import deque
 from collections.abc import Iterable
 from urllib.parse import quote
+>>>>>>> main
 
-REDACTED = "[redacted]"
+from runner.redact import REDACTED, Redactor
+
+__all__ = ["CHUNK_BYTES", "REDACTED", "LogSink"]
+
 CHUNK_BYTES = 256 * 1024
+<<<<<<< HEAD
+_SLACK = 64 * 1024
+=======
 # Shorter pieces of a secret would be found in harmless text.
 _SHORTEST_FORM = 6
+>>>>>>> main
 
 # Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
 _TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
 _TABLE |= dict.fromkeys(
     [*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd"
 )
+
+# What needs no second look: printed ASCII, lines and tabs.
+_PLAIN = bytes([*range(0x20, 0x7F), *b"\n\t"])
+_UNSAFE = re.compile("[" + "".join(map(re.escape, map(chr, _TABLE))) + "]")
 
 # GitHub's runner takes lines that begin with `::` (after white space) or hold `##[` as commands to itself.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
@@ -53,17 +68,20 @@ class LogSink:
     def __init__(self, limit: int, secrets: Iterable[str] = ()) -> None:
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+<<<<<<< HEAD
+        self._redactor = Redactor(secrets)
+=======
         # The longest first, so that of two secrets with one beginning the whole is found.
         forms = {form for secret in secrets if secret for form in forms_of(secret)}
         self._secrets = sorted(forms, key=len, reverse=True)
         self._secret = re.compile("|".join(map(re.escape, self._secrets)) or r"(?!)")
         self._pending = ""
+>>>>>>> main
         self._line = ""
         self._head = bytearray()
         self._head_limit = limit // 3
-        self._tail: deque[bytes] = deque()
+        self._tail = bytearray()
         self._tail_limit = limit - self._head_limit
-        self._tail_bytes = 0
         self._digest = hashlib.sha256()
         self._stream = bytearray()
         self._unstreamed = 0
@@ -74,14 +92,23 @@ class LogSink:
     def write(self, data: bytes) -> None:
         """Take some more output."""
         with self._lock:
+<<<<<<< HEAD
+            self._take(self._redactor.feed(self._decoder.decode(data)))
+=======
             self._pending += self._decoder.decode(data)
             self._flush()
+>>>>>>> main
 
     def close(self) -> None:
         """Take what was held back: nothing more will come."""
         with self._lock:
+<<<<<<< HEAD
+            self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
+            self._take(self._redactor.close())
+=======
             self._pending += self._decoder.decode(b"", final=True)
             self._flush(final=True)
+>>>>>>> main
 
     def take_chunk(self) -> bytes:
         """Return what is new since the last call; past CHUNK_BYTES a line says how much was left out."""
@@ -109,19 +136,37 @@ class LogSink:
     def kept(self) -> bytes:
         """The log as it is stored."""
         with self._lock:
-            tail = b"".join(self._tail)
             if not self.truncated:
+<<<<<<< HEAD
+                return bytes(self._head + self._tail)
+            head, tail = _whole_letters(self._head), _whole_letters(self._tail[-self._tail_limit :])
+            left_out = self.total - len(head) - len(tail)
+            return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+=======
                 return bytes(self._head) + tail
             head, tail = _whole_letters(self._head), _whole_letters(tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
             # No new line before the tail: what begins it was not at the beginning of a line.
             return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
+>>>>>>> main
 
     @property
     def sha256(self) -> str:
         """The digest of the whole log, in hexadecimal, what was left out included."""
         return self._digest.hexdigest()
 
+<<<<<<< HEAD
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        if text.isascii():
+            data = text.encode()
+            if data.translate(None, _PLAIN):
+                text = text.translate(_TABLE)
+        elif _UNSAFE.search(text):
+            text = text.translate(_TABLE)
+        self._store(self._harmless(text).encode("utf-8", "replace"))
+=======
     def _flush(self, *, final: bool = False) -> None:
         """Store what is pending, its secrets hidden, up to where another one may have begun."""
         text, done, at = self._pending, "", 0
@@ -144,6 +189,7 @@ class LogSink:
             longest = min(len(secret) - 1, len(text) - start)
             held = max(held, next((n for n in range(longest, 0, -1) if text.endswith(secret[:n])), 0))
         return len(text) - held
+>>>>>>> main
 
     def _harmless(self, text: str) -> str:
         """Break up what GitHub's runner would take for a command, also where it arrives in pieces.
@@ -151,13 +197,14 @@ class LogSink:
         `self._line` stands for the line that has begun: empty while it is only white space, `:` after a first
         colon, else `x` and up to two number signs.
         """
-        whole = _MARK.sub("## ", _COMMAND.sub(r"\1 ", self._line + text))
-        safe = whole[len(self._line) :]
-        begun = whole[whole.rfind("\n") + 1 :].lstrip()
+        if "::" in text or ("#" in text and "##[" in text) or (self._line and text[0] in ":#["):
+            text = _MARK.sub("## ", _COMMAND.sub(r"\1 ", self._line + text))[len(self._line) :]
+        start = text.rfind("\n") + 1
+        begun = (text[start:] if start else self._line + text).lstrip()
         if begun not in ("", ":"):
             begun = "x" + begun[-2:][len(begun[-2:].rstrip("#")) :]
         self._line = begun
-        return safe
+        return text
 
     def _store(self, data: bytes) -> None:
         self._digest.update(data)
@@ -167,6 +214,17 @@ class LogSink:
         self._unstreamed += max(0, len(data) - room)
         fits = self._head_limit - len(self._head)
         self._head += data[:fits]
+<<<<<<< HEAD
+        self._tail += data[fits:] if fits > 0 else data
+        excess = len(self._tail) - self._tail_limit
+        self.truncated = self.truncated or excess > 0
+        if excess > _SLACK:
+            del self._tail[:excess]
+
+
+def _whole_letters(data: bytearray) -> bytes:
+    """Return what was cut without the half of a letter that may be left at an end."""
+=======
         rest = data[fits:] if fits > 0 else data
         if rest:
             self._tail.append(rest)
@@ -179,4 +237,5 @@ class LogSink:
 
 def _whole_letters(data: bytes | bytearray) -> bytes:
     """Return UTF-8 without the halves of letters at its ends."""
+>>>>>>> main
     return data.decode("utf-8", "ignore").encode()

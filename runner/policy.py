@@ -163,6 +163,11 @@ class Limits(_Section):
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
     grace_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
     log_mb: Annotated[float, Field(gt=0, le=64)] = 4.0
+    memory_mb: Annotated[int, Field(ge=16)] | None = None
+    processes: Annotated[int, Field(ge=4)] = 4_096
+    disk_mb: Annotated[int, Field(ge=1)] = 65_536
+    files: Annotated[int, Field(ge=16)] = 1_000_000
+    keep_free_mb: Annotated[int, Field(ge=0)] = 512
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
