@@ -69,24 +69,40 @@ def error_of(done: Done) -> dict:
 USAGE = {
     "an unknown preset": (("run", "nop"), "there is no preset 'nop'", "Did you mean noop?"),
     "an unknown parameter": (
-        ("run", "kv-codec-rd", "-p", "n_vector=64"), "no parameter 'n_vector'",
-    "Did you mean n_vectors?"),
-    "a parameter out of range": (("run", "kv-codec-rd", "-p",
-    "n_vectors=5"), "a whole number from 64 to 65536", ""),
-    "a parameter of another type": (("run", "kv-codec-rd", "-p", "n_vectors=many"), "a whole number from 64",
-    ""),
+        ("run", "kv-codec-rd", "-p", "n_vector=64"),
+        "no parameter 'n_vector'",
+        "Did you mean n_vectors?",
+    ),
+    "a parameter out of range": (
+        ("run", "kv-codec-rd", "-p", "n_vectors=5"),
+        "a whole number from 64 to 65536",
+        "",
+    ),
+    "a parameter of another type": (
+        ("run", "kv-codec-rd", "-p", "n_vectors=many"),
+        "a whole number from 64",
+        "",
+    ),
     "a choice that is none": (("run", "kv-codec-rd", "-p", "dim=100"), "one of 64, 128, 256, 512", ""),
     "a parameter without a value": (
-        ("run", "kv-codec-rd", "-p", "n_vectors"), "write it as -p NAME=VALUE",
-    "n_vectors"),
+        ("run", "kv-codec-rd", "-p", "n_vectors"),
+        "write it as -p NAME=VALUE",
+        "n_vectors",
+    ),
     "a parameter twice": (("run", "kv-codec-rd", "-p", "dim=64", "-p", "dim=128"), "dim is given twice", ""),
     "a missing parameter": (("run", "pytest-path"), "needs parameter path", "-p path=VALUE"),
-    "a path that leaves its folder": (("run", "pytest-path", "-p", "path=tests/../x"), "a path below tests/",
-    ""),
+    "a path that leaves its folder": (
+        ("run", "pytest-path", "-p", "path=tests/../x"),
+        "a path below tests/",
+        "",
+    ),
     "an option in place of a path": (("run", "pytest-path", "-p", "path=--pdb"), "a path below tests/", ""),
     "an unknown ref": (("run", "noop", "--ref", "nowhere"), "'nowhere' is not a commit", "--ref"),
-    "a prefix that is none": (("run", "noop", "--prefix", "x"), "cannot begin a request branch",
-    "mac-bridge-"),
+    "a prefix that is none": (
+        ("run", "noop", "--prefix", "x"),
+        "cannot begin a request branch",
+        "mac-bridge-",
+    ),
     "a suffix that is none": (("run", "noop", "--suffix=x"), "cannot end a request branch", "--suffix=-b876"),
     "a time that is none": (("run", "noop", "--wait=soon"), "'soon' is not a time span", ""),
     "a lifetime that is too long": (("run", "noop", "--expires", "60d"), "within 30 days", ""),
@@ -100,7 +116,7 @@ USAGE = {
     "no request at all": (("wait",), "no request was sent", "kakeya run noop"),
     "a folder that is none": (("-C", "nowhere", "list"), "nowhere is not a folder", "-C"),
     "a preset to show that is none": (("presets", "nop"), "there is no preset 'nop'", "Did you mean noop?"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("args", "message", "fix"), USAGE.values(), ids=USAGE)
