@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from bridge.errors import one_line
+from bridge import strictjson
+from bridge.errors import ManifestError, one_line
 from bridge.wire import Gate, Violation
 
 CODEC_RD = "kakeya.codec-rd"
@@ -19,6 +20,10 @@ _SIGMAS = 6.0
 
 # Beyond any measure: what is larger is no number that was measured, and could not be reckoned with.
 _HUGE = 1e15
+
+# A preset bounds its reports more tightly.
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 32
 
 # More are not told: the verdict is clear by then, and the result stays readable.
 MAX_VIOLATIONS = 100
@@ -54,6 +59,19 @@ def check_reports(reports: Mapping[str, Any]) -> Gate:
             continue
         found += [violation.model_copy(update={"path": path}) for violation in check_report(report)]
     return Gate(verdict="REJECTED" if found else "ACCEPTED", violations=found[:MAX_VIOLATIONS])
+
+
+def judge(files: Mapping[str, bytes]) -> Gate:
+    """Judge the reports among the files that a run left: those whose name ends in `.json`."""
+    return check_reports({path: _parse(data) for path, data in files.items() if path.endswith(".json")})
+
+
+def _parse(data: bytes) -> object:
+    """Return a report, or None where it is not one JSON text with one meaning."""
+    try:
+        return strictjson.loads(data, what="the report", max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    except ManifestError:
+        return None
 
 
 def _provenance(report: Mapping[str, Any]) -> Iterator[Violation]:
