@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import codecs
 import hashlib
 import io
-import json
 import re
 import threading
-<<<<<<< HEAD
-from collections.abc import Sequence
-=======
-from collections import deque
 from collections.abc import Iterable
-from urllib.parse import quote
->>>>>>> main
 
 from runner.redact import REDACTED, Redactor
 
 __all__ = ["CHUNK_BYTES", "REDACTED", "LogSink"]
 
 CHUNK_BYTES = 256 * 1024
-<<<<<<< HEAD
 _SLACK = 64 * 1024
-=======
-# Shorter pieces of a secret would be found in harmless text.
-_SHORTEST_FORM = 6
->>>>>>> main
 
 # Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
 _TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
@@ -44,20 +31,6 @@ _COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
 _MARK = re.compile(r"##(?=\[)")
 
 
-def forms_of(secret: str) -> set[str]:
-    """Return how a secret may appear: as it is, in a URL, in JSON, and in base64 wherever it stands in it."""
-    forms = {quote(secret, safe=""), json.dumps(secret)[1:-1]}
-    for before in range(3):
-        padded = bytes(before) + secret.encode()
-        # Six bits a letter: those that also hold bits of the neighbours are left out.
-        first, end = -(-before * 8 // 6), len(padded) * 8 // 6
-        forms |= {
-            base64.b64encode(padded).decode()[first:end],
-            base64.urlsafe_b64encode(padded).decode()[first:end],
-        }
-    return {secret} | {form for form in forms if len(form) >= _SHORTEST_FORM}
-
-
 class LogSink:
     """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
 
@@ -68,15 +41,7 @@ class LogSink:
     def __init__(self, limit: int, secrets: Iterable[str] = ()) -> None:
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-<<<<<<< HEAD
         self._redactor = Redactor(secrets)
-=======
-        # The longest first, so that of two secrets with one beginning the whole is found.
-        forms = {form for secret in secrets if secret for form in forms_of(secret)}
-        self._secrets = sorted(forms, key=len, reverse=True)
-        self._secret = re.compile("|".join(map(re.escape, self._secrets)) or r"(?!)")
-        self._pending = ""
->>>>>>> main
         self._line = ""
         self._head = bytearray()
         self._head_limit = limit // 3
@@ -92,23 +57,13 @@ class LogSink:
     def write(self, data: bytes) -> None:
         """Take some more output."""
         with self._lock:
-<<<<<<< HEAD
             self._take(self._redactor.feed(self._decoder.decode(data)))
-=======
-            self._pending += self._decoder.decode(data)
-            self._flush()
->>>>>>> main
 
     def close(self) -> None:
         """Take what was held back: nothing more will come."""
         with self._lock:
-<<<<<<< HEAD
             self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
             self._take(self._redactor.close())
-=======
-            self._pending += self._decoder.decode(b"", final=True)
-            self._flush(final=True)
->>>>>>> main
 
     def take_chunk(self) -> bytes:
         """Return what is new since the last call; past CHUNK_BYTES a line says how much was left out."""
@@ -116,11 +71,8 @@ class LogSink:
             chunk = bytes(self._stream)
             if self._unstreamed:
                 whole = _whole_letters(chunk)
-                self._unstreamed += len(chunk) - len(whole)
-                chunk = (
-                    whole
-                    + f"\n[{self._unstreamed} bytes not streamed: the answer will hold the log]\n".encode()
-                )
+                left = self._unstreamed + len(chunk) - len(whole)
+                chunk = whole + f"\n[{left} bytes not streamed: the answer will hold the log]\n".encode()
             self._stream.clear()
             self._unstreamed = 0
         return chunk
@@ -137,25 +89,17 @@ class LogSink:
         """The log as it is stored."""
         with self._lock:
             if not self.truncated:
-<<<<<<< HEAD
                 return bytes(self._head + self._tail)
             head, tail = _whole_letters(self._head), _whole_letters(self._tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
-            return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
-=======
-                return bytes(self._head) + tail
-            head, tail = _whole_letters(self._head), _whole_letters(tail[-self._tail_limit :])
-            left_out = self.total - len(head) - len(tail)
             # No new line before the tail: what begins it was not at the beginning of a line.
             return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
->>>>>>> main
 
     @property
     def sha256(self) -> str:
         """The digest of the whole log, in hexadecimal, what was left out included."""
         return self._digest.hexdigest()
 
-<<<<<<< HEAD
     def _take(self, text: str) -> None:
         if not text:
             return
@@ -166,30 +110,6 @@ class LogSink:
         elif _UNSAFE.search(text):
             text = text.translate(_TABLE)
         self._store(self._harmless(text).encode("utf-8", "replace"))
-=======
-    def _flush(self, *, final: bool = False) -> None:
-        """Store what is pending, its secrets hidden, up to where another one may have begun."""
-        text, done, at = self._pending, "", 0
-        while True:
-            until = len(text) if final else self._begun_secret(text, at)
-            found = self._secret.search(text, at)
-            if not found or found.start() >= until:
-                break
-            done += text[at : found.start()] + REDACTED
-            at = found.end()
-        done += text[at:until]
-        self._pending = text[until:]
-        if done:
-            self._store(self._harmless(done.translate(_TABLE)).encode("utf-8", "replace"))
-
-    def _begun_secret(self, text: str, start: int) -> int:
-        """Return where, from `start` on, the end of the text may be the beginning of a secret."""
-        held = 0
-        for secret in self._secrets:
-            longest = min(len(secret) - 1, len(text) - start)
-            held = max(held, next((n for n in range(longest, 0, -1) if text.endswith(secret[:n])), 0))
-        return len(text) - held
->>>>>>> main
 
     def _harmless(self, text: str) -> str:
         """Break up what GitHub's runner would take for a command, also where it arrives in pieces.
@@ -214,7 +134,6 @@ class LogSink:
         self._unstreamed += max(0, len(data) - room)
         fits = self._head_limit - len(self._head)
         self._head += data[:fits]
-<<<<<<< HEAD
         self._tail += data[fits:] if fits > 0 else data
         excess = len(self._tail) - self._tail_limit
         self.truncated = self.truncated or excess > 0
@@ -222,20 +141,6 @@ class LogSink:
             del self._tail[:excess]
 
 
-def _whole_letters(data: bytearray) -> bytes:
-    """Return what was cut without the half of a letter that may be left at an end."""
-=======
-        rest = data[fits:] if fits > 0 else data
-        if rest:
-            self._tail.append(rest)
-            self._tail_bytes += len(rest)
-        while self._tail and self._tail_bytes - len(self._tail[0]) >= self._tail_limit:
-            self._tail_bytes -= len(self._tail.popleft())
-            self.truncated = True
-        self.truncated = self.truncated or self._tail_bytes > self._tail_limit
-
-
 def _whole_letters(data: bytes | bytearray) -> bytes:
-    """Return UTF-8 without the halves of letters at its ends."""
->>>>>>> main
+    """Return what was cut without the half of a letter that may be left at an end."""
     return data.decode("utf-8", "ignore").encode()
