@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from bridge.presets import Preset
 
 _MAX_SEEN = 100_000
+# What every file system, every tree of git and every log can hold.
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass
@@ -43,6 +46,9 @@ def collect(preset: Preset, tree: Path) -> Collected:
             if len(found.files) >= preset.limits.reports:
                 found.skipped.append(f"{path}: more than {preset.limits.reports} reports")
                 return found
+            if not _PLAIN.fullmatch(path):
+                found.skipped.append(f"{path!a}: not a plain name")
+                continue
             data = _read(name, descriptor, limit)
             if isinstance(data, bytes):
                 found.files[path] = data
