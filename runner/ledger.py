@@ -90,13 +90,14 @@ class Ledger:
                 (request, branch, nonce, preset),
             )
 
-    def answered(self, request: str, state: str, answer: str, expect: str) -> None:
-        """Note an answer before it is pushed, so that it outlives this process."""
+    def answered(self, request: str, state: str, answer: str, expect: str) -> bool:
+        """Note an answer before it is pushed, so that it outlives this process. Says whether the request is known."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE requests SET state = ?, answer = ?, expect = ? WHERE request = ?",
                 (state, answer, expect, request),
             )
+            return cursor.rowcount > 0
 
     def settled(self, request: str, state: str | None = None) -> None:
         """Note that nothing is left to publish: the answer is on the bus, or another runner's is."""

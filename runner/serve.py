@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections import Counter
 from dataclasses import replace
 
 from bridge import history, names
@@ -16,6 +16,7 @@ from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
 from runner.intake import Refusal, admit, read_manifest, wants_another
 from runner.lease import Lease
+from runner.patience import Patience
 from runner.session import Session
 
 _GROWTH = 1.5
@@ -62,18 +63,27 @@ class Rounds:
         self._watch = TipWatch()
         # Branches at which nothing is left to do while they stay at this commit.
         self._settled: dict[str, str] = {}
-        self._failures: Counter[str] = Counter()
+        # What failed, by commit: the tip that was to be handled, or the answer that was to be published.
+        self._patience = Patience()
 
     def next(self) -> bool:
         """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
 
         Raises InfrastructureError where the bus cannot be reached.
         """
-        flush(self._session)
+        waiting = flush(self._session, self._patience)
         tips = self._session.bus.fetch()
+        self._patience.keep({*tips.values(), *waiting.values()})
         self._watch.see(tips)
         self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
-        fresh = {b: tip for b, tip in tips.items() if b not in self._settled and names.is_safe(b)}
+        fresh = {
+            branch: tip
+            for branch, tip in tips.items()
+            if branch not in self._settled
+            and branch not in waiting
+            and names.is_safe(branch)
+            and self._patience.allows(tip)
+        }
         views = history.read_views(self._session.bus.git, fresh)
         return any(
             self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set()
@@ -88,15 +98,25 @@ class Rounds:
             if action is Action.NOTHING or _is_for_others(self._session, view):
                 self._settled[view.branch] = view.tip
                 return False
-            handle(self._session, view, action)
-        except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
-            self._failures[view.tip] += 1
-            self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
-            if self._failures[view.tip] >= _FAILURES:
-                self._session.tell(f"{view.branch}: left alone until it changes")
-                self._settled[view.branch] = view.tip
+            published = handle(self._session, view, action)
+        except InfrastructureError as error:
+            if error.code == "unreachable":
+                raise
+            self._failed(view, error)
             return False
-        return True
+        except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
+            self._failed(view, error)
+            return False
+        if published is None:
+            # Another runner was faster, and the branch has moved; or it cannot be pushed to now.
+            self._patience.failed(view.tip)
+        return published is not None
+
+    def _failed(self, view: View, error: Exception) -> None:
+        self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
+        if self._patience.failed(view.tip) >= _FAILURES:
+            self._session.tell(f"{view.branch}: left alone until it changes")
+            self._settled[view.branch] = view.tip
 
 
 def once(session: Session, branch: str, commit: str | None = None) -> State | None:
@@ -110,7 +130,7 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
         raise RefusedError(
             f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served"
         )
-    flush(session)
+    waiting = flush(session, Patience())
     tip = session.bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
@@ -121,6 +141,8 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
         )
     if view.stands.is_final:
         return view.stands
+    if branch in waiting:
+        raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
     return handle(session, view, decide(session, view, TipWatch()))
 
 
@@ -146,11 +168,16 @@ def handle(session: Session, view: View, action: Action) -> State | None:
     return execute(session, admitted)
 
 
-def flush(session: Session) -> None:
-    """Push the answers that an earlier failure or crash left in the ledger."""
+def flush(session: Session, patience: Patience) -> dict[str, str]:
+    """Push the answers that a failure or a crash left in the ledger. Returns what still waits, by branch."""
     for pending in session.ledger.pending():
+        if not patience.allows(pending.request):
+            continue
         if publish(session, pending) is not None:
             session.tell(f"{pending.branch}: the answer that was waiting is published")
+        else:
+            patience.failed(pending.request)
+    return {pending.branch: pending.request for pending in session.ledger.pending()}
 
 
 def _manifest(session: Session, view: View) -> Request | None:
@@ -165,6 +192,7 @@ def _is_for_others(session: Session, view: View) -> bool:
     return request is not None and wants_another(request, session.presets, session.policy)
 
 
-def _order(view: View) -> tuple[int, str]:
+def _order(view: View) -> tuple[float, str]:
+    """The oldest first; what is not even called like a request comes last."""
     parsed = names.parse_branch(view.branch)
-    return (names.nonce_time(parsed.nonce) if parsed else 0, view.branch)
+    return (names.nonce_time(parsed.nonce) if parsed else math.inf, view.branch)
