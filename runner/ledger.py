@@ -124,13 +124,14 @@ class Ledger:
                 (request, branch, nonce, preset),
             )
 
-    def answered(self, request: str, state: str, answer: str, expect: str) -> None:
-        """Note an answer before it is pushed, so that it outlives this process."""
+    def answered(self, request: str, state: str, answer: str, expect: str) -> bool:
+        """Note an answer before it is pushed, so that it outlives this process. Says whether the request is known."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE requests SET state = ?, answer = ?, expect = ? WHERE request = ?",
                 (state, answer, expect, request),
             )
+            return cursor.rowcount > 0
 
     def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
         """Note a request that was seen at some earlier time. What is known already stays as it is."""
