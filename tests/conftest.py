@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 import yaml
 
 from bridge import objects, wire
-from bridge.client import Client
+from bridge.client import Client, Run
 from bridge.git import Git
 from runner import keys
 from runner.policy import load_policy
@@ -405,3 +406,97 @@ def http_bus(bus: Path) -> Iterator[HttpBus]:
     server.shutdown()
     server.server_close()
     thread.join(5)
+
+
+@dataclass
+class Signers:
+    """SSH keys of requesters, and a host's list of those that it trusts."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "allowed_signers"
+
+    def key(self, name: str) -> Path:
+        """Return the private key of that name, made at the first call."""
+        path = self.folder / name
+        if not path.exists():
+            assert shutil.which("ssh-keygen"), (
+                "these tests need OpenSSH's client: ssh-keygen is not on the PATH"
+            )
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)]
+            subprocess.run(argv, check=True)
+        return path
+
+    def allow(self, *names: str, options: str = 'namespaces="git"', principal: str | None = None) -> Path:
+        """Write the list anew, with these keys under `<name>@example.invalid`."""
+        lines = []
+        for name in names:
+            key = " ".join(self.key(name).with_suffix(".pub").read_text().split()[:2])
+            lines.append(f"{principal or name + '@example.invalid'} {options} {key}\n")
+        self.file.write_text("".join(lines))
+        self.file.chmod(0o644)
+        return self.file
+
+
+@pytest.fixture
+def signers(tmp_path: Path) -> Signers:
+    """Alice is on the host's list."""
+    made = Signers(tmp_path / "signers")
+    made.folder.mkdir()
+    made.allow("alice")
+    return made
+
+
+@dataclass
+class Trusting:
+    """A host that runs the code of those it trusts, and a requester with keys."""
+
+    client: Client
+    keyed: Keyed
+    signers: Signers
+    forger: Forger
+    folder: Path
+    ran: Path
+
+    def policy(self, **trust: object) -> dict[str, object]:
+        """Return a policy under which signed code runs, with changes to its `trust`."""
+        rules = {"code_request": "signed", "allowed_signers": str(self.signers.file)} | trust
+        return {"preset_folder": str(self.folder), "trust": {k: v for k, v in rules.items() if v is not None}}
+
+    def ask(self, signed_by: str | None = None, preset: str = "here") -> Run:
+        """Send a request for the requester's own code, perhaps signed."""
+        if signed_by:
+            self.client.git("config", "user.signingkey", f"{self.signers.key(signed_by)}.pub")
+        return self.client.run(preset, sign=bool(signed_by))
+
+    def answer(self, run: Run, **trust: object) -> wire.Result | None:
+        """Let the host handle what there is and return the answer to a request, if it got one."""
+        self.keyed.handle(**self.policy(**trust))
+        return self.result(run)
+
+    def result(self, run: Run) -> wire.Result | None:
+        blob = objects.read_blob(
+            self.forger.git, f"refs/heads/{run.branch}", wire.RESULT, max_bytes=wire.MAX_RESULT
+        )
+        return wire.parse_result(blob) if blob else None
+
+    def refused(self, run: Run, **trust: object) -> str:
+        """Let the host handle a request, see that it refuses it and ran nothing, and return why."""
+        result = self.answer(run, **trust)
+        assert result is not None
+        assert (result.state, result.reason.code) == (wire.State.REFUSED, "untrusted_code")
+        assert not self.ran.exists()
+        return result.reason.message
+
+
+@pytest.fixture
+def trusting(
+    clone: Path, keyed: Keyed, signers: Signers, forger: Forger, presets: Callable[..., Path], tmp_path: Path
+) -> Trusting:
+    """A host that runs the code of those it trusts. Its presets leave the file `ran` behind."""
+    ran = tmp_path / "ran"
+    touch = {"steps": [{"argv": ["/usr/bin/touch", str(ran)]}]}
+    folder = presets(here={"code": "request", **touch}, installed=touch)
+    return Trusting(Client(clone, presets=folder), keyed, signers, forger, folder, ran)
