@@ -27,7 +27,7 @@ help:
 	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
 	@echo "make bench   measure the bus"
-	@echo "make docs    write docs/cli.md anew from the program"
+	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
 	@echo "Every target sets itself up. PYTHON=/path/to/python3 chooses the interpreter (3.11 or newer)."
@@ -55,6 +55,7 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
+	@$(PY) docs/build_presets.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -148,14 +148,21 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
     return git("mktree", "-z", "--missing", stdin=text).text
 
 
-def commit(git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None) -> str:
-    """Store a commit and return its id. Without `who` git's own configuration says who it is by."""
+def commit(
+    git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None, *, sign: bool = False
+) -> str:
+    """Store a commit and return its id. Without `who` git's own configuration says who it is by.
+
+    With `sign` it is signed with the user's SSH key, whatever format git would choose.
+    """
     env = {}
     if who:
         env = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER")
                for part, value in (("NAME", who.name), ("EMAIL", who.email))}  # fmt: skip
     flags = [flag for parent in parents for flag in ("-p", parent)]
-    return git.with_env(**env).text("commit-tree", tree, *flags, stdin=message)
+    options = ("-c", "gpg.format=ssh") if sign else ()
+    signing = ("--gpg-sign",) if sign else ()
+    return git.with_env(**env).text(*options, "commit-tree", tree, *signing, *flags, stdin=message)
 
 
 def resolve(git: Git, name: str) -> str | None:
@@ -164,6 +171,11 @@ def resolve(git: Git, name: str) -> str | None:
         return git.maybe("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except GitError:
         return None
+
+
+def is_commit(git: Git, name: str) -> bool:
+    """Say whether a name is the whole id of a commit that is here."""
+    return resolve(git, name) == name
 
 
 def parent_of(git: Git, commit_id: str) -> str | None:

@@ -13,10 +13,14 @@ from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest
+from bridge.pins import Pin
+from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
+from bridge.signed import NAME as SIGNATURE
+from bridge.signed import check_signature
 from bridge.wire import Result, State
 
-MAX_FILE = 64 * 1024 * 1024
+MAX_FILE = wire.MAX_FILE
 
 # The states in which every step has run, and run well.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
@@ -40,6 +44,11 @@ class Report:
         """Say whether nothing that was looked at failed."""
         return all(check.ok is not False for check in self.checks)
 
+    @property
+    def signed(self) -> bool:
+        """Say whether a pinned key signed exactly this answer."""
+        return any(check.name == SIGNATURE and check.ok for check in self.checks)
+
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
         checks = [check.as_dict() for check in self.checks]
@@ -47,16 +56,20 @@ class Report:
             "branch": self.branch,
             "tip": self.tip,
             "holds": self.holds,
-            "signed": False,
+            "signed": self.signed,
             "checks": checks,
         }
 
 
-def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
-    """Check the answer on a branch against the branch's own history and against the presets installed here.
+def verify(
+    git: Git, view: View, presets: Mapping[str, Preset], pin: Pin | None = None, sent: str | None = None
+) -> Report:
+    """Check the answer on a branch against the branch's own history, the presets installed here, and a pinned key.
 
-    This shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone who
-    may push to the branch could have written all of it.
+    `sent` is the request commit that was sent from here, where one was.
+
+    Without a pin this shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone
+    who may push to the branch could have written all of it.
     """
     checks: list[Check] = []
 
@@ -71,6 +84,9 @@ def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
     odd = _contradiction(result)
     note("answer", ok=odd is None, message=odd or f"{result.state}: {result.reason.message}")
     _check_history(git, view, result, note)
+    if sent is not None and sent != result.request:
+        message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
+        note("sent", ok=False, message=f"{message}: the branch was rewritten")
     request = _check_request(git, view, result, note)
     _check_files(git, view, result, note)
     if request:
@@ -78,11 +94,9 @@ def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
         if preset:
             _check_argv(preset, result, note)
             _check_gate(git, view, preset, result, note)
-    note(
-        "signature",
-        ok=None,
-        message="the answer is not signed: this shows that it is whole, not who wrote it",
-    )
+    checks.append(check_times(result))
+    checks += filter(None, [check_logs(git, view, result)])
+    checks.append(check_signature(git, view, result, pin))
     return Report(view.branch, view.tip, result, checks)
 
 
@@ -158,7 +172,8 @@ def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request
         )
         if asked != answered
     ]
-    if request.workload and request.workload != objects.parent_of(git, result.request):
+    refused = result.state is wire.State.REFUSED  # it may be what it was refused for
+    if request.workload and not refused and request.workload != objects.parent_of(git, result.request):
         differing.append("workload")
     if request.workload and result.workload not in (None, request.workload):
         differing.append("workload")
@@ -186,7 +201,9 @@ def _check_files(git: Git, view: View, result: Result, note: _Note) -> None:
             wrong.append(f"{file.path} is missing")
         elif hashlib.sha256(blob).hexdigest() != file.sha256:
             wrong.append(f"{file.path} was changed")
-    listed = {file.path for file in result.files} | {wire.REQUEST, wire.STATE, wire.RESULT, wire.CANCEL}
+    listed = {file.path for file in result.files} | {
+        wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL
+    }  # fmt: skip
     there = {entry.path for entry in objects.list_tree(git, view.tip, f"{wire.FOLDER}/", recursive=True)}
     wrong += [f"{path} is not part of the answer" for path in sorted(there - listed)]
     wrong += _altered_workload(git, view, result, listed)

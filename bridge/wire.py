@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from bridge import strictjson
 from bridge.errors import ExitCode, ManifestError, VerificationError
@@ -16,6 +16,7 @@ REQUEST = f"{FOLDER}/request.json"
 STATE = f"{FOLDER}/state.json"
 CANCEL = f"{FOLDER}/cancel.json"
 RESULT = f"{FOLDER}/result.json"
+EVIDENCE = f"{FOLDER}/evidence.dsse.json"
 STREAM = f"{FOLDER}/stream.log"
 LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
@@ -24,6 +25,8 @@ REPORTS = "results/research"
 MAX_STATE = 16 * 1024
 MAX_RESULT = 1024 * 1024
 MAX_SUMMARY = 1024 * 1024
+MAX_FILE = 64 * 1024 * 1024
+MAX_EVIDENCE = 4 * 1024 * 1024
 
 
 class State(StrEnum):
@@ -72,6 +75,9 @@ class _Wire(BaseModel):
 
 _File = TypeVar("_File", bound=_Wire)
 
+# Names from a branch are handed to git: only a whole id is never a revision expression or an option.
+CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+
 
 class Runner(_Wire):
     """Which runner: its name in its policy, and the id of its state directory."""
@@ -87,7 +93,7 @@ class StateFile(_Wire):
     schema_version: Literal[2]
     state: Annotated[State, Field(strict=False)]
     branch: str
-    request: str
+    request: CommitId
     # Random: no two states are the same commit, whoever makes them and however fast.
     salt: str
     # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
@@ -105,7 +111,7 @@ class CancelFile(_Wire):
 
     schema_version: Literal[2]
     branch: str
-    request: str
+    request: CommitId
     by: Annotated[str, Field(max_length=200)]
     at: str
     reason: Annotated[str, Field(max_length=500)] = ""
@@ -172,9 +178,11 @@ class Result(_Wire):
     reason: Reason
     branch: str
     nonce: str | None
-    request: str
-    workload: str | None
+    request: CommitId
+    workload: CommitId | None
     requested_by: str | None
+    # Why a requester's own code was run: whose signature or approval, or the policy's leave.
+    trusted_by: str | None = None
     preset: str | None
     preset_digest: str | None
     code: Literal["installed", "request"] | None
@@ -192,6 +200,8 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
 
 
 def is_answer_path(path: str) -> bool:

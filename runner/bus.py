@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ HEADS = "refs/bus/"
 KEPT = "refs/kept/"
 
 _MANY_REFS = 500
+_DELETED_AT_ONCE = 100
 
 
 class Pushed(Enum):
@@ -68,9 +70,7 @@ class Bus:
     @property
     def secrets(self) -> list[str]:
         """What must never stand in a log."""
-        if not self._secret:
-            return []
-        return [self._secret, base64.b64encode(f"x-access-token:{self._secret}".encode()).decode()]
+        return [self._secret] if self._secret else []
 
     def fetch(self) -> dict[str, str]:
         """Fetch all request branches and return `{branch: commit id}`. Raises InfrastructureError."""
@@ -109,6 +109,23 @@ class Bus:
             return self._after_failure(branch, commit, expect)
         self.git("update-ref", HEADS + branch, commit)
         return Pushed.DONE
+
+    def delete(self, tips: Mapping[str, str]) -> list[str]:
+        """Delete branches that still are where they are said to be, and return those that are gone then.
+
+        Raises InfrastructureError where the bus cannot be reached. What may not be deleted stays, without an error.
+        """
+        branches = list(tips)
+        for i in range(0, len(branches), _DELETED_AT_ONCE):
+            some = branches[i : i + _DELETED_AT_ONCE]
+            leases = [f"--force-with-lease=refs/heads/{branch}:{tips[branch]}" for branch in some]
+            self.budget.spend()
+            self.git(
+                "push", "--quiet", "--no-verify", "--no-signed", "--recurse-submodules=no", *leases, "--", self.url,
+                *(f":refs/heads/{branch}" for branch in some), timeout=NETWORK_TIMEOUT, ok=range(256),
+            )  # fmt: skip
+        left = self.fetch()
+        return [branch for branch in branches if branch not in left]
 
     def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:
         try:

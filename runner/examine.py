@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bridge import git, names, objects
+from bridge import environment, git, names, objects
 from bridge.checks import Check
-from bridge.errors import GitError, InfrastructureError, KakeyaError, ProcessError
+from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
 from bridge.process import run
+from runner.interpreter import Interpreter
 from runner.lease import WHO
 from runner.logs import LogSink
-from runner.policy import INTERPRETER, Policy, load_policy
+from runner.policy import Policy, load_policy
 from runner.process import Command, job_environment
 from runner.session import Session, open_session
+from runner.signature import check_list
 from runner.workspace import workspace
 
 _LEAST_FREE_GB = 10
-_IMPORT_S = 120
 
 
 def examine(path: Path | None) -> Iterator[Check]:
@@ -38,21 +38,48 @@ def examine(path: Path | None) -> Iterator[Check]:
     try:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
+            yield _evidence(session)
             yield from _bus(session)
             yield _disk(policy)
-            yield _supervisor(policy)
-            yield from _presets(session.presets, policy)
+            yield _sandbox(session)
+            yield _supervisor(session)
+            yield _interpreter(session.interpreter)
+            yield from _presets(session.presets, policy, session.interpreter)
     except KakeyaError as error:
         serving = error.code == "locked"
         fix = "The rest is checked when it does not run." if serving else error.fix
-        yield Check("state", ok=None if serving else False, message=error.message, fix=fix)
+        name = "sandbox" if error.code == "no_sandbox" else "state"
+        yield Check(name, ok=None if serving else False, message=error.message, fix=fix)
 
 
 def _trust(policy: Policy) -> Check:
     if policy.trust.code_request == "allow":
         fix = "Set trust.code_request to deny unless everyone who can push may use this host as you."
         return Check("trust", ok=None, message="whoever can push to the bus can run code here", fix=fix)
+    if policy.trust.code_request == "signed":
+        return _signers(policy)
     return Check("trust", ok=True, message="only installed code is run; requests that bring code are refused")
+
+
+def _signers(policy: Policy) -> Check:
+    """Say whose code is run where signatures count."""
+    signers = policy.trust.allowed_signers
+    if signers is None:
+        return Check("trust", ok=True, message="the code of approved requests is run, and no other")
+    try:
+        check_list(signers)
+        run("ssh-keygen", "-Y", "match-principals", env=environment.for_isolated_git(), check=False)
+    except KakeyaError as error:
+        return Check("trust", ok=False, message=error.message, fix=error.fix or "Install OpenSSH's client.")
+    return Check("trust", ok=True, message=f"code signed by a key in {signers}, or approved, is run")
+
+
+def _evidence(session: Session) -> Check:
+    if session.signer is None:
+        fix = "Make a key: kakeya-runner keygen. Readers pin its public half."
+        return Check("evidence", ok=None, message="answers are not signed: this runner has no key", fix=fix)
+    keyid = session.signer.public_key.keyid
+    return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
 
 
 def _bus(session: Session) -> Iterator[Check]:
@@ -81,12 +108,22 @@ def _disk(policy: Policy) -> Check:
     return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
 
 
-def _supervisor(policy: Policy) -> Check:
-    """Run a real job of one command under the supervisor."""
+def _sandbox(session: Session) -> Check:
+    box = session.sandbox
+    if box.kind == "off":
+        fix = "Install bubblewrap and allow it user namespaces; `sandbox: require` makes this an error."
+        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box.why}", fix=fix)
+    return Check("sandbox", ok=True, message=f"{box.kind}: a job was tried in it and could not get out")
+
+
+def _supervisor(session: Session) -> Check:
+    """Run a real job of one command under the supervisor, as requests are run."""
+    policy, argv = session.policy, ["/bin/echo", "ok"]
     sink = LogSink(1000)
     with workspace(policy.state, "check") as place:
         env = job_environment(place.home, interpreter=policy.interpreter, extra={})
-        command = Command(["/bin/echo", "ok"], env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+        inside = session.sandbox.around(argv, place)
+        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
         while command.poll(0.1) is None:
             pass
         ended = command.stop()
@@ -94,39 +131,29 @@ def _supervisor(policy: Policy) -> Check:
     return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
 
 
-def _presets(presets: Mapping[str, Preset], policy: Policy) -> Iterator[Check]:
+def _interpreter(interpreter: Interpreter) -> Check:
+    problem = interpreter.problem()
+    if problem:
+        return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
+    if interpreter.version is None:
+        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
+        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
+    return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
+
+
+def _presets(presets: Mapping[str, Preset], policy: Policy, interpreter: Interpreter) -> Iterator[Check]:
     """Say of each preset that the policy allows whether it could run now."""
-    usable: dict[str, bool] = {}
     for preset in presets.values():
         if not policy.allows(preset.name):
             continue
         missing = [name for name in preset.env_names if not policy.settings.get(name)]
-        lacking = [module for module in preset.requires if not _imports(policy.interpreter, module, usable)]
+        problem = interpreter.problem_for(preset)
         if missing:
             fix = f"Set {', '.join(missing)} under env in the policy."
             yield Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
-        elif lacking:
-            fix = f"Install it: {policy.interpreter} -m pip install {' '.join(_packages(lacking))}"
-            yield Check(
-                "preset", None, f"{preset.name}: {INTERPRETER} cannot import {', '.join(lacking)}", fix
-            )
+        elif problem:
+            yield Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
         elif preset.code == "request" and policy.trust.code_request == "deny":
             yield Check("preset", None, f"{preset.name}: refused, since it runs the requester's code")
         else:
             yield Check("preset", ok=True, message=f"{preset.name}: can run")
-
-
-def _imports(interpreter: Path, module: str, known: dict[str, bool]) -> bool:
-    if module not in known:
-        argv = (str(interpreter), "-I", "-c", f"import {module}")
-        try:
-            run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_IMPORT_S)
-            known[module] = True
-        except ProcessError:
-            known[module] = False
-    return known[module]
-
-
-def _packages(modules: list[str]) -> list[str]:
-    mlx = "'mlx[cpu]'" if sys.platform == "linux" else "mlx"
-    return [mlx if module.startswith("mlx.") else module for module in modules]

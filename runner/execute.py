@@ -10,14 +10,16 @@ from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
+from runner import trust
 from runner.answer import Outcome, answer
 from runner.bus import Pushed
 from runner.collect import collect
 from runner.gate import judge
-from runner.intake import Admitted, Refusal
+from runner.intake import Admitted
 from runner.lease import Lease
 from runner.logs import LogSink
 from runner.process import Command, Ended, job_environment
+from runner.refusal import Refusal
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_tree, workspace
 
@@ -54,6 +56,8 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     with workspace(session.policy.state, request.preset) as place:
         try:
             if admitted.preset.code == "request":
+                # Once more: a key may have been taken off the list since the request was admitted.
+                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy, session.ledger)
                 export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
                 check_paths(admitted.preset, admitted.params, place.tree)
             halt = _run_steps(session, lease, admitted, place, outcome)
@@ -76,8 +80,8 @@ def answer_without_running(
     """Refuse or close a request: one commit, in competition with other runners."""
     outcome.request = request
     if request:
-        seen = session.ledger.request_of(request.nonce)
-        if seen in (None, lease.request):
+        seen = session.ledger.seen(request.nonce)
+        if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
             session.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )
@@ -113,6 +117,7 @@ def _run_steps(
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
+            inside=session.sandbox.around(argv, place, preset),
             limits={
                 "RLIMIT_CORE": 0,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -215,8 +220,11 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
     if ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
-    elif ended.error or ended.exit_code is None:
-        outcome.end(State.FAILED, "not_started", ended.error or f"step {step} ended in an unknown way")
+    elif ended.exit_code is None:
+        message = ended.error or f"step {step} ended in an unknown way"
+        outcome.end(State.FAILED, "supervisor_lost", message)
+    elif ended.error:
+        outcome.end(State.FAILED, "not_started", ended.error)
     elif ended.survivors:
         outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
     elif ended.exit_code < 0:

@@ -23,7 +23,21 @@ CREATE TABLE IF NOT EXISTS requests (
     seen_at  TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
 CREATE INDEX IF NOT EXISTS unpublished ON requests (answer) WHERE answer IS NOT NULL;
+CREATE TABLE IF NOT EXISTS approvals (
+    request  TEXT PRIMARY KEY,
+    by       TEXT NOT NULL,
+    at       TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
 """
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known about a nonce."""
+
+    request: str
+    branch: str
+    state: str
 
 
 @dataclass(frozen=True)
@@ -67,10 +81,10 @@ class Ledger:
                 raise
             cursor.execute("COMMIT")
 
-    def request_of(self, nonce: str) -> str | None:
-        """Return the request commit under which a nonce was first seen, or None."""
-        row = self._db.execute("SELECT request FROM requests WHERE nonce = ?", (nonce,)).fetchone()
-        return str(row[0]) if row else None
+    def seen(self, nonce: str) -> Seen | None:
+        """Return what a nonce was first seen on, or None."""
+        rows = self._db.execute("SELECT request, branch, state FROM requests WHERE nonce = ?", (nonce,))
+        return next((Seen(*row) for row in rows), None)
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
         """Note that a request is about to be taken, before it is: what is noted twice is the same request."""
@@ -103,3 +117,19 @@ class Ledger:
             "SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL"
         )
         return [Pending(*row) for row in rows]
+
+    def approve(self, request: str, by: str) -> None:
+        """Note that this host's operator lets one commit run."""
+        with self._write() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO approvals (request, by) VALUES (?, ?)", (request, by))
+
+    def withdraw(self, request: str) -> bool:
+        """Take an approval back. Says whether there was one."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM approvals WHERE request = ?", (request,))
+            return cursor.rowcount > 0
+
+    def approval_of(self, request: str) -> str | None:
+        """Return who approved a commit, or None."""
+        row = self._db.execute("SELECT by FROM approvals WHERE request = ?", (request,)).fetchone()
+        return str(row[0]) if row else None

@@ -58,12 +58,15 @@ class Command:
         grace_s: float,
         sink: LogSink,
         limits: Mapping[str, int] | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
         self._sink = sink
         report, report_fd = os.pipe()
+        self._mark = secrets.token_hex(16)
         spec = {
             "argv": list(argv),
-            "env": {**env, supervisor.MARK: secrets.token_hex(16)},
+            "env": {**env, supervisor.MARK: self._mark},
+            "inside": list(inside),
             "cwd": str(cwd),
             "timeout_s": timeout_s,
             "grace_s": grace_s,
@@ -117,11 +120,13 @@ class Command:
                 self._sink.write(data)
 
     def _finish(self) -> Ended:
+        with os.fdopen(self._report, encoding="utf-8") as pipe:
+            text = pipe.read()
+        if not text:
+            supervisor.end_marked(self._mark)
         # Whoever holds the pipe was ended with the job; a survivor, which is reported, must not keep us.
         self._reader.join(timeout=5)
         self._sink.close()
-        with os.fdopen(self._report, encoding="utf-8") as pipe:
-            text = pipe.read()
         if self._child.stdin and not self._child.stdin.closed:
             self._child.stdin.close()
         if not text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -12,15 +13,20 @@ from bridge.history import View
 from bridge.manifest import Request
 from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
+from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
-from runner.intake import Refusal, admit, read_manifest, wants_another
+from runner.intake import Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
+from runner.refusal import Held, Refusal
+from runner.retention import Sweeper
 from runner.session import Session
+from runner.trust import WAITS
 
 _GROWTH = 1.5
 _FAILURES = 3
 _LONGEST_TROUBLE_S = 60.0
+_HELD_S = 2.0
 
 _CLOSED = {
     Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
@@ -35,11 +41,12 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds = Rounds(session)
+    rounds, sweeper = Rounds(session), Sweeper(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
+            sweeper.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
@@ -63,6 +70,8 @@ class Rounds:
         # Branches at which nothing is left to do while they stay at this commit.
         self._settled: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
+        # When each request that waits for approval was last looked at.
+        self._held: dict[str, float] = {}
 
     def next(self) -> bool:
         """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
@@ -81,14 +90,17 @@ class Rounds:
 
     def _try(self, view: View) -> bool:
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
-        action = decide(self._session, view, self._watch)
-        if action is Action.WAIT:
-            return False
-        if action is Action.NOTHING or _is_for_others(self._session, view):
-            self._settled[view.branch] = view.tip
-            return False
         try:
-            handle(self._session, view, action)
+            action = decide(self._session, view, self._watch)
+            looked = self._held.get(view.branch)
+            if action is Action.WAIT or (looked and time.monotonic() - looked < _HELD_S):
+                return False
+            if action is Action.NOTHING or _is_for_others(self._session, view):
+                self._settled[view.branch] = view.tip
+                return False
+            if handle(self._session, view, action) is State.REQUESTED:
+                self._held[view.branch] = time.monotonic()
+                return False
         except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
             self._failures[view.tip] += 1
             self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
@@ -125,7 +137,10 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
 
 
 def handle(session: Session, view: View, action: Action) -> State | None:
-    """Do what was decided about a branch. Returns the state that was published, None where nothing was."""
+    """Do what was decided about a branch.
+
+    Returns the state that was published, None where nothing was, REQUESTED where the request waits for approval.
+    """
     if action is Action.WAIT:
         session.tell(f"{view.branch}: another runner holds it")
         return None
@@ -140,10 +155,27 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        _check_interpreter(session, admitted)
+    except Held as held:
+        return hold(session, view, held)
     except Refusal as refusal:
         outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
         return answer_without_running(session, Lease(session, view), refusal.request, outcome)
     return execute(session, admitted)
+
+
+def _check_interpreter(session: Session, admitted: Admitted) -> None:
+    problem = session.interpreter.problem_for(admitted.preset)
+    if problem:
+        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
+
+
+def hold(session: Session, view: View, held: Held) -> State:
+    """Leave a request waiting, and say so on its branch unless that was said already."""
+    told = view.state is not None and view.state.detail.startswith(WAITS)
+    if not told and Lease(session, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
+        session.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
+    return State.REQUESTED
 
 
 def flush(session: Session) -> None:

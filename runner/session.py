@@ -8,18 +8,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
-from runner import workspace
+from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
+from runner.sandbox import Sandbox, choose
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,20 @@ class Session:
     identity: wire.Runner
     host: dict[str, Any]
     versions: dict[str, str | None]
+    interpreter: Interpreter
     tell: Callable[[str], None]
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    # What signs this runner's answers; None where it was given no key.
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
-    """Open the state directory for this process alone. Raises InfrastructureError where another one has it."""
+    """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
+
+    Raises PolicyError where the policy requires a sandbox that does not hold here.
+    """
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
@@ -63,7 +75,10 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 ),
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
+                interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
+                sandbox=choose(policy, tell),
+                signer=keys.load_signer(state),
             )
         finally:
             ledger.close()

@@ -12,6 +12,7 @@ environment. Not a sandbox: it limits how long and how much, not what.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -19,42 +20,54 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 MARK = "KAKEYA_JOB"
+_REAPER = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
+# What this program, or Python for every program, ignores or handles.
+_RESTORED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ,
+)  # fmt: skip
 _WATCH_S = 0.25
 _KILL_S = 15.0
+_ROUNDS = 1_000
 
 
 class Family:
-    """Everything that descends from the job."""
+    """Everything that descends from the job: what is below `root`, what bears the mark, and what is below that."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, root: psutil.Process | None = None) -> None:
         self._mark = mark
-        self._self = psutil.Process()
+        self._root = root
         self._known: dict[int, psutil.Process] = {}
 
     def look(self) -> list[psutil.Process]:
-        """Return the live members, having looked for new ones below the known and the marked."""
-        found = {p.pid: p for p in self._self.children(recursive=True)}
-        for member in list(self._known.values()):
+        """Return the live members, having looked for new ones below the known, in one pass over all processes."""
+        below: defaultdict[int, list[psutil.Process]] = defaultdict(list)
+        for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if member.is_running():
-                    found[member.pid] = member
-                    found |= {p.pid: p for p in member.children(recursive=True)}
-        self._known |= found
-        return [p for p in self._known.values() if _lives(p)]
+                below[process.ppid()].append(process)
+        parents = [pid for pid, member in self._known.items() if member.is_running()]
+        parents += [self._root.pid] if self._root else []
+        while parents:
+            for process in below.pop(parents.pop(), ()):
+                self._known[process.pid] = process
+                parents.append(process.pid)
+        self._known = {pid: member for pid, member in self._known.items() if _lives(member)}
+        return list(self._known.values())
 
     def look_everywhere(self) -> list[psutil.Process]:
         """Return the live members, those included that only their environment gives away."""
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if process.pid != self._self.pid and process.environ().get(MARK) == self._mark:
+                if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
                     self._known.setdefault(process.pid, process)
         return self.look()
 
@@ -68,7 +81,7 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     began = time.monotonic()
-    family = Family(job["env"][MARK])
+    family = Family(job["env"][MARK], psutil.Process())
     wake, poke = os.pipe()
     os.set_blocking(poke, False)
     signal.set_wakeup_fd(poke, warn_on_full_buffer=False)
@@ -80,21 +93,28 @@ def main() -> int:
         return 0
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"])
     seconds = time.monotonic() - began
-    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0)
+    wrapped = bool(job["inside"])
+    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped)
     status, usage = ended or (status, usage)
-    report.write(
-        json.dumps(
-            {
-                "exit_code": os.waitstatus_to_exitcode(status) if status is not None else None,
-                "why": why,
-                "seconds": round(seconds, 3),
-                "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
-                "survivors": survivors,
-            }
-        )
-        + "\n"
-    )
+    said = {
+        "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
+        "why": why,
+        "seconds": round(seconds, 3),
+        "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
+        "survivors": survivors,
+    }
+    with suppress(BrokenPipeError):  # the runner may be gone
+        report.write(json.dumps(said) + "\n")
     return 0
+
+
+def end_marked(mark: str) -> None:
+    """End what bears a mark, and what is below that, where the supervisor itself was killed."""
+    family = Family(mark)
+    until = time.monotonic() + _KILL_S
+    while (members := family.look_everywhere()) and time.monotonic() < until:
+        _signal(members, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def _first_line() -> bytes:
@@ -108,7 +128,7 @@ def _first_line() -> bytes:
 
 
 def _become_reaper() -> None:
-    if sys.platform == "linux":
+    if _REAPER:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -120,7 +140,7 @@ def _spawn(job: Mapping[str, Any]) -> int:
         try:
             os.close(read)
             os.setsid()
-            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+            for signum in _RESTORED:
                 signal.signal(signum, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
@@ -131,7 +151,10 @@ def _spawn(job: Mapping[str, Any]) -> int:
                 limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
                 resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
-            os.execve(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - there is no shell
+            argv = [*job["inside"], *job["argv"]]
+            if job["inside"]:  # a sandbox would say this in its own way, and later
+                _check_program(job["argv"][0])
+            os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
         except OSError as error:
             os.write(write, str(error.errno).encode())
         os._exit(127)
@@ -142,6 +165,13 @@ def _spawn(job: Mapping[str, Any]) -> int:
         os.waitpid(child, 0)
         raise OSError(int(failed), os.strerror(int(failed)))
     return child
+
+
+def _check_program(path: str) -> None:
+    if not os.path.exists(path):  # noqa: PTH110 - one import less between fork and exec
+        raise FileNotFoundError(errno.ENOENT, "")
+    if os.path.isdir(path) or not os.access(path, os.X_OK):  # noqa: PTH112
+        raise PermissionError(errno.EACCES, "")
 
 
 def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str | None, int | None, Any]:
@@ -160,10 +190,13 @@ def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str 
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None, None
-            family.look()
+            if not _REAPER:  # elsewhere who leaves its parent must have been seen before
+                family.look()
 
 
-def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple[int, Any] | None]:
+def _end_all(
+    child: int, family: Family, grace: float, *, wrapped: bool
+) -> tuple[list[str], tuple[int, Any] | None]:
     """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
 
     Returns what could not be ended, and how the job itself ended where that was still open.
@@ -181,14 +214,15 @@ def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple
                     ended = status, usage
 
     if grace:
-        _signal(family.look_everywhere(), signal.SIGTERM)
+        # A sandbox's own process would take the job with it at once.
+        _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
         while family.look() and time.monotonic() < until:
             reap()
             time.sleep(0.02)
     until = time.monotonic() + _KILL_S
     while time.monotonic() < until:
-        reap()
+        _kill_children(reap)
         members = family.look_everywhere()
         if not members:
             reap()
@@ -198,6 +232,28 @@ def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple
         _signal(family.look(), signal.SIGKILL)
         time.sleep(0.01)
     return [f"{p.pid} {_name(p)}" for p in family.look_everywhere()], ended
+
+
+def _kill_children(reap: Callable[[], None]) -> None:
+    """Kill this process's children until there are none, where the system lists them.
+
+    To a reaper every orphan below comes in turn, so this outruns what forks. A child that is not reaped yet keeps its
+    id, so nobody else can be hit.
+    """
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    for _ in range(_ROUNDS):
+        reap()
+        children = listed.read_text().split() if listed.exists() else []
+        if not children:
+            return
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _exit_code(status: int, *, wrapped: bool) -> int:
+    """Return how the job ended. A sandbox's own process passes a signal on as shells do: 128 and its number."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
 
 
 def _signal(members: list[psutil.Process], signum: int) -> None:

@@ -18,8 +18,8 @@ from bridge.git import Git
 from bridge.objects import Entry
 from bridge.params import PathParam, Value
 from bridge.presets import Preset
-from runner.intake import Refusal
 from runner.policy import Limits
+from runner.refusal import Refusal
 
 _BATCH = 2_000
 

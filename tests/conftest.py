@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,8 +21,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from bridge import objects, wire
 from bridge.client import Client
 from bridge.git import Git
+from runner import keys
+from runner.policy import load_policy
+from runner.serve import Rounds
+from runner.session import Session, open_session
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +123,8 @@ class Runners:
             "id": name,
             "state": str(self.folder / f"state-{name}"),
             "interpreter": sys.executable,
+            # Tests see what a job did by the files that it leaves outside its workspace.
+            "sandbox": "off",
             **{key: value for key, value in overrides.items() if key != "bus"},
             "bus": {"url": self.bus, **dict(overrides.get("bus", {}))},  # type: ignore[call-overload]
         }
@@ -311,3 +321,87 @@ def http_bus(bus: Path) -> Iterator[HttpBus]:
     server.shutdown()
     server.server_close()
     thread.join(5)
+
+
+@dataclass
+class Keyed:
+    """A runner in this process that signs what it answers."""
+
+    runners: Runners
+    told: list[str] = field(default_factory=list)
+
+    def key(self, name: str = "one") -> Path:
+        """Return the public key file of the runner `name`, made at the first call."""
+        state = self.runners.folder / f"state-{name}"
+        if not (state / keys.PUBLIC).exists():
+            keys.make_key(state)
+        return state / keys.PUBLIC
+
+    @contextmanager
+    def session(self, name: str = "one", **policy: object) -> Iterator[Session]:
+        """Open a session of the runner `name`."""
+        with open_session(load_policy(self.runners.policy(name, **policy)), self.told.append) as session:
+            yield session
+
+    def handle(self, name: str = "one", *, signed: bool = True, **policy: object) -> None:
+        """Let the runner `name` handle whatever there is."""
+        if signed:
+            self.key(name)
+        with self.session(name, **policy) as session:
+            rounds = Rounds(session)
+            while rounds.next():
+                pass
+
+
+@pytest.fixture
+def keyed(runners: Runners) -> Keyed:
+    """A runner in this process that signs what it answers."""
+    return Keyed(runners)
+
+
+@dataclass
+class Forger:
+    """Someone who may push to the bus, and puts there what a runner never said."""
+
+    bus: Path
+
+    @property
+    def git(self) -> Git:
+        return Git.isolated(self.bus)
+
+    def tip(self, branch: str) -> str:
+        return git(self.bus, "rev-parse", f"refs/heads/{branch}")
+
+    def read(self, branch: str, path: str) -> bytes:
+        blob = objects.read_blob(self.git, f"refs/heads/{branch}", path, max_bytes=1 << 26)
+        assert blob is not None, path
+        return blob
+
+    def put(self, branch: str, files: Mapping[str, bytes | None], *parents: str) -> str:
+        """Set a branch to an answer like the one on it, with other files; by default in that one's place."""
+        tip = self.tip(branch)
+        tree = objects.overlay(self.git, f"{tip}^{{tree}}", files)
+        upon = parents or tuple(objects.parents_of(self.git, tip))
+        who = objects.Identity("A Forger", "forger@example.invalid")
+        commit = objects.commit(self.git, tree, upon, "an answer\n", who)
+        git(self.bus, "update-ref", f"refs/heads/{branch}", commit)
+        return commit
+
+    def rewrite(self, branch: str, content: Mapping[str, bytes] | None = None, /, **fields: object) -> None:
+        """Change files and fields of a result so that everything in it still agrees."""
+        result = json.loads(self.read(branch, wire.RESULT))
+        for path, data in (content or {}).items():
+            digest = hashlib.sha256(data).hexdigest()
+            for about in result["files"]:
+                if about["path"] == path:
+                    about |= {"sha256": digest, "size": len(data)}
+            for log in result["logs"]:
+                if log["path"] == path:
+                    log |= {"stream_sha256": digest, "stream_bytes": len(data), "kept_bytes": len(data)}
+        self.put(branch, {**(content or {}), wire.RESULT: json.dumps(result | fields).encode()})
+
+
+@pytest.fixture
+def forger(bus: Path) -> Forger:
+    """Someone who may push to the bus."""
+    return Forger(bus)

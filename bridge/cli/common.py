@@ -53,6 +53,19 @@ remote_option = click.option(
 )
 
 
+def _set_key(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+    context.obj["public_key"] = value
+
+
+key_option = click.option(
+    "--key",
+    metavar="FILE",
+    expose_value=False,
+    callback=_set_key,
+    help="The runner's public key.  [default: what is pinned]",
+)
+
+
 def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the request that a subcommand is about, and the remote on which it lies."""
     return click.argument("request", required=False)(remote_option(function))
@@ -74,6 +87,7 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
 
 def client_of(context: click.Context, **options: Any) -> Client:
     """Return the client for the repository and the remote that were named."""
+    options = {"public_key": context.obj.get("public_key"), **options}
     return Client(context.obj["repo"], context.obj["remote"], **options)
 
 
@@ -97,6 +111,14 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
     States go to standard error and the log to standard output; with `as_json` both are NDJSON on standard output.
     """
+    try:
+        return _follow(run, timeout, as_json=as_json, logs=logs)
+    except KeyboardInterrupt:
+        say(f"\nthe request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
+        raise
+
+
+def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
@@ -105,7 +127,7 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
         else:
             if logs and event.log:
                 click.echo(event.log, nl=False)
-            if last is None or last.state != event.status.state:
+            if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
     assert last is not None  # noqa: S101 - a request has at least one state

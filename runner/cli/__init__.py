@@ -11,9 +11,14 @@ from bridge.command import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "init": ("runner.cli.init", "Write a policy to start from."),
+    "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
+    "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
+    "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+    "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
+    "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }
 
 
