@@ -71,7 +71,7 @@ def test_stock_generation_gives_the_same_tokens(make):
 
 @pytest.mark.parametrize("make", [models.gemma4, models.gpt_oss])
 def test_other_layers_get_views_and_run(make):
-    """Shared and unequal keys and values, sliding layers, sinks: as the same values in mlx-lm's own caches."""
+    """Shared and unequal keys and values, sliding layers, sinks: as the same values in stock caches."""
     model = make()
     held = caches.make_caches(model, SPEC)
     assert all(c.views for c in held)
