@@ -306,7 +306,7 @@ class Client:
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         if not view.stands.is_final or view.foreign:
-            view = self._answered(branch)
+            view = self.view(branch)
         return self._verify(view)
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:

@@ -49,10 +49,15 @@ class Identity:
     email: str
 
 
-def list_tree(git: Git, tree: str, *paths: str, recursive: bool = False) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at `paths`."""
+def list_tree(
+    git: Git, tree: str, *paths: str, recursive: bool = False, most: int | None = None
+) -> list[Entry]:
+    """Return the entries of a tree (or of a commit's tree), or just those at `paths`.
+
+    Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere.
+    """
     flags = ["-r"] if recursive else []
-    raw = git("ls-tree", "-z", "-l", *flags, "--full-tree", tree, "--", *paths).stdout
+    raw = git("ls-tree", "-z", "-l", *flags, "--full-tree", tree, "--", *paths, most=most).stdout
     entries = []
     for line in raw.split(b"\0")[:-1]:
         meta, _, path = line.partition(b"\t")

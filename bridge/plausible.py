@@ -43,7 +43,7 @@ def _wrong_times(result: Result) -> Iterator[str]:
 def check_logs(git: Git, view: View, result: Result) -> Check | None:
     """The log that was streamed while the job ran is the one that the result is about.
 
-    None where there is nothing to compare: no log, or one that was not streamed in full.
+    None where there is nothing to compare: no log, one that was not streamed in full, or another branch's.
     """
     if not history.is_ancestor(git, result.request, view.tip):
         return None

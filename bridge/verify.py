@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge import history, objects, wire
+from bridge import evidence, history, objects, wire
 from bridge.checks import Check
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
@@ -90,7 +90,10 @@ def verify(
     request = _check_request(git, view, result, note)
     _check_files(git, view, result, note)
     if request:
-        _check_preset(request, result, presets, note)
+        preset = _check_preset(request, result, presets, note)
+        if preset:
+            _check_argv(preset, result, note)
+            _check_gate(git, view, preset, result, note)
     checks.append(check_times(result))
     checks += filter(None, [check_logs(git, view, result)])
     checks.append(check_signature(git, view, result, pin))
@@ -228,8 +231,10 @@ def _altered_workload(git: Git, view: View, result: Result, listed: set[str]) ->
     return [f"{path} differs from the request's tree" for path in odd]
 
 
-def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset], note: _Note) -> None:
-    """The runner used the same definition of the preset as this client has."""
+def _check_preset(
+    request: Request, result: Result, presets: Mapping[str, Preset], note: _Note
+) -> Preset | None:
+    """The runner used the same definition of the preset as this client has. Returns it where that is so."""
     preset = presets.get(request.preset)
     if result.preset_digest is None:
         note("preset", ok=None, message="no preset was used")
@@ -243,7 +248,8 @@ def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset
         note("preset", ok=None, message=f"the runner's {request.preset} differs from the one installed here")
     else:
         note("preset", ok=True, message=f"{preset.digest[:19]}, the same as here")
-        _check_argv(preset, result, note)
+        return preset
+    return None
 
 
 def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
@@ -264,3 +270,17 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     )
     message = "what ran is what the preset says" if same else "what ran is not what the preset says"
     note("argv", ok=same, message=message)
+
+
+def _check_gate(git: Git, view: View, preset: Preset, result: Result, note: _Note) -> None:
+    """What the gate accepted there, the rules installed here accept too."""
+    if preset.gate == "none" or result.state is not State.SUCCEEDED:
+        return
+    paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
+    blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=MAX_FILE)
+    gate = evidence.judge({path: blob or b"" for path, blob in zip(paths, blobs, strict=True)})
+    if gate.verdict == "ACCEPTED":
+        note("gate", ok=True, message=f"the rules installed here accept {len(paths)} reports")
+    else:
+        first = gate.violations[0]
+        note("gate", ok=False, message=f"the rules installed here reject it: {first.code}: {first.message}")

@@ -135,6 +135,9 @@ class CommandResult(_Wire):
     max_rss_bytes: int | None = None
     log: str
     survivors: list[str] = []
+    # The bound for whose sake it was ended (memory, processes, disk, files, free), and the most that was seen.
+    exceeded: str | None = None
+    peaks: dict[str, int] = {}
 
 
 class LogDigest(_Wire):
@@ -200,6 +203,8 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
 
 
 def is_answer_path(path: str) -> bool:

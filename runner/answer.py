@@ -66,8 +66,12 @@ def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
         title=f"mac-bridge results: {lease.branch}",
     )
     session.bus.keep(commit)
-    session.ledger.answered(lease.request, outcome.state, commit, lease.tip)
-    return publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
+    noted = session.ledger.answered(lease.request, outcome.state, commit, lease.tip)
+    state = publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
+    if state is None and not noted:
+        # A refusal without a ledger entry is made anew when its turn comes again.
+        session.bus.release(commit)
+    return state
 
 
 def publish(session: Session, pending: Pending) -> State | None:
@@ -148,6 +152,7 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         ],
         skipped=outcome.skipped,
         gate=outcome.gate,
+        sandbox=session.sandbox.kind,
     )
 
 

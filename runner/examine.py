@@ -12,6 +12,7 @@ from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
 from bridge.process import run
 from runner.interpreter import Interpreter
+from runner.inventory import inventory, way_is_free
 from runner.lease import WHO
 from runner.logs import LogSink
 from runner.policy import Policy, load_policy
@@ -39,15 +40,18 @@ def examine(path: Path | None) -> Iterator[Check]:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
             yield _evidence(session)
+            yield from inventory(session)
             yield from _bus(session)
             yield _disk(policy)
-            yield _supervisor(policy)
+            yield _sandbox(session)
+            yield _supervisor(session)
             yield _interpreter(session.interpreter)
             yield from _presets(session.presets, policy, session.interpreter)
     except KakeyaError as error:
         serving = error.code == "locked"
         fix = "The rest is checked when it does not run." if serving else error.fix
-        yield Check("state", ok=None if serving else False, message=error.message, fix=fix)
+        name = "sandbox" if error.code == "no_sandbox" else "state"
+        yield Check(name, ok=None if serving else False, message=error.message, fix=fix)
 
 
 def _trust(policy: Policy) -> Check:
@@ -98,6 +102,7 @@ def _bus(session: Session) -> Iterator[Check]:
         yield Check("push", ok=False, message=error.last_line(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run went through")
+    yield way_is_free(session)
 
 
 def _disk(policy: Policy) -> Check:
@@ -106,12 +111,22 @@ def _disk(policy: Policy) -> Check:
     return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
 
 
-def _supervisor(policy: Policy) -> Check:
-    """Run a real job of one command under the supervisor."""
+def _sandbox(session: Session) -> Check:
+    box = session.sandbox
+    if box.kind == "off":
+        fix = "Install bubblewrap and allow it user namespaces; `sandbox: require` makes this an error."
+        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box.why}", fix=fix)
+    return Check("sandbox", ok=True, message=f"{box.kind}: a job was tried in it and could not get out")
+
+
+def _supervisor(session: Session) -> Check:
+    """Run a real job of one command under the supervisor, as requests are run."""
+    policy, argv = session.policy, ["/bin/echo", "ok"]
     sink = LogSink(1000)
     with workspace(policy.state, "check") as place:
         env = job_environment(place.home, interpreter=policy.interpreter, extra={})
-        command = Command(["/bin/echo", "ok"], env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+        inside = session.sandbox.around(argv, place)
+        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
         while command.poll(0.1) is None:
             pass
         ended = command.stop()

@@ -25,6 +25,7 @@ class Lease:
 
     def __init__(self, session: Session, view: View) -> None:
         self._bus = session.bus
+        self._ledger = session.ledger
         self._identity = session.identity
         self._lease_s = session.policy.bus.lease_s
         found = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
@@ -76,6 +77,7 @@ class Lease:
             detail=detail[:1000],
         )
         self._salts.add(now.salt)
+        self._ledger.writes(self.request, now.salt)
         content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
             content[wire.REQUEST] = Existing(self.manifest)

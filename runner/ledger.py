@@ -32,8 +32,15 @@ CREATE TABLE IF NOT EXISTS turns (
     requester TEXT NOT NULL,
     at        REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS states (
+    salt     TEXT PRIMARY KEY,
+    request  TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS of_request ON states (request);
 """
 _KEEP_TURNS_S = 86_400.0
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
@@ -60,20 +67,37 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
+            found = self._prepare()
+            code = "damaged" if found else None
         except sqlite3.Error as error:
-            fix = (
-                "Move the file away to begin a new one; requests that were answered stay answered on the bus."
-            )
-            raise InfrastructureError(f"cannot use the ledger {path}: {error}", fix=fix) from error
+            found = str(error)
+            code = "damaged" if getattr(error, "sqlite_errorcode", None) in _DAMAGE else None
+        if found:
+            self._db.close()
+            raise InfrastructureError(f"cannot use the ledger {path}: {found}", code=code)
+
+    def _prepare(self) -> str:
+        """Set the file up and look through it. Returns what is wrong with it, nothing where it is sound."""
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA)
+        said = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        return "" if said == "ok" else said
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @property
+    def is_filled(self) -> bool:
+        """Say whether it holds what was known before it was made. A file that is new, or was emptied, does not."""
+        return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def filled(self) -> None:
+        """Note that it does."""
+        self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Cursor]:
@@ -100,13 +124,32 @@ class Ledger:
                 (request, branch, nonce, preset),
             )
 
-    def answered(self, request: str, state: str, answer: str, expect: str) -> None:
-        """Note an answer before it is pushed, so that it outlives this process."""
+    def answered(self, request: str, state: str, answer: str, expect: str) -> bool:
+        """Note an answer before it is pushed, so that it outlives this process. Says whether the request is known."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE requests SET state = ?, answer = ?, expect = ? WHERE request = ?",
                 (state, answer, expect, request),
             )
+            return cursor.rowcount > 0
+
+    def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
+        """Note a request that was seen at some earlier time. What is known already stays as it is."""
+        with self._write() as cursor:
+            cursor.execute(
+                "INSERT OR IGNORE INTO requests (request, branch, nonce, preset, state, claims)"
+                " VALUES (?, ?, ?, ?, ?, 1)",
+                (request, branch, nonce, preset, state),
+            )
+
+    def writes(self, request: str, salt: str) -> None:
+        """Note a state by its salt before it is pushed, to know it again on the bus."""
+        with self._write() as cursor:
+            cursor.execute("INSERT INTO states (salt, request) VALUES (?, ?)", (salt, request))
+
+    def wrote(self, salt: str) -> bool:
+        """Say whether a state of a request that is not settled was made by this runner."""
+        return self._db.execute("SELECT 1 FROM states WHERE salt = ?", (salt,)).fetchone() is not None
 
     def settled(self, request: str, state: str | None = None) -> None:
         """Note that nothing is left to publish: the answer is on the bus, or another runner's is."""
@@ -115,6 +158,7 @@ class Ledger:
                 "UPDATE requests SET answer = NULL, expect = NULL, state = COALESCE(?, state) WHERE request = ?",
                 (state, request),
             )
+            cursor.execute("DELETE FROM states WHERE request = ?", (request,))
 
     def pending(self) -> list[Pending]:
         """Return the answers that are not on the bus yet."""

@@ -163,6 +163,11 @@ class Limits(_Section):
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
     grace_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
     log_mb: Annotated[float, Field(gt=0, le=64)] = 4.0
+    memory_mb: Annotated[int, Field(ge=16)] | None = None
+    processes: Annotated[int, Field(ge=4)] = 4_096
+    disk_mb: Annotated[int, Field(ge=1)] = 65_536
+    files: Annotated[int, Field(ge=16)] = 1_000_000
+    keep_free_mb: Annotated[int, Field(ge=0)] = 512
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
@@ -189,8 +194,16 @@ class Policy(_Section):
     trust: Trust = Trust()
     actions: Actions | None = None
     retention: Retention | None = None
+    # `auto`: the sandbox that this host has. `require`: none, no runner. `off`: jobs see what this user sees.
+    sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: object) -> object:
+        """YAML reads a plain `off` as false."""
+        return "off" if value is False else value
 
     @field_validator("state", "interpreter", "preset_folder")
     @classmethod
@@ -200,6 +213,11 @@ class Policy(_Section):
     def allows(self, preset: str) -> bool:
         """Say whether a preset may be run on this host."""
         return any(fnmatchcase(preset, pattern) for pattern in self.presets)
+
+    @property
+    def archive(self) -> Path:
+        """Where answered requests go before they leave the bus."""
+        return (self.retention and self.retention.archive) or self.state / "archive.git"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -244,6 +262,7 @@ bus:
 presets: ["*"]            # names of presets, * stands for anything
 trust:
   code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
+sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
 interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
 env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH

@@ -12,6 +12,7 @@ environment. Not a sandbox: it limits how long and how much, not what.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from runner.usage import Usage
 
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
@@ -90,16 +93,22 @@ def main() -> int:
     except OSError as error:
         report.write(json.dumps({"error": f"cannot run {job['argv'][0]}: {error.strerror}"}) + "\n")
         return 0
-    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"])
+    watched = Usage(job["bounds"], job["watched"])
+    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = time.monotonic() - began
-    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0)
+    wrapped = bool(job["inside"])
+    watched.note(usage)
+    survivors, ended = _end_all(
+        child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
+    )
     status, usage = ended or (status, usage)
     said = {
-        "exit_code": os.waitstatus_to_exitcode(status) if status is not None else None,
+        "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,
         "seconds": round(seconds, 3),
-        "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
+        "max_rss": watched.largest or None,
         "survivors": survivors,
+        "peaks": watched.peaks,
     }
     with suppress(BrokenPipeError):  # the runner may be gone
         report.write(json.dumps(said) + "\n")
@@ -149,7 +158,10 @@ def _spawn(job: Mapping[str, Any]) -> int:
                 limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
                 resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
-            os.execve(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - there is no shell
+            argv = [*job["inside"], *job["argv"]]
+            if job["inside"]:  # a sandbox would say this in its own way, and later
+                _check_program(job["argv"][0])
+            os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
         except OSError as error:
             os.write(write, str(error.errno).encode())
         os._exit(127)
@@ -162,7 +174,16 @@ def _spawn(job: Mapping[str, Any]) -> int:
     return child
 
 
-def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str | None, int | None, Any]:
+def _check_program(path: str) -> None:
+    if not os.path.exists(path):  # noqa: PTH110 - one import less between fork and exec
+        raise FileNotFoundError(errno.ENOENT, "")
+    if os.path.isdir(path) or not os.access(path, os.X_OK):  # noqa: PTH112
+        raise PermissionError(errno.EACCES, "")
+
+
+def _watch(
+    child: int, family: Family, wake: int, deadline: float, watched: Usage
+) -> tuple[str | None, int | None, Any]:
     """Wait until the job has ended or is to be ended. Returns why it is to be ended, or how it ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(wake, selectors.EVENT_READ)
@@ -178,11 +199,16 @@ def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str 
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None, None
+            over = watched.exceeded()
+            if over:
+                return over, None, None
             if not _REAPER:  # elsewhere who leaves its parent must have been seen before
                 family.look()
 
 
-def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple[int, Any] | None]:
+def _end_all(
+    child: int, family: Family, grace: float, *, wrapped: bool, watched: Usage
+) -> tuple[list[str], tuple[int, Any] | None]:
     """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
 
     Returns what could not be ended, and how the job itself ended where that was still open.
@@ -196,11 +222,13 @@ def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                watched.note(usage)
                 if pid == child:
                     ended = status, usage
 
     if grace:
-        _signal(family.look_everywhere(), signal.SIGTERM)
+        # A sandbox's own process would take the job with it at once.
+        _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
         while family.look() and time.monotonic() < until:
             reap()
@@ -233,6 +261,12 @@ def _kill_children(reap: Callable[[], None]) -> None:
             return
         for pid in children:
             os.kill(int(pid), signal.SIGKILL)
+
+
+def _exit_code(status: int, *, wrapped: bool) -> int:
+    """Return how the job ended. A sandbox's own process passes a signal on as shells do: 128 and its number."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
 
 
 def _signal(members: list[psutil.Process], signum: int) -> None:

@@ -121,7 +121,7 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
-    for event in run.follow(timeout.total_seconds() if timeout else None):
+    for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
             put_json(event_dict(event))
         else:

@@ -17,6 +17,7 @@ COMMANDS = {
     "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+    "install": ("runner.cli.install", "Let this machine start the runner by itself."),
     "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
     "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }
