@@ -23,12 +23,22 @@ CREATE TABLE IF NOT EXISTS requests (
     seen_at  TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
 CREATE INDEX IF NOT EXISTS unpublished ON requests (answer) WHERE answer IS NOT NULL;
+CREATE TABLE IF NOT EXISTS approvals (
+    request  TEXT PRIMARY KEY,
+    by       TEXT NOT NULL,
+    at       TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
+CREATE TABLE IF NOT EXISTS turns (
+    requester TEXT NOT NULL,
+    at        REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS states (
     salt     TEXT PRIMARY KEY,
     request  TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS of_request ON states (request);
 """
+_KEEP_TURNS_S = 86_400.0
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -114,13 +124,14 @@ class Ledger:
                 (request, branch, nonce, preset),
             )
 
-    def answered(self, request: str, state: str, answer: str, expect: str) -> None:
-        """Note an answer before it is pushed, so that it outlives this process."""
+    def answered(self, request: str, state: str, answer: str, expect: str) -> bool:
+        """Note an answer before it is pushed, so that it outlives this process. Says whether the request is known."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE requests SET state = ?, answer = ?, expect = ? WHERE request = ?",
                 (state, answer, expect, request),
             )
+            return cursor.rowcount > 0
 
     def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
         """Note a request that was seen at some earlier time. What is known already stays as it is."""
@@ -155,3 +166,32 @@ class Ledger:
             "SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL"
         )
         return [Pending(*row) for row in rows]
+
+    def approve(self, request: str, by: str) -> None:
+        """Note that this host's operator lets one commit run."""
+        with self._write() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO approvals (request, by) VALUES (?, ?)", (request, by))
+
+    def withdraw(self, request: str) -> bool:
+        """Take an approval back. Says whether there was one."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM approvals WHERE request = ?", (request,))
+            return cursor.rowcount > 0
+
+    def approval_of(self, request: str) -> str | None:
+        """Return who approved a commit, or None."""
+        row = self._db.execute("SELECT by FROM approvals WHERE request = ?", (request,)).fetchone()
+        return str(row[0]) if row else None
+
+    def took(self, requester: str, at: float) -> None:
+        """Note that a requester's request had its turn."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM turns WHERE at < ?", (at - _KEEP_TURNS_S,))
+            cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
+
+    def taken_since(self, moment: float) -> dict[str, int]:
+        """Return how many turns each requester had since a moment."""
+        rows = self._db.execute(
+            "SELECT requester, COUNT(*) FROM turns WHERE at >= ? GROUP BY requester", (moment,)
+        )
+        return {str(requester): int(count) for requester, count in rows}

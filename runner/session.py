@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
-from runner import workspace
+from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
@@ -23,6 +23,9 @@ from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Session:
     interpreter: Interpreter
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
+    # What signs this runner's answers; None where it was given no key.
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -77,6 +82,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
                 sandbox=choose(policy, tell),
+                signer=keys.load_signer(state),
             )
         finally:
             ledger.close()

@@ -8,7 +8,7 @@ from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
 
 
-def _views(rng, batch, heads, length, dim, value_dim=None):  # noqa: PLR0917
+def _views(rng, batch, heads, length, dim, value_dim=None):
     views = []
     for width in (dim, value_dim or dim):
         codec = VoronoiCodec(width, 4, "fast")
@@ -17,7 +17,7 @@ def _views(rng, batch, heads, length, dim, value_dim=None):  # noqa: PLR0917
     return views
 
 
-def _plain(queries, keys, values, scale, mask=None, sinks=None, softcap=None):  # noqa: PLR0917
+def _plain(queries, keys, values, scale, mask=None, sinks=None, softcap=None):
     """Attention over decoded arrays in float64, row by row as it is defined."""
     q, k, v = (
         np.array(x if isinstance(x, mx.array) else x.dense(), dtype=np.float64)

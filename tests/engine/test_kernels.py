@@ -101,7 +101,7 @@ def test_codewords_are_the_codecs(compiled, bits):
         (Shape(256, 256, 5), 30, 1, True),
     ],
 )
-def test_the_kernel_attends_as_the_tiles_do(compiled, monkeypatch, shape, length, rows, causal):  # noqa: PLR0917
+def test_the_kernel_attends_as_the_tiles_do(compiled, monkeypatch, shape, length, rows, causal):
     monkeypatch.setattr(decode, "TOKENS_A_SPLIT", 64)
     rng = np.random.default_rng(length)
     keys, values = _views(rng, shape, 1, 2, length)
