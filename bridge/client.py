@@ -113,7 +113,7 @@ class Client:
         suffix: str | None = None,
         presets: Path | str | None = None,
     ) -> None:
-        self._git = open_repository(repo)
+        self.git = open_repository(repo)
         self._remote_name = remote
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
@@ -122,7 +122,7 @@ class Client:
     @cached_property
     def remote(self) -> Remote:
         """The remote that is the bus."""
-        return Remote.of(self._git, self._remote_name)
+        return Remote.of(self.git, self._remote_name)
 
     @cached_property
     def presets(self) -> dict[str, Preset]:
@@ -132,9 +132,7 @@ class Client:
     @property
     def namespace(self) -> Namespace:
         """Where this client may push requests."""
-        return names.detect_namespace(
-            send.current_branch(self._git), prefix=self._prefix, suffix=self._suffix
-        )
+        return names.detect_namespace(send.current_branch(self.git), prefix=self._prefix, suffix=self._suffix)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -165,7 +163,7 @@ class Client:
         known = find_preset(self.presets, preset)
         values = known.check_params(params or {})
         prepared = send.prepare(
-            self._git,
+            self.git,
             preset,
             values,
             code=known.code,
@@ -178,7 +176,7 @@ class Client:
         )
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
-        self._git("update-ref", SENT + prepared.branch, prepared.commit)
+        self.git("update-ref", SENT + prepared.branch, prepared.commit)
         return Run(self, prepared.branch, prepared.commit)
 
     def find(self, name: str | None = None) -> Run:
@@ -188,7 +186,7 @@ class Client:
         """
         if name is not None and names.parse_branch(name):
             return Run(self, name)
-        listed = self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+        listed = self.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
         sent = sorted((ref.removeprefix(SENT) for ref in listed), key=_age)
         if name is None:
             if not sent:
@@ -217,7 +215,15 @@ class Client:
             raise UsageError(
                 f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request"
             )
-        return history.read_view(self._git, branch, tip)
+        return history.read_view(self.git, branch, tip)
+
+    def _answered(self, branch: str) -> View:
+        """Fetch one branch that has its answer. Raises InfrastructureError where it has none yet."""
+        view = self.view(branch)
+        if not view.stands.is_final:
+            message = f"{branch} has no answer yet: it is {view.stands}"
+            raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {branch}", code="no_answer_yet")
+        return view
 
     def status(self, branch: str) -> Status:
         """Return where a request stands now, with what GitHub Actions says where it can be asked."""
@@ -229,7 +235,7 @@ class Client:
         chosen = sorted((branch for branch in tips if names.parse_branch(branch)), key=_age, reverse=True)[
             :limit
         ]
-        views = history.read_views(self._git, {branch: tips[branch] for branch in chosen})
+        views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
         return [self._status(views[branch]) for branch in chosen]
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
@@ -248,7 +254,7 @@ class Client:
                         yield event
                     told = event.status.state
                 seen, pause = view.tip, FIRST_POLL_S
-            if view.stands.is_final and not view.foreign:
+            if view.stands.is_final:
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 raise self._no_answer(view, timeout or 0)
@@ -269,32 +275,32 @@ class Client:
         view = self.view(branch)
         if not view.stands.is_final:
             return "".join(event.log for event in self._events(view, None))
-        result = read_result(self._git, view)
+        result = read_result(self.git, view)
         parts = [
-            objects.read_blob(self._git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs
+            objects.read_blob(self.git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs
         ]
         return b"".join(parts).decode("utf-8", "replace")
 
     def result(self, branch: str) -> Result:
         """Return a finished request's result. Raises VerificationError where it has none."""
-        return read_result(self._git, self.view(branch))
+        return read_result(self.git, self._answered(branch))
 
     def verify(self, branch: str) -> Report:
         """Check an answer offline: only what was fetched is read, if it was fetched before."""
         tip = self.remote.known(branch).get(branch)
-        view = history.read_view(self._git, branch, tip) if tip else self.view(branch)
+        view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         if not view.stands.is_final or view.foreign:
-            view = self.view(branch)
-        return verify(self._git, view, self.presets)
+            view = self._answered(branch)
+        return verify(self.git, view, self.presets)
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
         """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
 
         Raises VerificationError, and writes nothing, where the answer does not hold together.
         """
-        view = self.view(branch)
-        report = verify(self._git, view, self.presets)
-        return write_answer(self._git, view, report, out)
+        view = self._answered(branch)
+        report = verify(self.git, view, self.presets)
+        return write_answer(self.git, view, report, out)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
@@ -302,7 +308,7 @@ class Client:
             view = self.view(branch)
             if view.stands.is_final or view.cancel:
                 return self._status(view)
-            who = send.identity(self._git)
+            who = send.identity(self.git)
             note = CancelFile(
                 schema_version=2,
                 branch=branch,
@@ -311,10 +317,10 @@ class Client:
                 at=format_time(datetime.now(UTC)),
                 reason=reason[:500],
             )
-            tree = objects.overlay(self._git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
-            commit = objects.commit(self._git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
+            tree = objects.overlay(self.git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+            commit = objects.commit(self.git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
             if self.remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
-                return self._status(history.read_view(self._git, branch, commit))
+                return self._status(history.read_view(self.git, branch, commit))
         raise InfrastructureError(f"{branch} changed faster than it could be cancelled", fix="Try again.")
 
     def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Branches:
@@ -329,16 +335,16 @@ class Client:
             for b, tip in tips.items()
             if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before
         }
-        views = history.read_views(self._git, old)
+        views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
         sent = [
             ref.removeprefix(SENT)
-            for ref in self._git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+            for ref in self.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
         ]
         mine = [b for b in sent if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before]
         if not dry_run:
             for branch in mine:
-                self._git("update-ref", "-d", SENT + branch)
+                self.git("update-ref", "-d", SENT + branch)
             for branch in finished if remote else ():
                 self.remote.delete(branch, expect=old[branch])
         return sorted({*mine, *(finished if remote else ())})
@@ -350,19 +356,19 @@ class Client:
 
     def _events(self, view: View, seen: str | None) -> Iterator[Event]:
         """Yield what happened on a branch since the commit `seen`, ending with where it stands now."""
-        if seen is not None and not history.is_ancestor(self._git, seen, view.tip):
+        if seen is not None and not history.is_ancestor(self.git, seen, view.tip):
             raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
         if seen is None:
             yield Event(
                 self._status(View(view.branch, view.request, view.request, None, None, foreign=False))
             )
         final: Result | None = None
-        for commit, state, piece in history.stream(self._git, seen or view.request, view.tip):
+        for commit, state, piece in history.stream(self.git, seen or view.request, view.tip):
             if state.branch != view.branch or state.request != view.request:
                 continue
             now = View(view.branch, commit, view.request, state, None, foreign=False)
             if state.state.is_final:
-                final = read_result(self._git, now)
+                final = read_result(self.git, now)
             yield Event(self._status(now, result=final), piece.decode("utf-8", "replace"))
 
     def _status(self, view: View, *, ask_github: bool = False, result: Result | None = None) -> Status:

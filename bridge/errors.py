@@ -33,14 +33,24 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# Longer than any sentence of ours; it bounds what a stranger's text can add.
+MAX_MESSAGE = 1000
+
+
+def one_line(text: str) -> str:
+    """Return text as one bounded, printable line: what strangers wrote must not steer a terminal or fill a log."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_MESSAGE])
+    return shown if len(shown) < MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
+
+
 class KakeyaError(Exception):
     """A failure that is reported in one line, with what mends it where that is known."""
 
     exit_code = ExitCode.FAILED
 
     def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = one_line(message)
+        super().__init__(self.message)
         self.fix = fix
         self.code = code or type(self).__name__
 
@@ -101,7 +111,7 @@ class ProcessError(InfrastructureError):
         """Return the line of standard error that says most: git's `fatal:`/`error:`, else the last one."""
         lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote: error:"))]
-        return (telling or lines or ["it printed nothing"])[-1]
+        return one_line((telling or lines or ["it printed nothing"])[-1])
 
 
 class GitError(ProcessError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bridge import objects, wire
 from bridge.errors import UsageError, VerificationError
@@ -39,7 +39,7 @@ def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -
         if out
         else Path("kakeya-results") / f"{result.preset or 'request'}-{result.nonce or view.tip[:12]}"
     )
-    if folder.exists() and not (folder / wire.RESULT).exists() and any(folder.iterdir()):
+    if _others_in(folder):
         raise UsageError(
             f"{folder} holds something else",
             fix="Name an empty folder, or one of an earlier fetch, with --out.",
@@ -60,11 +60,19 @@ def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -
     return Fetched(folder, [folder / path for path in paths], result, report)
 
 
+def _others_in(folder: Path) -> list[Path]:
+    """Return the files in a folder that no earlier fetch wrote there."""
+    if not folder.is_dir():
+        return [folder] if folder.exists() else []
+    try:
+        earlier = wire.parse_result((folder / wire.RESULT).read_bytes())
+    except (OSError, VerificationError):
+        return list(folder.iterdir())
+    ours = {folder / path for path in (wire.RESULT, *(file.path for file in earlier.files))}
+    return [path for path in folder.rglob("*") if path not in ours and not path.is_dir()]
+
+
 def _write(git: Git, commit: str, path: str, root: Path) -> None:
-    parts = PurePosixPath(path).parts
-    allowed = path.startswith((f"{wire.FOLDER}/", f"{wire.REPORTS}/"))
-    if not allowed or any(part in ("..", "", ".git") for part in parts):
-        raise VerificationError(f"the answer names {path!r}, where no answer's file belongs")
-    target = root.joinpath(*parts)
+    target = root / path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(objects.read_blob(git, commit, path, max_bytes=MAX_FILE) or b"")

@@ -36,11 +36,12 @@ class Git:
     """Git in one repository, under one environment."""
 
     directory: Path
-    env: Mapping[str, str]
+    # Tokens may stand in the environment, so it is not shown.
+    env: Mapping[str, str] = field(repr=False)
     options: tuple[str, ...] = _QUIET
     own_session: bool = False
     locate: str = "-C"
-    extra: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of_user(cls, directory: Path | str) -> Git:

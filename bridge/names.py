@@ -15,13 +15,16 @@ DEFAULT_PATTERNS = ("mac-bridge/*", "AgentMemory/mac-bridge-*", "claude/mac-brid
 
 NONCE = re.compile(r"(?P<seconds>[0-9]{9,11})-[0-9a-f]{6,32}")
 PRESET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-# The capital letters are for agents' namespaces alone: whatever follows the prefix is lower case.
-_PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)+(?:[a-z0-9][a-z0-9._-]*-)?")
+# The capital letters are for agents' namespaces alone: whatever follows the last slash is lower case. It ends in
+# `mac-bridge-`, or else the runner could not tell it from the beginning of a preset's name.
+_PREFIX = re.compile(
+    r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?/)+(?:(?:[a-z0-9][a-z0-9._-]*-)?mac-bridge-)?"
+)
 _SUFFIX = re.compile(r"(?:-[a-z0-9]{1,32})?")
 _AGENT_MEMORY = re.compile(r"AgentMemory/.+(?P<suffix>-[a-z0-9]{4,8})")
 _SAFE = re.compile(r"[A-Za-z0-9._/-]+")
 _BRANCH = re.compile(
-    rf"(?P<prefix>(?:[A-Za-z0-9._-]+/)+(?:mac-bridge-)?)(?P<preset>{PRESET.pattern})"
+    rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
 )
 
@@ -34,10 +37,11 @@ class Namespace:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        if not _PREFIX.fullmatch(self.prefix) or ".." in self.prefix or self.prefix.startswith("refs/"):
+        odd = ".." in self.prefix or ".lock/" in self.prefix or self.prefix.startswith("refs/")
+        if odd or not _PREFIX.fullmatch(self.prefix):
             raise UsageError(
                 f"{self.prefix!r} cannot begin a request branch",
-                fix="Use something like 'mac-bridge/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /.",
+                fix="Use something like 'team/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /.",
             )
         if not _SUFFIX.fullmatch(self.suffix):
             raise UsageError(

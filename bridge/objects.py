@@ -137,9 +137,12 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
             oid = content.oid if isinstance(content, Existing) else write_blob(git, content)
             lines[name] = ("100644", "blob", oid)
     for name, inner in below.items():
-        old = lines.pop(name, None)
+        old = lines.get(name)
         start = old[2] if old and old[1] == "tree" and name not in here else None
+        if start is None and all(content is None for content in inner.values()):
+            continue
         tree = overlay(git, start, inner)
+        lines.pop(name, None)
         if tree not in EMPTY_TREES:
             lines[name] = ("040000", "tree", tree)
     text = b"".join(

@@ -236,8 +236,8 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
     raw = read_yaml(path)
     merged: dict[str, Any] = {}
     used = raw.pop("use", [])
-    if not isinstance(used, list):
-        raise PresetError(f"{path.name}: use must be a list of fragments")
+    if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
+        raise PresetError(f"{path.name}: use must be a list of fragments' names")
     for fragment in used:
         if not isinstance(fragments.get(fragment), dict):
             raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
+from bridge import names
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
 from bridge.git import NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
 PRIVATE = "refs/kakeya/"
 
-_NO_RIGHT = (
-    "denied",
-    "403",
-    "not allowed",
-    "protected branch",
-    "hook declined",
-    "not permitted",
-    "read-only",
-    "prohibited",
+# What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
+_NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
+_NO_RIGHT = re.compile(
+    rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
+    re.IGNORECASE | re.MULTILINE,
 )
-_NO_ACCESS = (
-    "could not read",
-    "does not appear to be a git repository",
-    "authentication failed",
-    "terminal prompts disabled",
+_NO_ACCESS = re.compile(
+    r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
+    r"|terminal prompts disabled",
+    re.IGNORECASE,
 )
+_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+# Somebody else was faster, between the server's first look at the branch and its last.
+_OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
 
 
 class Pushed(Enum):
@@ -47,7 +47,8 @@ class Remote:
     def of(cls, git: Git, name: str) -> Remote:
         """Return the remote of that name, or of that URL. Raises UsageError where there is none."""
         known = git.text("remote").split()
-        if name not in known and "/" not in name and ":" not in name:
+        is_address = ("/" in name or ":" in name) and not name.startswith("-")
+        if name not in known and not is_address:
             fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else (
                 "Add one with: git remote add origin URL"
             )  # fmt: skip
@@ -57,7 +58,7 @@ class Remote:
     @property
     def url(self) -> str:
         """The URL that is fetched from."""
-        return self.git.maybe("remote", "get-url", self.name) or self.name
+        return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
 
     def fetch(self, *patterns: str) -> dict[str, str]:
         """Fetch the branches under the patterns and return `{branch: commit id}`.
@@ -91,10 +92,12 @@ class Remote:
 
     def known(self, *patterns: str) -> dict[str, str]:
         """Return what the last fetches brought, without asking the server."""
-        globs = [PRIVATE + pattern for pattern in patterns]
-        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *globs)
+        # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
+        folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
+        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *folders)
         pairs = (line.split(" ", 1) for line in listed.splitlines())
-        return {ref.removeprefix(PRIVATE): oid for oid, ref in pairs}
+        found = {ref.removeprefix(PRIVATE): oid for oid, ref in pairs}
+        return {branch: oid for branch, oid in found.items() if names.matches(branch, patterns)}
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
         """Set a branch to a commit if it still is at `expect` (None: if it does not exist).
@@ -104,16 +107,25 @@ class Remote:
         ref = f"refs/heads/{branch}"
         try:
             self.git(
-                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no",
+                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags",
+                "--recurse-submodules=no",
                 f"--force-with-lease={ref}:{expect or ''}", self.name, f"{commit}:{ref}",
                 timeout=NETWORK_TIMEOUT,
             )  # fmt: skip
         except GitError as error:
-            if b"[rejected]" in error.stdout or b"[rejected]" in error.stderr:
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         self.git("update-ref", PRIVATE + branch, commit)
         return Pushed.DONE
+
+    def try_push(self, branch: str, commit: str) -> None:
+        """Go through all of a push but the sending. Raises as `push` does."""
+        try:
+            flags = ("--quiet", "--dry-run", "--no-verify", "--recurse-submodules=no")
+            self.git("push", *flags, self.name, f"{commit}:refs/heads/{branch}", timeout=NETWORK_TIMEOUT)
+        except GitError as error:
+            raise self._explain(error, branch) from error
 
     def delete(self, branch: str, *, expect: str) -> Pushed:
         """Delete a branch if it still is at `expect`."""
@@ -122,7 +134,7 @@ class Remote:
         try:
             self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            if b"[rejected]" in error.stdout:
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         self.git("update-ref", "-d", PRIVATE + branch)
@@ -130,26 +142,27 @@ class Remote:
 
     def _explain(self, error: GitError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
-        said = (error.stderr + error.stdout).decode("utf-8", "replace").lower()
+        said = _said(error)
         if "shallow update not allowed" in said:
             fix = "Run: git fetch --unshallow"
             return UsageError(
                 "the remote cannot take a commit whose history this shallow clone lacks", fix=fix
             )
-        if branch and ("directory file conflict" in said or "cannot lock ref" in said):
-            blocking = branch.rsplit("/", 1)[0]
+        blocked = _BLOCKED.search(said)
+        if branch and blocked:
+            blocking = blocked[1] or branch.rsplit("/", 1)[0]
             fix = f"Delete the branch {blocking!r} on the remote, or choose another place with --prefix."
             return RefusedError(
                 f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
             )
-        if branch and any(word in said for word in _NO_RIGHT):
+        if branch and _NO_RIGHT.search(said):
             fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
             return RefusedError(
                 f"{self.name} does not let you push {branch!r}: {error.last_line()}",
                 fix=fix,
                 code="no_push_right",
             )
-        if any(word in said for word in _NO_ACCESS):
+        if _NO_ACCESS.search(said):
             fix = f"Check the URL with: git remote get-url {self.name}; and your access with: git ls-remote {self.name}"
             return InfrastructureError(
                 f"cannot reach {self.name}: {error.last_line()}", fix=fix, code="unreachable"
@@ -159,3 +172,7 @@ class Remote:
             code="remote_failed",
             fix="Try again; `kakeya doctor` checks the remote.",
         )
+
+
+def _said(error: GitError) -> str:
+    return (error.stderr + error.stdout).decode("utf-8", "replace")

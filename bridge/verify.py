@@ -8,27 +8,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bridge import history, objects, wire
+from bridge.checks import Check
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest
 from bridge.presets import Preset
-from bridge.wire import Result
+from bridge.wire import Result, State
 
 MAX_FILE = 64 * 1024 * 1024
+
+# The states in which every step has run, and run well.
+_RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
 
 
 class _Note(Protocol):
     def __call__(self, name: str, *, ok: bool | None, message: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at. `ok` is None where it could not be judged, which is not a failure."""
-
-    name: str
-    ok: bool | None
-    message: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
-        checks = [{"check": c.name, "ok": c.ok, "message": c.message} for c in self.checks]
+        checks = [check.as_dict() for check in self.checks]
         return {
             "branch": self.branch,
             "tip": self.tip,
@@ -73,7 +68,8 @@ def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
     except VerificationError as error:
         note("answer", ok=False, message=error.message)
         return Report(view.branch, view.tip, None, checks)
-    note("answer", ok=True, message=f"{result.state}: {result.reason.message}")
+    odd = _contradiction(result)
+    note("answer", ok=odd is None, message=odd or f"{result.state}: {result.reason.message}")
     _check_history(git, view, result, note)
     request = _check_request(git, view, result, note)
     _check_files(git, view, result, note)
@@ -97,6 +93,17 @@ def read_result(git: Git, view: View) -> Result:
     return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
 
 
+def _contradiction(result: Result) -> str | None:
+    """Return what in the result contradicts the state that it names, or None."""
+    if result.exit_code != wire.EXIT_CODES.get(result.state):
+        return f"exit code {result.exit_code} is not what {result.state} stands for"
+    if result.state in _RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
+        return f"it is said to be {result.state}, and one of its commands failed"
+    if result.state is State.SUCCEEDED and result.gate and result.gate.verdict != "ACCEPTED":
+        return f"it is said to be {result.state}, and the gate said {result.gate.verdict}"
+    return None
+
+
 def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
     """The request lies below the answer, and nothing but answers lies between them."""
     if view.foreign:
@@ -105,6 +112,9 @@ def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
     if not history.is_ancestor(git, result.request, view.tip):
         message = f"the answer is about {result.request[:12]}, which is not part of this branch: history was rewritten"
         note("history", ok=False, message=message)
+        return
+    if result.request != view.request:
+        note("history", ok=False, message="the state and the result name different requests")
         return
     line = history.commits_between(git, result.request, view.tip)
     names = [f"{commit}:{wire.STATE}" for commit in line]
@@ -132,7 +142,7 @@ def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
         request = parse_manifest(blob or b"")
     except KakeyaError as error:
-        refused = result.state is wire.State.REFUSED
+        refused = result.state is State.REFUSED
         note("request", ok=refused, message=f"the manifest is not valid: {error.message}")
         return None
     differing = [
@@ -152,7 +162,7 @@ def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request
         differing.append("workload")
     unlike = [
         name for name, value in request.params.items()
-        if result.params and str(result.params.get(name)) != str(value)
+        if (result.params or result.commands) and str(result.params.get(name)) != str(value)
     ]  # fmt: skip
     differing += [f"parameter {name}" for name in unlike]
     if differing:
@@ -166,6 +176,9 @@ def _check_files(git: Git, view: View, result: Result, note: _Note) -> None:
     """Every file of the answer is there and unchanged, and no other came along."""
     wrong = []
     for file in result.files:
+        if not wire.is_answer_path(file.path):
+            wrong.append(f"{file.path} is not a place for an answer's file")
+            continue
         blob = objects.read_blob(git, view.tip, file.path, max_bytes=MAX_FILE)
         if blob is None:
             wrong.append(f"{file.path} is missing")
@@ -193,7 +206,9 @@ def _altered_workload(git: Git, view: View, result: Result, listed: set[str]) ->
         return []
     raw = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", result.request, view.tip).stdout
     changed = [path.decode("utf-8", "replace") for path in raw.split(b"\0") if path]
-    odd = [path for path in changed if path not in listed and not path.startswith(f"{wire.FOLDER}/")]
+    # What lies in the answer's own folder is judged by the list of files; the manifest stays as it was.
+    answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
+    odd = [path for path in changed if path == wire.REQUEST or path not in answers]
     return [f"{path} differs from the request's tree" for path in odd]
 
 
@@ -217,24 +232,19 @@ def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset
 
 def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     """What ran is what the preset says, up to the settings of the host."""
-    if not result.commands:
+    if not result.commands and result.state not in _RAN_WHOLE:
         return
     try:
         expected = preset.build_commands(result.params, dict.fromkeys(preset.env_names, "\0"))
     except PresetError as error:
-        note(
-            "argv",
-            ok=False,
-            message=f"the preset cannot have been run with these parameters: {error.message}",
-        )
+        message = f"the preset cannot have been run with these parameters: {error.message}"
+        note("argv", ok=False, message=message)
         return
-    same = all(
-        len(command.argv) == len(argv)
-        and all(a in ("\0", b) for a, b in zip(argv, command.argv, strict=True))
-        for argv, command in zip(expected, result.commands, strict=False)
+    ran = [command.argv for command in result.commands]
+    whole = len(ran) == len(expected) if result.state in _RAN_WHOLE else len(ran) <= len(expected)
+    same = whole and all(
+        len(there) == len(here) and all(a in ("\0", b) for a, b in zip(here, there, strict=True))
+        for here, there in zip(expected, ran, strict=False)
     )
-    note(
-        "argv",
-        ok=same,
-        message="what ran is what the preset says" if same else "what ran is not what the preset says",
-    )
+    message = "what ran is what the preset says" if same else "what ran is not what the preset says"
+    note("argv", ok=same, message=message)

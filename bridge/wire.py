@@ -195,6 +195,14 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
+
+
+def is_answer_path(path: str) -> bool:
+    """Say whether an answer may bring a file of that name: what a runner writes, and reports."""
+    plain = not any(part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/"))
+    return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
 
 
 def parse_state(data: bytes | None) -> StateFile | None:

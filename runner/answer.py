@@ -146,6 +146,7 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         ],
         skipped=outcome.skipped,
         gate=outcome.gate,
+        sandbox=session.sandbox.kind,
     )
 
 

@@ -113,6 +113,7 @@ def _run_steps(
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
+            inside=session.sandbox.around(argv, place, preset),
             limits={
                 "RLIMIT_CORE": 0,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,

@@ -114,7 +114,8 @@ class LogSink:
                 return bytes(self._head) + tail
             head, tail = _whole_letters(self._head), _whole_letters(tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
-            return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+            # No new line before the tail: what begins it was not at the beginning of a line.
+            return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
 
     @property
     def sha256(self) -> str:

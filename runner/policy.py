@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from bridge import environment, names
 from bridge.errors import PolicyError
@@ -20,6 +28,9 @@ from bridge.manifest import describe
 from bridge.strictyaml import read_yaml
 
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+_WORKFLOW = Annotated[
+    str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
+]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 
 INTERPRETER = "KAKEYA_MAC_PYTHON"
@@ -27,6 +38,13 @@ INTERPRETER = "KAKEYA_MAC_PYTHON"
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _whole(path: Path | None) -> Path | None:
+    """Return a path with `~` resolved. Raises ValueError where it is not absolute."""
+    if path is not None and not (path := path.expanduser()).is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
 
 
 class Bus(_Section):
@@ -85,6 +103,39 @@ class Trust(_Section):
     code_request: Literal["deny", "allow"] = "deny"
 
 
+class Actions(_Section):
+    """Which jobs GitHub may start here: what `kakeya-runner hook` holds them against."""
+
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
+    # PATH@REF; in REF `*` stands for anything.
+    workflows: Annotated[list[_WORKFLOW], Field(min_length=1)]
+    events: Annotated[list[str], Field(min_length=1)] = ["push"]
+    # By default `bus.patterns`.
+    branches: Annotated[list[str], Field(min_length=1)] | None = None
+    # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF decides what stands in it.
+    workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
+
+
+class Retention(_Section):
+    """How long answered requests stay on the bus: one that is older, or not among the newest, is archived and goes."""
+
+    days: Annotated[float, Field(gt=0, le=3650)] | None = None
+    keep: Annotated[int, Field(ge=1)] | None = None
+    # By default `archive.git` in the state folder.
+    archive: Path | None = None
+
+    @field_validator("archive")
+    @classmethod
+    def _path_is_whole(cls, value: Path | None) -> Path | None:
+        return _whole(value)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Retention:
+        if self.days is None and self.keep is None:
+            raise ValueError("needs days, keep or both")
+        return self
+
+
 class Limits(_Section):
     """Bounds that hold for every job, whatever its preset says."""
 
@@ -109,20 +160,28 @@ class Policy(_Section):
     presets: list[str] = ["*"]
     preset_folder: Path | None = None
     interpreter: Path = Path(sys.executable)
+    interpreter_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")] | None = (
+        None
+    )
     env: dict[_ENV_NAME, str] = {}
     trust: Trust = Trust()
+    actions: Actions | None = None
+    retention: Retention | None = None
+    # `auto`: the sandbox that this host has. `require`: none, no runner. `off`: jobs see what this user sees.
+    sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: object) -> object:
+        """YAML reads a plain `off` as false."""
+        return "off" if value is False else value
 
     @field_validator("state", "interpreter", "preset_folder")
     @classmethod
     def _paths_are_whole(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        value = value.expanduser()
-        if not value.is_absolute():
-            raise ValueError(f"{value} must be an absolute path")
-        return value
+        return _whole(value)
 
     def allows(self, preset: str) -> bool:
         """Say whether a preset may be run on this host."""
@@ -171,12 +230,21 @@ bus:
 presets: ["*"]            # names of presets, * stands for anything
 trust:
   code_request: deny      # "allow" lets everyone who can push run code on this host
+sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
+interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
 env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH
 """
 
 
-def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
+def write_template(
+    path: Path,
+    url: str,
+    runner_id: str | None = None,
+    *,
+    interpreter: Path | None = None,
+    version: str | None = None,
+) -> None:
     """Write a commented policy. Raises PolicyError where one exists already or the URL is none that is served."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
@@ -192,7 +260,11 @@ def write_template(path: Path, url: str, runner_id: str | None = None) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     # A JSON text is a YAML text, whatever stands in it.
-    quoted = {"url": json.dumps(url), "interpreter": json.dumps(sys.executable)}
+    quoted = {
+        "url": json.dumps(url),
+        "interpreter": json.dumps(str(interpreter or sys.executable)),
+        "version": json.dumps(version or platform.python_version()),
+    }
     text = TEMPLATE.format(id=name, labels=labels, **quoted)
     path.write_text(text, encoding="utf-8")
     path.chmod(0o600)

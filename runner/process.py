@@ -58,6 +58,7 @@ class Command:
         grace_s: float,
         sink: LogSink,
         limits: Mapping[str, int] | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
         self._sink = sink
         report, report_fd = os.pipe()
@@ -65,6 +66,7 @@ class Command:
         spec = {
             "argv": list(argv),
             "env": {**env, supervisor.MARK: self._mark},
+            "inside": list(inside),
             "cwd": str(cwd),
             "timeout_s": timeout_s,
             "grace_s": grace_s,

@@ -14,9 +14,10 @@ from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
 from runner.decide import Action, TipWatch, decide
 from runner.execute import answer_without_running, execute
-from runner.intake import Refusal, admit, read_manifest, wants_another
+from runner.intake import Admitted, Refusal, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.patience import Patience
+from runner.retention import Sweeper
 from runner.session import Session
 
 _GROWTH = 1.5
@@ -36,11 +37,12 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds = Rounds(session)
+    rounds, sweeper = Rounds(session), Sweeper(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
+            sweeper.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
@@ -162,10 +164,17 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        _check_interpreter(session, admitted)
     except Refusal as refusal:
         outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
         return answer_without_running(session, Lease(session, view), refusal.request, outcome)
     return execute(session, admitted)
+
+
+def _check_interpreter(session: Session, admitted: Admitted) -> None:
+    problem = session.interpreter.problem_for(admitted.preset)
+    if problem:
+        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
 
 
 def flush(session: Session, patience: Patience) -> dict[str, str]:

@@ -18,8 +18,10 @@ from bridge.presets import Preset, load_presets
 from runner import workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
+from runner.sandbox import Sandbox, choose
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,18 @@ class Session:
     identity: wire.Runner
     host: dict[str, Any]
     versions: dict[str, str | None]
+    interpreter: Interpreter
     tell: Callable[[str], None]
+    sandbox: Sandbox = field(default_factory=Sandbox)
     stop: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
 def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
-    """Open the state directory for this process alone. Raises InfrastructureError where another one has it."""
+    """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
+
+    Raises PolicyError where the policy requires a sandbox that does not hold here.
+    """
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
@@ -63,7 +70,9 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 ),
                 host=describe_host(),
                 versions=describe_versions(policy.interpreter),
+                interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
+                sandbox=choose(policy, tell),
             )
         finally:
             ledger.close()

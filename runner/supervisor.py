@@ -12,6 +12,7 @@ environment. Not a sandbox: it limits how long and how much, not what.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -92,10 +93,11 @@ def main() -> int:
         return 0
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"])
     seconds = time.monotonic() - began
-    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0)
+    wrapped = bool(job["inside"])
+    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped)
     status, usage = ended or (status, usage)
     said = {
-        "exit_code": os.waitstatus_to_exitcode(status) if status is not None else None,
+        "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,
         "seconds": round(seconds, 3),
         "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
@@ -149,7 +151,10 @@ def _spawn(job: Mapping[str, Any]) -> int:
                 limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
                 resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
-            os.execve(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - there is no shell
+            argv = [*job["inside"], *job["argv"]]
+            if job["inside"]:  # a sandbox would say this in its own way, and later
+                _check_program(job["argv"][0])
+            os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
         except OSError as error:
             os.write(write, str(error.errno).encode())
         os._exit(127)
@@ -160,6 +165,13 @@ def _spawn(job: Mapping[str, Any]) -> int:
         os.waitpid(child, 0)
         raise OSError(int(failed), os.strerror(int(failed)))
     return child
+
+
+def _check_program(path: str) -> None:
+    if not os.path.exists(path):  # noqa: PTH110 - one import less between fork and exec
+        raise FileNotFoundError(errno.ENOENT, "")
+    if os.path.isdir(path) or not os.access(path, os.X_OK):  # noqa: PTH112
+        raise PermissionError(errno.EACCES, "")
 
 
 def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str | None, int | None, Any]:
@@ -182,7 +194,9 @@ def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str 
                 family.look()
 
 
-def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple[int, Any] | None]:
+def _end_all(
+    child: int, family: Family, grace: float, *, wrapped: bool
+) -> tuple[list[str], tuple[int, Any] | None]:
     """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
 
     Returns what could not be ended, and how the job itself ended where that was still open.
@@ -200,7 +214,8 @@ def _end_all(child: int, family: Family, grace: float) -> tuple[list[str], tuple
                     ended = status, usage
 
     if grace:
-        _signal(family.look_everywhere(), signal.SIGTERM)
+        # A sandbox's own process would take the job with it at once.
+        _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
         while family.look() and time.monotonic() < until:
             reap()
@@ -233,6 +248,12 @@ def _kill_children(reap: Callable[[], None]) -> None:
             return
         for pid in children:
             os.kill(int(pid), signal.SIGKILL)
+
+
+def _exit_code(status: int, *, wrapped: bool) -> int:
+    """Return how the job ended. A sandbox's own process passes a signal on as shells do: 128 and its number."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
 
 
 def _signal(members: list[psutil.Process], signum: int) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -111,6 +115,8 @@ class Runners:
             "id": name,
             "state": str(self.folder / f"state-{name}"),
             "interpreter": sys.executable,
+            # Tests see what a job did by the files that it leaves outside its workspace.
+            "sandbox": "off",
             **{key: value for key, value in overrides.items() if key != "bus"},
             "bus": {"url": self.bus, **dict(overrides.get("bus", {}))},  # type: ignore[call-overload]
         }
@@ -194,3 +200,116 @@ def _files_of() -> Callable[..., dict[str, str]]:
 def user_git(clone: Path) -> Git:
     """Our own door to git, in the clone."""
     return Git.of_user(clone)
+
+
+@dataclass
+class HttpBus:
+    """The bus over smart HTTP on loopback, and whatever else a test lets the same server answer."""
+
+    root: Path
+    url: str = ""
+    # Where set, every request must carry it as the password of Basic authentication.
+    token: str | None = None
+    # What was asked for, in order: method, path with query, headers.
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    # Answers paths that begin with /api/: from (path with query, headers) to (status, headers, body).
+    api: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]] | None = None
+
+    @property
+    def origin(self) -> str:
+        """The server's address without a path."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def url_with(self, token: str) -> str:
+        """Return the URL with a token in it, as CI systems write it."""
+        return self.url.replace("://", f"://x-access-token:{token}@", 1)
+
+
+class _GitHandler(BaseHTTPRequestHandler):
+    """`git http-backend` behind Python's own server."""
+
+    protocol_version = "HTTP/1.1"
+    bus: HttpBus
+
+    def do_GET(self) -> None:
+        """Answer discovery, and the API of a test."""
+        self._answer()
+
+    def do_POST(self) -> None:
+        """Answer a fetch or a push."""
+        self._answer()
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def _answer(self) -> None:
+        body = self._body()
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        self.bus.requests.append((self.command, self.path, headers))
+        if self.bus.api and self.path.startswith("/api/"):
+            return self._send(*self.bus.api(self.path, headers))
+        if self.bus.token and not self._is_authorized():
+            return self._send(401, {"WWW-Authenticate": 'Basic realm="bus"'}, b"who are you?")
+        path, _, query = self.path.partition("?")
+        env = {
+            "PATH": os.environ["PATH"],
+            "GIT_PROJECT_ROOT": str(self.bus.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "HOME": str(self.bus.root),
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": headers.get("content-type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": headers.get("content-encoding", ""),
+            "GIT_PROTOCOL": headers.get("git-protocol", ""),
+            "REMOTE_ADDR": "127.0.0.1",
+            # Whoever has a name may push.
+            "REMOTE_USER": "tester",
+        }
+        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines() if ": " in line)
+        status = int(fields.pop("Status", "200").split()[0]) if head else 500
+        return self._send(status, fields, content)
+
+    def _is_authorized(self) -> bool:
+        kind, _, pair = self.headers.get("Authorization", "").partition(" ")
+        return kind == "Basic" and base64.b64decode(pair).decode().partition(":")[2] == self.bus.token
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
+
+    def _send(self, status: int, fields: dict[str, str], content: bytes) -> None:
+        try:
+            self.send_response(status)
+            for key, value in fields.items():
+                self.send_header(key, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+
+@pytest.fixture
+def http_bus(bus: Path) -> Iterator[HttpBus]:
+    """Serve the bus over smart HTTP on loopback; pushes are taken. Set `token` to ask for one."""
+    made = HttpBus(bus.parent)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_GitHandler,), {"bus": made}))
+    made.url = f"http://127.0.0.1:{server.server_address[1]}/{bus.name}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield made
+    server.shutdown()
+    server.server_close()
+    thread.join(5)

@@ -27,18 +27,15 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
 @click.option("-C", "repo", default=".", metavar="DIR", help="Work in the repository that holds DIR.")
-@click.option(
-    "--remote", "-R", default="origin", metavar="NAME", help="The remote that is the bus.  [default: origin]"
-)
 @click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, repo: str, remote: str) -> None:
+def cli(context: click.Context, repo: str) -> None:
     """Ask a machine you cannot reach to run a named, bounded job, with git as the only wire.
 
     Exit codes: 0 succeeded, 1 the job failed, 2 usage, 3 infrastructure (try again), 4 refused, 5 the evidence gate
     rejected it, 6 cancelled, 70 a bug, 124 the job timed out, 130 interrupted.
     """
-    context.obj = {"repo": repo, "remote": remote}
+    context.obj = {"repo": repo, "remote": "origin"}
 
 
 def main() -> NoReturn:

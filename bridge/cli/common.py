@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from bridge import environment
 from bridge.client import Client, Event, Run, Status
 from bridge.command import Duration, put_json, say
+from bridge.presets import load_presets
 from bridge.wire import EXIT_CODES, State
 
 COLORS = {
@@ -36,9 +38,38 @@ timeout_option = click.option(
 )
 
 
+def _set_remote(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.obj["remote"] = value
+
+
+remote_option = click.option(
+    "--remote",
+    "-R",
+    metavar="NAME",
+    expose_value=False,
+    callback=_set_remote,
+    help="The remote that is the bus, or its URL.  [default: origin]",
+)
+
+
 def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the request that a subcommand is about."""
-    return click.argument("request", required=False)(function)
+    """Add the request that a subcommand is about, and the remote on which it lies."""
+    return click.argument("request", required=False)(remote_option(function))
+
+
+def complete_preset(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a preset."""
+    return [name for name in load_presets(environment.get("KAKEYA_PRESETS")) if name.startswith(incomplete)]
+
+
+def complete_param(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `name=` of the preset that stands on the command line before it."""
+    presets = load_presets(environment.get("KAKEYA_PRESETS"))
+    # While an option lacks its value, click leaves the arguments before it unread.
+    words = [context.params.get("preset"), *context.args]
+    named = [presets[word] for word in words if word in presets]
+    return [f"{name}=" for preset in named for name in preset.params if name.startswith(incomplete)]
 
 
 def client_of(context: click.Context, **options: Any) -> Client:
@@ -66,6 +97,14 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
     States go to standard error and the log to standard output; with `as_json` both are NDJSON on standard output.
     """
+    try:
+        return _follow(run, timeout, as_json=as_json, logs=logs)
+    except KeyboardInterrupt:
+        say(f"\nthe request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
+        raise
+
+
+def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
     for event in run.follow(timeout.total_seconds() if timeout else None):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from bridge.cli.common import client_of
+from bridge.cli.common import client_of, remote_option
 from bridge.command import Duration, json_option, put_json, say
 
 
@@ -16,6 +16,7 @@ from bridge.command import Duration, json_option, put_json, say
 )
 @click.option("--remote-branches", is_flag=True, help="Delete finished request branches on the remote too.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only say which.")
+@remote_option
 @json_option
 @click.pass_context
 def command(

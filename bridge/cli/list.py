@@ -8,8 +8,11 @@ import click
 from rich.table import Table
 
 from bridge import names
-from bridge.cli.common import client_of, console, state_text
+from bridge.cli.common import client_of, console, remote_option, state_text
 from bridge.command import json_option, put_json, say
+
+# A branch's name is there to be copied, so the table is as wide as it needs to be.
+_WIDTH = 250
 
 
 @click.command()
@@ -21,6 +24,7 @@ from bridge.command import json_option, put_json, say
     show_default=True,
     help="How many, newest first.",
 )
+@remote_option
 @json_option
 @click.pass_context
 def command(context: click.Context, limit: int, *, as_json: bool) -> None:
@@ -39,7 +43,9 @@ def command(context: click.Context, limit: int, *, as_json: bool) -> None:
     for status in found:
         age = _age(time.time() - names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
-    console().print(table)
+    out = console()
+    out.width = _WIDTH
+    out.print(table)
 
 
 def _age(seconds: float) -> str:

@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge import environment
-from bridge.cli.common import console
+from bridge.cli.common import complete_preset, console
 from bridge.command import json_option, put_json
 from bridge.presets import Preset, find_preset, load_presets
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_preset)
 @json_option
 def command(name: str | None, *, as_json: bool) -> None:
     """List the jobs that can be asked for, or show one."""

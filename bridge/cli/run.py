@@ -6,17 +6,18 @@ from datetime import timedelta
 
 import click
 
-from bridge.cli.common import client_of, finish, follow
+from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
 from bridge.command import Duration, json_option, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import did_you_mean, find_preset
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("preset")
+@click.command()
+@click.argument("preset", shell_complete=complete_preset)
 @click.option(
-    "-p", "--param", "params", multiple=True, metavar="K=V", help="A parameter of the preset; repeatable."
-)
+    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
+    help="A parameter of the preset; repeatable.",
+)  # fmt: skip
 @click.option("--ref", default="HEAD", show_default=True, help="The commit that the job is about.")
 @click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
 @click.option(
@@ -39,6 +40,7 @@ from bridge.presets import did_you_mean, find_preset
 @click.option(
     "--suffix", help="What the request branch ends with.  [default: detected; KAKEYA_BRANCH_SUFFIX]"
 )
+@remote_option
 @json_option
 @click.pass_context
 def command(

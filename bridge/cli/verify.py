@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from bridge.cli.common import console, request_argument, run_of
+from bridge.checks import show
+from bridge.cli.common import request_argument, run_of
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
-
-_MARKS = {True: "[green]ok[/]", False: "[red]FAIL[/]", None: "[yellow]--[/]"}
 
 
 @click.command()
@@ -25,8 +24,5 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> in
     if as_json:
         put_json(report.as_dict())
     else:
-        out = console()
-        for check in report.checks:
-            out.print(f"{_MARKS[check.ok]:<12} ", end="")
-            out.print(f"{check.name:<10} {check.message}", markup=False)
+        show(report.checks)
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

@@ -1,54 +1,104 @@
 """The rate-distortion table: what an error costs in bits that are really stored."""
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.codec.affine import AffineCodec
-from engine.codec.sources import draw
+from engine.codec.classic import SIZES, ClassicCodec
+from engine.codec.spec import BITS
+from engine.codec.voronoi import VoronoiCodec
+from engine.errors import BadInput
 from engine.mx import mx
 
 KIND = "kakeya.codec-rd"
 
 
-def table(
-    *,
-    dim: int,
-    n_vectors: int,
-    seed: int,
-    bits: Iterable[int],
-    groups: Iterable[int],
-    distributions: Iterable[str],
-) -> list[dict[str, Any]]:
-    """Return one row for each codec and distribution.
+@dataclass(frozen=True)
+class Plan:
+    """Which codecs are measured.
+
+    Attributes:
+        codecs: of ``raw`` (bfloat16), ``affine``, ``classic`` and ``voronoi``.
+        bits: of affine and Voronoi codes; those that a codec does not have are passed over.
+        groups: of affine codes.
+        q_ranges: of classic codes.
+        effort: of the Voronoi encoder.
+    """
+
+    codecs: Sequence[str]
+    bits: Sequence[int]
+    groups: Sequence[int]
+    q_ranges: Sequence[int]
+    effort: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A codec in the table: its name, and what makes of ``[n, dim]`` the decoded array and its bytes."""
+
+    codec: str
+    bits: int
+    run: Callable[[mx.array], tuple[mx.array, float]]
+    group: int = 0
+    rotated: bool = False
+    nominal: bool = False
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What a row says of the codec. ``nominal``: the bits are the formula's, nothing is stored."""
+        names = ("codec", "bits", "group", "rotated", "nominal")
+        return {name: getattr(self, name) for name in names}
+
+
+def table(data: Mapping[str, np.ndarray], plan: Plan) -> list[dict[str, Any]]:
+    """Return one row for each codec and each array of vectors, ``[n, dim]``.
 
     ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, ``rel_mse_stderr`` the standard error
     of that mean; ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of
     values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data.
     """
-    codecs = list(_codecs(dim, tuple(bits), tuple(groups)))
     rows = []
-    for distribution in distributions:
-        x = mx.array(draw(distribution, n_vectors, dim, seed))
-        for codec in codecs:
-            packed = codec.encode(x)
-            rows.append(
-                {
-                    "codec": "affine",
-                    "bits": codec.bits,
-                    "group": codec.group,
-                    "rotated": codec.rotated,
-                    "distribution": distribution,
-                    "n_vectors": n_vectors,
-                    **measure(x, codec.decode(packed), packed.nbytes),
-                }
-            )
+    for distribution, array in data.items():
+        x = mx.array(array)
+        for entry in entries(array.shape[-1], plan):
+            decoded, nbytes = entry.run(x)
+            about = {"distribution": distribution, "n_vectors": x.shape[0], "dim": x.shape[-1]}
+            rows.append({**entry.columns, **about, **measure(x, decoded, nbytes)})
+    if not rows:
+        raise BadInput(
+            "none of these codecs has any of these sizes", "choose other --codecs, --bits or --groups"
+        )
     return rows
 
 
-def measure(x: mx.array, decoded: mx.array, nbytes: int) -> dict[str, float]:
+def entries(dim: int, plan: Plan) -> Iterator[Entry]:
+    """Yield the codecs of a plan that exist at this size."""
+    if "raw" in plan.codecs:
+        yield Entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
+    if "affine" in plan.codecs:
+        yield from _affine(dim, plan)
+    if "classic" in plan.codecs and not dim & (dim - 1):
+        for lattice, q in itertools.product(sorted(SIZES), plan.q_ranges):
+            yield Entry(
+                f"{lattice} Q{q}", q, _nominal(ClassicCodec(lattice, dim, q)), rotated=True, nominal=True
+            )
+    if "voronoi" in plan.codecs:
+        for bits in (bits for bits in plan.bits if bits in BITS):
+            yield Entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
+
+
+def _affine(dim: int, plan: Plan) -> Iterator[Entry]:
+    groups = [group for group in plan.groups if dim % group == 0]
+    for group, bits, rotated in itertools.product(groups, plan.bits, (False, True)):
+        yield Entry("affine", bits, _stored(AffineCodec(dim, bits, group, rotated)), group, rotated)
+
+
+def measure(x: mx.array, decoded: mx.array, nbytes: float) -> dict[str, float]:
     """Return rate and distortion of ``decoded`` against ``x``, both ``[n, dim]``, stored in ``nbytes``."""
     rate = 8 * nbytes / x.size
     errors = np.array(rel_errors(x, decoded), dtype=np.float64)
@@ -66,8 +116,13 @@ def rel_errors(x: mx.array, decoded: mx.array) -> mx.array:
     return error / mx.maximum(mx.square(x).sum(axis=-1), mx.finfo(mx.float32).smallest_normal)
 
 
-def _codecs(dim: int, bits: tuple[int, ...], groups: tuple[int, ...]) -> Iterator[AffineCodec]:
-    for group in (group for group in groups if group <= dim):
-        for width in bits:
-            for rotated in (False, True):
-                yield AffineCodec(dim, width, group, rotated)
+def _stored(codec: AffineCodec | VoronoiCodec) -> Callable[[mx.array], tuple[mx.array, float]]:
+    def run(x: mx.array) -> tuple[mx.array, float]:
+        packed = codec.encode(x)
+        return codec.decode(packed), packed.nbytes
+
+    return run
+
+
+def _nominal(codec: ClassicCodec) -> Callable[[mx.array], tuple[mx.array, float]]:
+    return lambda x: (codec.roundtrip(x), codec.bits_per_vector * x.shape[0] / 8)

@@ -20,10 +20,8 @@ def draw(distribution: str, n_vectors: int, dim: int, seed: int) -> np.ndarray:
         seed: the same seed gives the same array on every machine.
     """
     rng = np.random.default_rng([seed, DISTRIBUTIONS.index(distribution)])
-    if distribution == "t4":
-        data = rng.standard_t(4, (n_vectors, dim))
-    else:
-        data = rng.standard_normal((n_vectors, dim))
+    shape = (n_vectors, dim)
+    data = rng.standard_t(4, shape) if distribution == "t4" else rng.standard_normal(shape)
     if distribution == "outliers":
         channels = rng.choice(dim, OUTLIER_CHANNELS, replace=False)
         data[:, channels] *= OUTLIER_FACTOR

@@ -11,9 +11,12 @@ from bridge.command import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "init": ("runner.cli.init", "Write a policy to start from."),
+    "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+    "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
+    "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }
 
 

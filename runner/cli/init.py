@@ -7,20 +7,24 @@ from pathlib import Path
 import click
 
 from bridge.command import say
+from runner.interpreter import find
 from runner.policy import default_path, load_policy, write_template
 
 
 @click.command()
 @click.option("--bus", "url", required=True, metavar="URL", help="The git remote to serve.")
 @click.option("--id", "runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
+@click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
 @click.pass_obj
-def command(policy: Path | None, url: str, runner_id: str | None) -> None:
+def command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
     """Write a policy to start from.
 
-    It refuses presets that run the requester's own code; edit it to allow more.
+    It refuses presets that run the requester's own code; edit it to allow more. The interpreter is pinned by its
+    real path and its version.
     """
     path = policy or default_path()
-    write_template(path, url, runner_id)
+    interpreter, version = find(python)
+    write_template(path, url, runner_id, interpreter=interpreter, version=version)
     load_policy(path)
     click.echo(path)
     say("next: kakeya-runner check")

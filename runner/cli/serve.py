@@ -22,6 +22,9 @@ def command(policy: Path | None, limit: int | None) -> None:
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)
-        tell(f"serving {session.bus.url} as {session.identity.id}; presets: {', '.join(session.presets)}")
+        tell(
+            f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
+            f"; presets: {', '.join(session.presets)}"
+        )
         handled = serve(session, limit=limit)
         tell(f"stopped after {handled} requests")

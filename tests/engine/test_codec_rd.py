@@ -1,13 +1,20 @@
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine import cli
 from engine.codec.affine import AffineCodec
-from engine.codec.rd import rel_errors
+from engine.codec.capture import capture
+from engine.codec.rd import Plan, rel_errors, table
 from engine.codec.sources import DISTRIBUTIONS, draw
 from engine.mx import mx
+
+_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
+models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(models)
 
 
 def _run(*argv):
@@ -32,9 +39,14 @@ def test_the_envelope(report):
         "dim": 128,
         "n_vectors": 512,
         "seed": 0,
+        "codecs": ["raw", "affine", "classic", "voronoi"],
         "bits": [4],
         "groups": [64, 128],
+        "q_ranges": [4, 7, 10, 38],
+        "effort": "normal",
         "distributions": list(DISTRIBUTIONS),
+        "model": None,
+        "text": None,
     }
 
 
@@ -53,6 +65,60 @@ def test_affine_at_four_bits_is_what_others_measure(report):
         assert row["stored_bits_per_value"] == 4.25
         assert row["limit"] == pytest.approx(2**-8.5)
         assert abs(row["rel_mse"] - expected) < max(5 * row["rel_mse_stderr"], 0.03 * expected)
+
+
+def test_no_codec_does_the_impossible(report):
+    for row in report["rows"]:
+        if row["distribution"] == "gaussian":
+            assert row["rel_mse"] + 6 * row["rel_mse_stderr"] > row["limit"]
+
+
+def test_voronoi_wins_at_equal_bits(report):
+    """Against plain and rotated affine codes of the same 4.25 stored bits, on every kind of data."""
+    rows = [row for row in report["rows"] if row["stored_bits_per_value"] == 4.25 and not row["nominal"]]
+    for distribution in DISTRIBUTIONS:
+        errors = {row["codec"]: [] for row in rows}
+        for row in rows:
+            if row["distribution"] == distribution:
+                errors[row["codec"]].append(row["rel_mse"])
+        assert max(errors["voronoi"]) < 0.75 * min(errors["affine"])
+        assert max(errors["voronoi"]) < 0.005
+
+
+def test_the_published_code_is_measured_at_its_nominal_bits(report):
+    """Published: E8 at Q7 .01189 at 4.25 bits; it loses to affine there."""
+    (row,) = (r for r in report["rows"] if r["codec"] == "e8 Q7" and r["distribution"] == "gaussian")
+    assert (row["stored_bits_per_value"], row["nominal"]) == (4.25, True)
+    assert abs(row["rel_mse"] - 0.01189) < 0.0003
+
+
+def test_captured_keys_and_values():
+    model = models.llama(head_dim=64)
+    data = capture(model, models.tokens(700), most=500)
+    assert {name: x.shape for name, x in data.items()} == {"keys 64": (500, 64), "values 64": (500, 64)}
+    again = capture(model, models.tokens(700), most=500)
+    assert all(np.array_equal(data[name], again[name]) for name in data)
+    rows = table(data, Plan(("affine", "voronoi"), (4,), (64,), (), "fast"))
+    assert {(row["codec"], row["distribution"]) for row in rows} == {
+        (codec, name) for codec in ("affine", "voronoi") for name in data
+    }
+
+
+@pytest.mark.parametrize("argv", [["--model", "x"], ["--text", "x"]])
+def test_a_model_needs_a_text(argv):
+    assert _run(*argv) == 2
+
+
+def test_a_model_that_is_not_there(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("words")
+    (tmp_path / "model").mkdir()
+    assert _run("--model", str(tmp_path / "model"), "--text", str(tmp_path / "t.txt")) == 1
+    assert "cannot run" in capsys.readouterr().err
+
+
+def test_nothing_to_measure(capsys):
+    assert _run("--n-vectors", "64", "--codecs", "classic", "--dim", "96") == 1
+    assert "none of these codecs" in capsys.readouterr().err
 
 
 def test_the_same_seed_gives_the_same_rows(tmp_path):

@@ -4,7 +4,12 @@ import click
 
 from engine.cli.lazy import LazyGroup
 
-COMMANDS = {"rd": "engine.cli.codec.rd:rd"}
+COMMANDS = {
+    "decode": "engine.cli.codec.decode:decode",
+    "encode": "engine.cli.codec.encode:encode",
+    "info": "engine.cli.codec.info:info",
+    "rd": "engine.cli.codec.rd:rd",
+}
 
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS)

@@ -9,24 +9,34 @@ import click
 from engine.cli.types import ListOf
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
+CODECS = ("raw", "affine", "classic", "voronoi")
 
 
 @click.command()
-@click.option("--dim", type=click.Choice([64, 128, 256, 512]), default=128, show_default=True)
+@click.option("--dim", type=click.Choice([64, 80, 96, 112, 128, 256, 512]), default=128, show_default=True)
 @click.option("--n-vectors", type=click.IntRange(64, 1 << 20), default=4096, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-@click.option("--bits", type=ListOf((2, 3, 4, 5, 6, 8)), default="2,3,4,6,8", show_default=True)
+@click.option("--codecs", type=ListOf(CODECS), default=",".join(CODECS), show_default=True)
+@click.option("--bits", type=ListOf((2, 3, 4, 5, 6, 8)), default="2,3,4,5,6,8", show_default=True)
 @click.option("--groups", type=ListOf((32, 64, 128)), default="64,128", show_default=True)
+@click.option("--q-ranges", type=ListOf((2, 4, 7, 10, 31, 38, 152)), default="4,7,10,38", show_default=True)
+@click.option("--effort", type=click.Choice(["fast", "normal", "best"]), default="normal", show_default=True)
 @click.option("--distributions", type=ListOf(DISTRIBUTIONS), default=",".join(DISTRIBUTIONS))
+@click.option("--model", help="Measure on keys and values of this mlx-lm model instead (with --text).")
+@click.option("--text", type=click.Path(dir_okay=False, path_type=Path), help="What the model reads.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report instead of a table.")
 def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
-    """Print the rate-distortion table of the codecs on seeded data."""
+    """Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values."""
+    if (config["model"] is None) != (config["text"] is None):
+        raise click.UsageError("--model and --text go together")
+    config["text"] = str(config["text"]) if config["text"] else None
     from engine import report
-    from engine.codec.rd import KIND, table
+    from engine.codec.rd import KIND, Plan, table
 
     start = time.perf_counter()
-    rows = table(**config)
+    names = ("codecs", "bits", "groups", "q_ranges", "effort")
+    rows = table(_data(config), Plan(**{name: config[name] for name in names}))
     made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
     if out:
         report.write(out, made)
@@ -38,26 +48,42 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
         click.echo(f"wrote {out}", err=True)
 
 
+def _data(config: dict) -> dict:
+    if config["model"]:
+        from engine.codec.capture import capture_from
+
+        return capture_from(config["model"], Path(config["text"]), config["n_vectors"], config["seed"])
+    from engine.codec.sources import draw
+
+    return {
+        name: draw(name, config["n_vectors"], config["dim"], config["seed"])
+        for name in config["distributions"]
+    }
+
+
 def _show(made: dict) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    config = made["config"]
-    title = f"mean rel-MSE, D={config['dim']}, {config['n_vectors']} vectors, seed {config['seed']}"
-    shown = Table(title=title, caption="H: Hadamard first. Bits count every stored byte. Limit: 2^-2R.")
-    for name in ("codec", "bits/value", *config["distributions"], "limit"):
-        shown.add_column(name, justify="left" if name == "codec" else "right")
+    names = list(dict.fromkeys(row["distribution"] for row in made["rows"]))
     by_codec: dict[tuple, dict] = {}
     for row in made["rows"]:
-        key = (row["stored_bits_per_value"], row["codec"], row["bits"], row["group"], row["rotated"])
-        by_codec.setdefault(key, {})[row["distribution"]] = row
-    for key in sorted(by_codec):
-        rows = by_codec[key]
-        any_row = next(iter(rows.values()))
-        errors = [f"{rows[name]['rel_mse']:.3e}" for name in config["distributions"]]
-        shown.add_row(_label(any_row), f"{key[0]:.3f}", *errors, f"{any_row['limit']:.3e}")
+        key = (row["stored_bits_per_value"], _label(row), row["limit"])
+        by_codec.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
+    caption = "H: Hadamard first. Bits count every stored byte (*: the formula's). Limit: 2^-2R."
+    shown = Table(title=f"mean rel-MSE, seed {made['config']['seed']}", caption=caption)
+    for name in ("codec", "bits/value", *names, "limit"):
+        shown.add_column(name, justify="left" if name == "codec" else "right")
+    for rate, label, limit in sorted(by_codec):
+        found = by_codec[rate, label, limit]
+        errors = [f"{found[name]:.3e}" if name in found else "" for name in names]
+        shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.3e}")
     Console().print(shown)
 
 
 def _label(row: dict) -> str:
-    return f"{row['codec']} b{row['bits']} g{row['group']}" + (" H" if row["rotated"] else "")
+    if row["codec"] == "affine":
+        return f"affine b{row['bits']} g{row['group']}" + (" H" if row["rotated"] else "")
+    if row["codec"] == "voronoi":
+        return f"voronoi b{row['bits']}"
+    return row["codec"] + ("*" if row["nominal"] else "")

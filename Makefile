@@ -1,0 +1,85 @@
+# Needs Python 3.11 or newer, git, and a POSIX shell. Uses nothing newer than GNU make 3.81, which macOS ships.
+#
+# Each target makes what it needs: `.venv` with the versions locked in requirements/. Three files in `.venv` say what
+# is in it. `.complete` holds the folder it was made for; it is absent while an installation runs, so a `.venv` that
+# was interrupted, or copied from elsewhere, is made anew. `.demo` and `.dev` say which lock file it was made from.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+JOBS ?= 2
+ARGS ?=
+
+BENCHMARKS := bus
+
+PY := .venv/bin/python
+CHECK := .venv/bin/check-jsonschema --builtin-schema
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean
+
+# The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
+$(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
+	|| rm -f .venv/.complete .venv/.demo .venv/.dev)
+
+help:
+	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
+	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
+	@echo "make lint    check style, types, import directions, workflows and schemas"
+	@echo "make bench   measure the bus"
+	@echo "make docs    write the generated parts of docs/ anew"
+	@echo "make clean   remove .venv and everything else that was made here"
+	@echo
+	@echo "Every target sets itself up. PYTHON=/path/to/python3 chooses the interpreter (3.11 or newer)."
+
+demo: .venv/.demo
+	@.venv/bin/kakeya demo $(ARGS)
+
+test: .venv/.dev
+	@$(PY) -m pytest -n $(JOBS) $(ARGS)
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	.venv/bin/zizmor --offline --persona=regular --strict-collection --no-progress --quiet .github
+	$(CHECK) vendor.github-workflows .github/workflows/*.yaml
+	$(CHECK) vendor.dependabot .github/dependabot.yml
+	$(CHECK) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/preset.yml
+	$(CHECK) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(CHECK) vendor.citation-file-format --default-filetype yaml CITATION.cff
+
+bench: .venv/.dev
+	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py $(ARGS) || exit 1; done
+
+docs: .venv/.dev
+	@$(PY) docs/build_cli.py
+	@$(PY) docs/build_presets.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call install,LOCK): the locked versions, then this checkout itself, so that an edit counts at once.
+define install
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "This needs Python 3.11 or newer, and '$(or $(PYTHON),python3)' is not one." >&2; \
+		echo "Name one that is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -e .venv/.complete || { echo "Making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
+	@rm -f .venv/.complete .venv/.demo .venv/.dev
+	@echo "Installing requirements/$(1).txt into .venv (log: .venv/install.log)"
+	@{ $(PY) -m pip install --require-hashes -r requirements/$(1).txt && \
+		$(PY) -m pip install --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || { \
+		tail -n 20 .venv/install.log >&2; exit 1; }
+	@echo "$(CURDIR)" >.venv/.complete
+endef
+
+.venv/.demo: requirements/demo.txt pyproject.toml
+	$(call install,demo)
+	@touch $@
+
+# dev.txt holds all of demo.txt in the same versions.
+.venv/.dev: requirements/dev.txt pyproject.toml
+	$(call install,dev)
+	@touch .venv/.demo $@

@@ -1,0 +1,32 @@
+"""One thing that was looked at, and how a list of them is shown: `verify`, `doctor` and the runner's `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import click
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `ok` is None where it is not wrong, but worth knowing."""
+
+    name: str
+    ok: bool | None
+    message: str
+    fix: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        return asdict(self)
+
+
+def show(checks: Iterable[Check]) -> None:
+    """Print checks for people, each with its remedy below it."""
+    marks = {True: ("ok", "green"), False: ("FAIL", "red"), None: ("--", "yellow")}
+    for check in checks:
+        word, color = marks[check.ok]
+        click.echo(f"{click.style(f'{word:<4}', fg=color)}  {check.name:<12} {check.message}")
+        if check.fix and check.ok is not True:
+            click.echo(f"{'':<19}{check.fix}")

@@ -1,0 +1,131 @@
+"""The whole path on one machine: a throw-away bus, a clone, a runner process, two real jobs, their verified answers."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from bridge import environment
+from bridge.client import Client, Run
+from bridge.errors import InfrastructureError, UsageError
+from bridge.export import Fetched
+from bridge.git import Git
+from bridge.objects import Identity
+from bridge.process import DEVNULL, STDOUT, Expired, Popen, start
+
+PRESETS = ("mlx-env-probe", "kv-codec-rd")
+REPORT = "results/research/kv_codec_rd.json"
+
+_START_S = 60
+_STOP_S = 30
+_WHO = Identity("A requester", "requester@localhost")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the demonstration plays on."""
+
+    folder: Path
+    bus: Path
+    clone: Path
+    policy: Path
+    log: Path
+
+
+@contextmanager
+def stage(keep: Path | None) -> Iterator[Stage]:
+    """Make the folder with everything in it; remove it afterwards unless it is to be kept.
+
+    Raises UsageError where the engine is not installed, or where `keep` is not an empty folder.
+    """
+    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
+        fix = "Install it: pip install 'kakeya-bridge[cpu]' on Linux, 'kakeya-bridge[mac]' on Apple Silicon."
+        raise UsageError("the demonstration runs real MLX jobs, and the engine is not installed", fix=fix)
+    if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"{keep} is not an empty folder", fix="Name another one with --keep.")
+    folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield _set_up(folder)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serving(place: Stage) -> Iterator[None]:
+    """Run a runner process beside the bus. Raises InfrastructureError where it does not come up."""
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
+    with place.log.open("wb") as out:
+        runner = start(
+            argv, env=environment.for_user_git(), stdin=DEVNULL, stdout=out.fileno(), stderr=STDOUT
+        )
+    try:
+        _wait_until_serving(runner, place.log)
+        yield
+    finally:
+        runner.send_signal(signal.SIGTERM)
+        try:
+            runner.wait(_STOP_S)
+        except Expired:
+            runner.kill()
+            runner.wait()
+
+
+def ask(client: Client, preset: str) -> Run:
+    """Ask for a preset as any requester would."""
+    return client.run(preset, lifetime=timedelta(hours=1))
+
+
+def answer_of(run: Run, place: Stage) -> Fetched:
+    """Fetch and verify an answer into the demonstration's folder."""
+    return run.fetch(place.folder / "results" / run.branch.rpartition("/")[2])
+
+
+def _set_up(folder: Path) -> Stage:
+    place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
+    place.bus.mkdir()
+    place.clone.mkdir()
+    Git.of_user(place.bus)("init", "--quiet", "--bare")
+    repo = Git.of_user(place.clone).with_env(
+        GIT_AUTHOR_NAME=_WHO.name,
+        GIT_AUTHOR_EMAIL=_WHO.email,
+        GIT_COMMITTER_NAME=_WHO.name,
+        GIT_COMMITTER_EMAIL=_WHO.email,
+    )
+    repo("init", "--quiet")
+    (place.clone / "README.md").write_text("A workload, as any repository could be.\n", encoding="utf-8")
+    repo("add", "README.md")
+    repo("-c", "commit.gpgSign=false", "commit", "--quiet", "-m", "A workload")
+    repo("remote", "add", "origin", str(place.bus))
+    policy = {
+        "schema_version": 1,
+        "id": "demo-runner",
+        "bus": {"url": str(place.bus)},
+        "state": str(folder / "state"),
+        "presets": list(PRESETS),
+        "interpreter": sys.executable,
+    }
+    place.policy.write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
+    place.policy.chmod(0o600)
+    return place
+
+
+def _wait_until_serving(runner: Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while "serving" not in log.read_text(encoding="utf-8", errors="replace"):
+        if runner.poll() is not None or time.monotonic() > until:
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise InfrastructureError(f"the runner did not start: {said or 'it printed nothing'}")
+        time.sleep(0.05)

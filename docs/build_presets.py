@@ -1,0 +1,40 @@
+"""Writes the table in docs/presets.md from the presets themselves: `make docs`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bridge.presets import Preset, load_presets
+
+BEGIN, END = "<!-- presets: begin -->\n", "<!-- presets: end -->"
+HEAD = "| preset | parameters | code | time limit | gate | what it does |\n|---|---|---|---|---|---|\n"
+
+
+def main() -> None:
+    page = Path(__file__).with_name("presets.md")
+    rows = HEAD + "".join(row(preset) for preset in load_presets().values())
+    text = re.sub(
+        f"{BEGIN}.*{END}", lambda _: BEGIN + rows + END, page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    page.write_text(text, encoding="utf-8")
+
+
+def row(preset: Preset) -> str:
+    params = "; ".join(
+        f"`{name}`: {param.allowed}" + (", must be given" if param.required else f" ({param.default})")
+        for name, param in preset.params.items()
+    )
+    cells = (
+        f"`{preset.name}`",
+        params or "none",
+        preset.code,
+        f"{preset.timeout_s} s",
+        preset.gate,
+        preset.description,
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    main()

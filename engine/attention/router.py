@@ -1,0 +1,56 @@
+"""Lets mlx-lm's models attend over packed caches.
+
+Their attention calls ``scaled_dot_product_attention``, which each model's module has imported from
+``mlx_lm.models.base``. The name is bound anew there: packed keys go to :mod:`engine.attention.packed`,
+everything else to mlx-lm's function as before, so a model that has been routed runs other caches unchanged.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from engine.attention.packed import attend
+from engine.attention.views import PackedView
+from engine.lm import base
+from engine.mx import mx, nn
+
+NAME = "scaled_dot_product_attention"
+_stock = base.scaled_dot_product_attention
+
+
+def scaled_dot_product_attention(  # noqa: PLR0917 - mlx-lm's own signature
+    queries: mx.array,
+    keys: Any,
+    values: Any,
+    cache: Any,
+    scale: float,
+    mask: mx.array | str | None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Attend over arrays as mlx-lm does, over :class:`PackedView` without decoding it whole."""
+    if isinstance(keys, PackedView) and isinstance(values, PackedView):
+        return attend(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
+    keys, values = (x.dense() if isinstance(x, PackedView) else x for x in (keys, values))
+    return _stock(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+
+
+def route(layer: nn.Module) -> bool:
+    """Route the attention of one layer; say whether it can be.
+
+    False where the layer computes its scores itself (Gemma 2), or keeps something else than keys and values
+    in its cache (multi-head latent attention): such a layer gets decoded arrays.
+    """
+    attentions = [
+        module for _, module in layer.named_modules() if "attention" in type(module).__name__.lower()
+    ]
+    if any(hasattr(module, "kv_lora_rank") for module in attentions):
+        return False
+    homes = {sys.modules[type(module).__module__] for module in attentions}
+    return bool(homes) and all(_route_module(home) for home in homes)
+
+
+def _route_module(home: ModuleType) -> bool:
+    bound = getattr(home, NAME, None)
+    if bound is _stock:
+        setattr(home, NAME, scaled_dot_product_attention)
+    return bound in (_stock, scaled_dot_product_attention)

@@ -1,0 +1,73 @@
+"""Caches for a model, by spec."""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.attention.router import route
+from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+from engine.cache.roundtrip import make_kakeya_caches
+from engine.cache.spec import Spec, parse
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import nn
+
+KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
+
+
+def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
+    """Return one cache a layer, to be given to mlx-lm as ``prompt_cache``.
+
+    Args:
+        model: an mlx-lm model.
+        spec: see :mod:`engine.cache.spec`. Caches of state-space and other layers that keep no keys and
+            values stay the model's own; so do sliding layers under ``affine``, which mlx-lm cannot quantize.
+        boundary: how many of the first and of the last key-value layers stay raw.
+
+    Raises:
+        BadInput: no such spec, or a negative boundary.
+    """
+    parsed = parse(spec)
+    if boundary < 0:
+        raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
+    if parsed.family == "raw":
+        return lm_cache.make_prompt_cache(model)
+    if parsed.family == "classic":
+        return make_kakeya_caches(model, parsed.lattice, parsed.q_range, boundary)
+    if parsed.family == "affine":
+        return wrap_caches(model, boundary, lambda cache, _: _affine(cache, parsed))
+    return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer))
+
+
+def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module | None], Any]) -> list[Any]:
+    """Return the model's caches with ``wrap(cache, layer)`` in place of each that holds keys and values."""
+    caches = lm_cache.make_prompt_cache(model)
+    layers = model.layers if len(model.layers) == len(caches) else [None] * len(caches)
+    holders = [i for i, cache in enumerate(caches) if _holds(cache)]
+    for i in holders[boundary : len(holders) - boundary]:
+        caches[i] = _wrap_one(caches[i], layers[i], wrap)
+    return caches
+
+
+def _holds(cache: Any) -> bool:
+    if isinstance(cache, lm_cache.CacheList):
+        return any(_holds(inner) for inner in cache.caches)
+    return type(cache) in KEY_VALUE
+
+
+def _wrap_one(cache: Any, layer: nn.Module | None, wrap: Callable[[Any, nn.Module | None], Any]) -> Any:
+    if isinstance(cache, lm_cache.CacheList):
+        return lm_cache.CacheList(*(_wrap_one(inner, layer, wrap) for inner in cache.caches))
+    return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
+
+
+def _packed(cache: Any, spec: Spec, layer: nn.Module | None) -> Any:
+    views = layer is not None and route(layer)
+    if type(cache) is lm_cache.RotatingKVCache:
+        return LatticeRotatingKVCache(cache.max_size, cache.keep, spec.bits, spec.effort, views=views)
+    return LatticeKVCache(spec.bits, spec.effort, views=views)
+
+
+def _affine(cache: Any, spec: Spec) -> Any:
+    if type(cache) is lm_cache.RotatingKVCache:
+        return cache
+    return lm_cache.QuantizedKVCache(group_size=spec.group, bits=int(spec.bits))

@@ -1,0 +1,211 @@
+"""KV caches over packed storage: mlx-lm's caches, holding rows of bytes where theirs hold vectors.
+
+mlx-lm's caches move tokens about along one axis (growing, ring, trimming, padding, merging) and never look
+into them. So each cache here is mlx-lm's own with rows as the tokens, an encoder in front and a view behind.
+"""
+
+from typing import Any, ClassVar
+
+from engine.attention.views import PackedView
+from engine.cache.codec_id import CodecId
+from engine.codec.voronoi import VoronoiCodec
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+
+class PackedMixin:
+    """What the packed caches share; mixed in before one of mlx-lm's caches.
+
+    Attributes:
+        rate: bits a value, as :class:`VoronoiCodec` takes them. (Not ``bits``: mlx-lm sends a cache with that
+            attribute to its own quantized attention.)
+        effort: how hard the encoder searches.
+        views: True hands :class:`PackedView` to the model, which has to be routed; False decoded arrays.
+        codecs: those of keys and values, from the first update on.
+        dtype: the type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not
+            copy).
+    """
+
+    rate: float
+    effort: str
+    views: bool
+    codecs: tuple[VoronoiCodec, VoronoiCodec] | None
+    dtype: str
+
+    def _hold(self, rate: float, effort: str, *, views: bool) -> None:
+        self.rate, self.effort, self.views = rate, effort, views
+        self.codecs, self.dtype = None, "float16"
+
+    @property
+    def codec_id(self) -> str:
+        """What reading the rows takes: format, rate, head sizes and type; empty before the first update."""
+        if self.codecs is None:
+            return ""
+        dims = tuple(codec.dim for codec in self.codecs)
+        return str(CodecId(self.rate, dims, self.dtype, self.effort))
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Append ``[batch, heads, tokens, dim]`` of each and return all that is held, as views or arrays."""
+        if self.codecs is None:
+            self.dtype = str(keys.dtype).removeprefix("mlx.core.")
+            self.codecs = tuple(VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
+        super().update_and_fetch(*self._encode(keys, values))
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """Return all that is held, as views or arrays ``[batch, heads, length, dim]``."""
+        views = [
+            PackedView(x, codec, getattr(mx, self.dtype))
+            for x, codec in zip(self._rows(), self.codecs, strict=True)
+        ]
+        return tuple(views if self.views else (view.dense() for view in views))
+
+    def to_quantized(self, group_size: int = 64, bits: int = 4) -> None:  # noqa: ARG002
+        """Refuse mlx-lm's own quantization (its ``kv_bits``): what is held is packed already."""
+        raise BadInput("a packed cache cannot be quantized again", "leave kv_bits unset")
+
+    @property
+    def state(self) -> tuple:
+        """The codec id, then what mlx-lm's cache saves."""
+        return (self.codec_id, *super().state)
+
+    @state.setter
+    def state(self, v: tuple) -> None:
+        codec_id, *rest = v
+        if getattr(self, "codecs", None) is not None and codec_id != self.codec_id:
+            raise BadInput(f"saved with codec {codec_id!r}, this cache has {self.codec_id!r}")
+        self._read(codec_id, rest[0], rest[1])
+        super(PackedMixin, type(self)).state.fset(self, tuple(rest))
+
+    @property
+    def meta_state(self) -> tuple[str, ...]:
+        """The codec id, as text."""
+        return (self.codec_id,)
+
+    @meta_state.setter
+    def meta_state(self, v: tuple[str, ...]) -> None:
+        if v[0] != self.codec_id:
+            raise BadInput(f"saved with codec {v[0]!r}, this cache has {self.codec_id!r}")
+
+    def _rows(self) -> tuple[mx.array, mx.array]:
+        held = super()
+        return held.keys_and_values() if hasattr(held, "keys_and_values") else (self.keys, self.values)
+
+    def _encode(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        of_keys, of_values = self.codecs
+        if keys.shape == values.shape:  # one call costs half of two where there are few tokens
+            both = of_keys.encode(mx.concatenate([keys, values])).rows
+            return tuple(mx.split(both, 2))
+        return of_keys.encode(keys).rows, of_values.encode(values).rows
+
+    def _read(self, codec_id: str, keys: mx.array | None, values: mx.array | None) -> None:
+        """Make the codecs that an id names, and check that the rows are theirs."""
+        if not hasattr(self, "views"):
+            self._hold(4.25, "normal", views=False)
+        if not codec_id:
+            return
+        found = CodecId.parse(codec_id)
+        codecs = found.codecs()
+        for rows, codec in zip((keys, values), codecs, strict=True):
+            if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.layout.nbytes:
+                raise BadInput(f"the saved rows are not of codec {codec_id!r}")
+        self.rate, self.effort, self.dtype, self.codecs = found.rate, found.effort, found.dtype, codecs
+
+    def like(self, other: "PackedMixin") -> "PackedMixin":
+        """Take over another cache's codec."""
+        self._hold(other.rate, other.effort, views=other.views)
+        self.codecs, self.dtype = other.codecs, other.dtype
+        return self
+
+
+class LatticeKVCache(PackedMixin, lm_cache.KVCache):
+    """mlx-lm's growing cache over packed rows.
+
+    Args:
+        rate: bits a value: 2.25, 3.25, 4.25, 5.25 or 6.25.
+        effort: ``fast``, ``normal`` or ``best``.
+        views: whether the model has been routed (:mod:`engine.attention.router`) and can take packed views.
+    """
+
+    def __init__(self, rate: float = 4.25, effort: str = "normal", *, views: bool = False) -> None:
+        super().__init__()
+        self._hold(rate, effort, views=views)
+
+    @classmethod
+    def merge(cls, caches: list["LatticeKVCache"]) -> "BatchLatticeKVCache":
+        """Return one cache for a batch of these."""
+        return BatchLatticeKVCache.merge(caches)
+
+
+class LatticeRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
+    """mlx-lm's ring of the last ``max_size`` tokens, the first ``keep`` of all kept, over packed rows."""
+
+    def __init__(
+        self, max_size: int, keep: int = 0, rate: float = 4.25, effort: str = "normal", *, views: bool = False
+    ) -> None:
+        super().__init__(max_size, keep)
+        self._hold(rate, effort, views=views)
+
+    @classmethod
+    def merge(cls, caches: list["LatticeRotatingKVCache"]) -> "BatchLatticeRotatingKVCache":
+        """Return one cache for a batch of these."""
+        return BatchLatticeRotatingKVCache.merge(caches)
+
+
+class _BatchMixin(PackedMixin):
+    """What the batched caches add: merging, extending and extracting keep the codec."""
+
+    single: ClassVar[type]
+
+    @classmethod
+    def merge(cls, caches: list[PackedMixin]) -> "_BatchMixin":
+        """Return one left-padded cache of caches with the same codec; empty ones may be among them."""
+        filled = [cache for cache in caches if cache.codecs is not None] or caches[:1]
+        if len({cache.codec_id for cache in filled}) > 1:
+            raise BadInput("caches of different codecs cannot share a batch")
+        return cls._merged(caches).like(filled[0])
+
+    def extend(self, other: "_BatchMixin") -> None:
+        """Append another batch of the same codec."""
+        if self.codecs and other.codecs and self.codec_id != other.codec_id:
+            raise BadInput("caches of different codecs cannot share a batch")
+        super().extend(other)
+        if self.codecs is None:
+            self.like(other)
+
+    def extract(self, idx: int) -> PackedMixin:
+        """Return one of the batch by itself."""
+        found = super().extract(idx)
+        found.__class__ = self.single  # mlx-lm builds its own class; the attributes are the same
+        return found.like(self)
+
+
+class BatchLatticeKVCache(_BatchMixin, lm_cache.BatchKVCache):
+    """mlx-lm's left-padded batch cache over packed rows."""
+
+    single = LatticeKVCache
+
+    def __init__(self, left_padding: list[int]) -> None:
+        super().__init__(left_padding)
+        self._hold(4.25, "normal", views=False)
+
+    @classmethod
+    def _merged(cls, caches: list[LatticeKVCache]) -> "BatchLatticeKVCache":
+        if all(cache.keys is None for cache in caches):
+            return cls([0] * len(caches))
+        return super(_BatchMixin, cls).merge(caches)
+
+
+class BatchLatticeRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
+    """mlx-lm's left-padded batch of rings over packed rows."""
+
+    single = LatticeRotatingKVCache
+
+    def __init__(self, max_size: int, left_padding: list[int]) -> None:
+        super().__init__(max_size, left_padding)
+        self._hold(4.25, "normal", views=False)
+
+    @classmethod
+    def _merged(cls, caches: list[LatticeRotatingKVCache]) -> "BatchLatticeRotatingKVCache":
+        return super(_BatchMixin, cls).merge(caches)

@@ -1,0 +1,135 @@
+"""The earlier design: any cache, with keys and values sent through a codec and back on the way in.
+
+It shows what a codec does to a model; it saves no memory, since the inner cache holds what came back in full.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from engine.codec.classic import ClassicCodec
+from engine.codec.voronoi import VoronoiCodec
+from engine.errors import BadInput, EngineError
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+OWN = ("inner", "make_codec", "name", "strict", "fired", "skipped", "failed", "last_error", "codecs")
+
+
+class KakeyaLatticeMLXCache:
+    """A cache of mlx-lm's behind a codec; every other attribute is the inner cache's.
+
+    Args:
+        inner: the cache that holds what comes back.
+        make_codec: from a head size to something with ``roundtrip``.
+        name: what to call the codec in a saved cache.
+        strict: raise where the codec fails. Otherwise the vectors are stored as they came, ``failed`` counts
+            it, ``last_error`` keeps the reason and a RuntimeWarning says so once.
+
+    Attributes:
+        fired: updates that went through the codec.
+        skipped: updates of a head size that the codec does not have.
+        failed: updates on which the codec raised.
+    """
+
+    def __init__(
+        self, inner: Any, make_codec: Callable[[int], Any], name: str, *, strict: bool = True
+    ) -> None:
+        self.inner, self.make_codec, self.name, self.strict = inner, make_codec, name, strict
+        self.fired = self.skipped = self.failed = 0
+        self.last_error = ""
+        self.codecs: dict[int, Any] = {}
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append what the codec makes of both, and return what the inner cache returns."""
+        return self.inner.update_and_fetch(*self._through(keys, values))
+
+    def _through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        try:
+            codecs = [self._codec(x.shape[-1]) for x in (keys, values)]
+        except EngineError as error:
+            self._note("skipped", error)
+            return keys, values
+        try:
+            back = tuple(codec.roundtrip(x) for codec, x in zip(codecs, (keys, values), strict=True))
+        except Exception as error:  # noqa: BLE001 - counted, kept, and raised unless the caller chose otherwise
+            self._note("failed", error)
+            return keys, values
+        self.fired += 1
+        return back
+
+    def _codec(self, dim: int) -> Any:
+        if dim not in self.codecs:
+            self.codecs[dim] = self.make_codec(dim)
+        return self.codecs[dim]
+
+    def _note(self, counter: str, error: Exception) -> None:
+        setattr(self, counter, getattr(self, counter) + 1)
+        self.last_error = str(error)
+        if self.strict:
+            raise error
+        if self.skipped + self.failed == 1:
+            warnings.warn(f"{self.name} left a cache uncompressed: {error}", RuntimeWarning, stacklevel=4)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OWN or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN or isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.inner, name, value)
+
+    @property
+    def state(self) -> tuple:
+        """The codec's name, the inner cache's class and state."""
+        return self.name, type(self.inner).__name__, self.inner.state
+
+    @state.setter
+    def state(self, v: tuple) -> None:
+        name, kind, inner = v
+        if "name" in self.__dict__ and name != self.name:
+            raise BadInput(f"saved with codec {name!r}, this cache has {self.name!r}")
+        self.__init__(getattr(lm_cache, kind).from_state(inner), codec_maker(name), name)
+
+    @classmethod
+    def from_state(cls, state: tuple) -> "KakeyaLatticeMLXCache":
+        """Return a cache of what :attr:`state` gave."""
+        made = cls.__new__(cls)
+        made.state = state
+        return made
+
+
+def codec_maker(name: str) -> Callable[[int], Any]:
+    """Return the maker of codecs that ``e8@q38``, ``d4@q10`` or ``e8v@4.25`` names, from a head size."""
+    from engine.cache.spec import parse
+
+    spec = parse(name)
+    if spec.family == "classic":
+        return lambda dim: ClassicCodec(spec.lattice, dim, spec.q_range)
+    if spec.family == "e8v":
+        return lambda dim: VoronoiCodec(dim, spec.bits, spec.effort)
+    raise BadInput(f"{name!r} has no round trip", "e8@q38, d4@q10 or e8v@4.25")
+
+
+def make_kakeya_caches(
+    model: Any, variant: str = "e8", q_range: int = 38, boundary: int = 0, *, strict: bool = True
+) -> list[Any]:
+    """Return the model's caches, those of keys and values behind the published codec.
+
+    Args:
+        model: an mlx-lm model.
+        variant: ``e8`` or ``d4``.
+        q_range: half the side of the codec's cube.
+        boundary: how many of the first and of the last key-value layers are left as they are.
+        strict: see :class:`KakeyaLatticeMLXCache`.
+    """
+    from engine.cache.factory import wrap_caches
+
+    name = f"{variant}@q{q_range}"
+    make_codec = codec_maker(name)
+    return wrap_caches(
+        model, boundary, lambda inner, _: KakeyaLatticeMLXCache(inner, make_codec, name, strict=strict)
+    )

@@ -1,0 +1,50 @@
+"""Keys and values as a model makes them, to measure codecs on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+
+CHUNK = 512  # tokens of the prompt at a time
+
+
+def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Run tokens, int ``[1, n]``, through a model and return what its caches hold.
+
+    Returns:
+        Float32 ``[vectors, dim]`` for each head size, all layers together, as ``keys 128`` and ``values
+        128``; ``most`` of each, drawn with ``seed``, where there are more.
+    """
+    caches = lm_cache.make_prompt_cache(model)
+    for start in range(0, tokens.shape[1], CHUNK):
+        mx.eval(model(tokens[:, start : start + CHUNK], cache=caches))
+    found: dict[str, list[np.ndarray]] = {}
+    for cache in caches:
+        if isinstance(cache, lm_cache.KVCache | lm_cache.RotatingKVCache):
+            for name, x in zip(("keys", "values"), cache.keys_and_values(), strict=True):
+                vectors = np.array(x.astype(mx.float32)).reshape(-1, x.shape[-1])
+                found.setdefault(f"{name} {x.shape[-1]}", []).append(vectors)
+    if not found:
+        raise BadInput("this model keeps no keys and values")
+    rng = np.random.default_rng(seed)
+    together = {name: np.concatenate(parts) for name, parts in found.items()}
+    return {name: x[np.sort(rng.permutation(len(x))[:most])] for name, x in together.items()}
+
+
+def capture_from(path: str, text: Path, most: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Load an mlx-lm model (a folder or a hub id), run a text file through it, and :func:`capture`."""
+    from engine.lm import mlx_lm
+
+    try:
+        words = text.read_text(encoding="utf-8")
+        model, tokenizer = mlx_lm.load(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot run {text} through {path}: {error}") from error
+    ids: Any = tokenizer.encode(words)
+    if not ids:
+        raise BadInput(f"{text} is empty")
+    return capture(model, mx.array(ids)[None], most, seed)

@@ -1,0 +1,76 @@
+"""The published lattice codec (KakeyaLattice v1.4: D4, v1.5: E8), step for step.
+
+It round-trips vectors and counts bits nominally; it stores nothing. Two properties belong to the reference
+and are
+kept: about one E8 block in a hundred leaves the lattice in the clamp of step 6, and vectors whose norm
+    exceeds half precision (65504) become infinite. :mod:`engine.codec.voronoi` has neither.
+"""
+
+import math
+from dataclasses import dataclass
+
+from engine.codec import hadamard
+from engine.codec.lattice import nearest_d, nearest_e8
+from engine.errors import BadInput
+from engine.mx import mx
+
+EPS = 2.0**-23  # float32's machine epsilon; as a half it is subnormal but not zero
+SIZES = {"d4": 4, "e8": 8}
+SIDE_BITS = 32  # norm and maximum, a half each
+
+
+@dataclass(frozen=True)
+class ClassicCodec:
+    """Round trip through D4 or E8 points within a cube.
+
+    Args:
+        lattice: ``e8`` or ``d4``.
+        dim: values in a vector: a power of two that the block divides.
+        q_range: half the side of the cube in lattice units, at least 1.
+
+    Raises:
+        BadInput: no such code.
+    """
+
+    lattice: str = "e8"
+    dim: int = 128
+    q_range: int = 38
+
+    def __post_init__(self) -> None:
+        if self.lattice not in SIZES:
+            raise BadInput(f"no lattice {self.lattice!r}", "e8 or d4")
+        if self.dim < SIZES[self.lattice] or self.dim & (self.dim - 1):
+            raise BadInput(f"the published codec has no dim {self.dim}", "a power of two, at least one block")
+        if self.q_range < 1:
+            raise BadInput(f"q_range is {self.q_range}, it has to be at least 1")
+
+    @property
+    def bits_per_vector(self) -> int:
+        """Nominal bits of a vector: each block's point count rounded up to whole bits, and two halves."""
+        size = SIZES[self.lattice]
+        saved = 1 if self.lattice == "d4" else 0
+        block = math.ceil(size * math.log2(2 * self.q_range + 1) - saved)
+        return self.dim // size * block + SIDE_BITS
+
+    def roundtrip(self, x: mx.array) -> mx.array:
+        """Return the reconstruction of ``[..., dim]``, in its type; float32 inside."""
+        if x.shape[-1] != self.dim:
+            raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
+        wide = x.astype(mx.float32).reshape(-1, self.dim)
+        norm = mx.maximum(mx.linalg.norm(wide, axis=-1, keepdims=True), EPS)
+        y = hadamard.rotate(wide / norm)
+        largest = mx.maximum(mx.abs(y).max(axis=-1, keepdims=True), EPS)
+        scale = _half(largest) / self.q_range
+        point = mx.clip(self._nearest(y / scale), -self.q_range, self.q_range)
+        return (hadamard.rotate(point * scale) * _half(norm)).reshape(x.shape).astype(x.dtype)
+
+    def _nearest(self, z: mx.array) -> mx.array:
+        """Return the nearest lattice points of consecutive blocks of ``[n, dim]``."""
+        blocks = z.reshape(z.shape[0], -1, SIZES[self.lattice]).swapaxes(1, 2)
+        point = nearest_e8(blocks)[0] if self.lattice == "e8" else nearest_d(blocks)
+        return point.swapaxes(1, 2).reshape(z.shape)
+
+
+def _half(x: mx.array) -> mx.array:
+    """Return what half precision keeps of ``x``."""
+    return x.astype(mx.float16).astype(mx.float32)

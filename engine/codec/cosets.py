@@ -1,0 +1,102 @@
+"""Codewords of a block and their labels: the cosets of q E8 in E8, q = 2^bits.
+
+In coordinates ``c = a + p / 2`` (p the parity of 2c, the same for all eight, and the sum of a even) a coset
+is
+named by p and by a modulo the vectors of q E8: q times an integer vector of even sum, and q (1/2)^8. Adding
+the last one clears the top bit of a_1, the others reduce every a modulo q except that a_8 keeps one bit more,
+and the even sum makes the lowest bit of a_8 redundant. What is left fits eight fields of ``bits`` bits
+exactly:
+
+    f_1 = p, a_1 without its top bit;  f_2 .. f_7 = a mod q;  f_8 = (a_8 mod 2q) / 2
+
+so every pattern of bits is a codeword, and no codeword has two patterns.
+"""
+
+from engine.codec.spec import SHIFT, UNIT
+from engine.mx import mx
+
+
+def inside(point: mx.array, q: int) -> mx.array:
+    """Say whether points of E8, ``[..., 8, blocks]``, lie in the shifted Voronoi cell of q E8: 1.0 or 0.0.
+
+    The cell's walls belong to the 240 minimal vectors. The largest inner product with (+-1, +-1, 0^6) is the
+    sum of the two largest magnitudes; with (+-1/2)^8, which has an even number of minus signs, half of all
+    magnitudes, less the smallest where the signs come out odd. Both have to stay below q.
+    """
+    moved = point - _shift(mx.float32)
+    size = mx.abs(moved)
+    flips = (moved < 0).astype(mx.float32).sum(axis=-2, keepdims=True)
+    odd = flips - 2 * mx.floor(flips * 0.5)
+    eight = size.sum(axis=-2, keepdims=True) * 0.5 - odd * size.min(axis=-2, keepdims=True)
+    first, second = mx.split(size, 2, axis=-2)
+    top, next_top = mx.maximum(first, second), mx.minimum(first, second)
+    while top.shape[-2] > 1:
+        (left, right), (low, high) = mx.split(top, 2, axis=-2), mx.split(next_top, 2, axis=-2)
+        top, next_top = mx.maximum(left, right), mx.maximum(mx.minimum(left, right), mx.maximum(low, high))
+    return (mx.maximum(top + next_top, eight) < q).astype(mx.float32)
+
+
+def label(point: mx.array, bits: int) -> mx.array:
+    """Return the fields of each point's coset, int32 ``[..., 8, blocks]``; points are float32, as many."""
+    q = 1 << bits
+    doubled = mx.round(point * 2).astype(mx.int32)
+    parity = doubled[..., :1, :] & 1
+    whole = (doubled - parity) >> 1
+    whole = whole + (whole[..., :1, :] & (q // 2))
+    first, middle, last = mx.split(whole, [1, 7], axis=-2)
+    wraps = (first >> bits) + (middle >> bits).sum(axis=-2, keepdims=True)
+    head = (first & (q - 1)) | (parity << (bits - 1))
+    tail = ((last + q * wraps) >> 1) & (q - 1)
+    return mx.concatenate([head, middle & (q - 1), tail], axis=-2)
+
+
+def point_of(fields: mx.array, bits: int) -> mx.array:
+    """Return UNIT times the codeword of each column of fields, int16 ``[..., 8, blocks]``, exactly.
+
+    Fields are int16. The two sublattices q D8 and q D8 + q (1/2)^8 are tried in integers: reduce every
+    coordinate to the middle of its period, move the largest by a period where an odd number of periods was
+    taken away, and keep the shorter. The shift of the cell makes every comparison strict.
+    """
+    q = 1 << bits
+    period = UNIT * q
+    head, middle, last = mx.split(fields, [1, 7], axis=-2)
+    parity = head >> (bits - 1)
+    head = head & (q // 2 - 1)
+    low = (head + middle.sum(axis=-2, keepdims=True).astype(mx.int16)) & 1
+    some = mx.concatenate([head, middle, 2 * last + low], axis=-2)
+    some = UNIT * some + (UNIT // 2 * parity - _shift(mx.int16))
+    total = some.astype(mx.int32).sum(axis=-2, keepdims=True)
+    near = _Reduced(some + period // 2, total + 4 * period, period)
+    half = _Reduced(some, total, period)
+    take = (half.norm < near.norm).astype(mx.int16)
+    point = near.point + take * (half.point - near.point)
+    largest = near.largest + take * (half.largest - near.largest)
+    excess = (near.odd + take * (half.odd - near.odd)) * period
+    moves = (mx.abs(point) == largest).astype(mx.int16) * mx.sign(point)
+    return point - moves * excess + _shift(mx.int16)
+
+
+class _Reduced:
+    """Points reduced coordinate by coordinate into [-period / 2, period / 2).
+
+    Attributes:
+        point: int16 ``[..., 8, blocks]``, before the parity is mended.
+        odd: 1 where an odd number of periods was taken away, int16 ``[..., 1, blocks]``.
+        largest: the largest magnitude, int16 ``[..., 1, blocks]``.
+        norm: the squared length after mending, float32, exact.
+    """
+
+    def __init__(self, ahead: mx.array, total: mx.array, period: int) -> None:
+        """Take the points plus half a period, and the sums of those coordinates."""
+        self.point = (ahead & (period - 1)) - period // 2
+        kept = self.point.astype(mx.int32).sum(axis=-2, keepdims=True) + 4 * period
+        self.odd = (((total - kept) // period) & 1).astype(mx.int16)
+        self.largest = mx.abs(self.point).max(axis=-2, keepdims=True)
+        wide = self.point.astype(mx.float32)
+        mended = self.odd * (period - 2 * self.largest.astype(mx.float32)) * period
+        self.norm = (wide * wide).sum(axis=-2, keepdims=True) + mended
+
+
+def _shift(dtype: mx.Dtype) -> mx.array:
+    shift = mx.array(SHIFT, dtype=dtype)[:, None]
+    return shift / UNIT if dtype == mx.float32 else shift

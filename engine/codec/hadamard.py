@@ -1,0 +1,57 @@
+"""The orthonormal Hadamard rotation that spreads a vector's energy evenly over its coordinates.
+
+Sizes are ``m * 2^k`` with ``m`` one of 1, 12, 20 and 28, which covers head sizes 64, 80, 96, 112, 128, 256
+and 512. The matrix is ``kron(H_m, S)`` with Sylvester's ``S``; for ``m`` = 20 and 28 it is not symmetric, so
+the way back is its transpose.
+"""
+
+from functools import cache
+
+from engine.errors import BadInput
+from engine.mx import mx
+
+FACTORS = {1: 1, 3: 12, 5: 20, 7: 28}  # odd part of the size -> m
+LARGEST = 8192
+
+
+def factor(dim: int) -> int:
+    """Return ``m`` for a size ``m * 2^k``.
+
+    Raises:
+        BadInput: there is no such ``m``. MLX itself is not asked: some sizes it cannot do it accepts.
+    """
+    odd = dim
+    while dim > 0 and odd % 2 == 0:
+        odd //= 2
+    m = FACTORS.get(odd, 0)
+    if dim < 1 or dim > LARGEST or not m or dim % m:
+        raise BadInput(
+            f"there is no Hadamard rotation of size {dim}",
+            f"sizes are m * 2^k up to {LARGEST} with m = 1, 12, 20 or 28",
+        )
+    return m
+
+
+def rotate(x: mx.array) -> mx.array:
+    """Return ``H x`` along the last axis, float32. :func:`factor` says which sizes there are."""
+    return mx.hadamard_transform(x.astype(mx.float32))
+
+
+def unrotate(y: mx.array) -> mx.array:
+    """Return ``H^T y`` along the last axis, float32: undoes :func:`rotate`."""
+    dim = y.shape[-1]
+    m = factor(dim)
+    y = y.astype(mx.float32)
+    if m in {1, 12}:
+        return mx.hadamard_transform(y)
+    inner = dim // m
+    parts = y.reshape(*y.shape[:-1], m, inner)
+    if inner > 1:
+        parts = mx.hadamard_transform(parts)
+    return (_transposed(m) @ parts).reshape(y.shape)
+
+
+@cache
+def _transposed(m: int) -> mx.array:
+    """Return the orthonormal ``H_m^T``; a transform of unit vectors gives its rows."""
+    return mx.hadamard_transform(mx.eye(m))

@@ -1,0 +1,112 @@
+"""What fixes the Voronoi code: constants that the MLX codec, its NumPy twin and the kernels share.
+
+A *packed row* holds one vector of ``dim`` values at ``bits`` bits: a 16-bit scale, one beta bit for each
+block of eight, and eight ``bits``-bit fields for each block. ``docs/codec.md`` explains the mathematics.
+"""
+
+from dataclasses import dataclass
+
+from engine.errors import BadInput
+
+BLOCK = 8
+BITS = (2, 3, 4, 5, 6)
+
+# Scales are powers of 2^(1/32), stored as the exponent: int16, little endian.
+OCTAVE = 32
+STEPS = tuple(2.0 ** (j / OCTAVE) for j in range(OCTAVE))
+SCALE_ZERO = -32768  # the whole vector is zero
+SCALE_MIN, SCALE_MAX = -120 * OCTAVE, 108 * OCTAVE
+LARGEST = 2.0**100  # magnitudes saturate here, so that no sum over a vector overflows float32
+BETA_GAP = 16  # a block with its beta bit set is coarser by this many steps: a factor of the square root of 2
+
+# The shaping region is the Voronoi cell of q E8, shifted by SHIFT / 16 so that no lattice point lies on its
+# boundary: distinct numbers of odd sum have no integer inner product with any of the 240 minimal vectors.
+SHIFT = (0, 1, 2, 3, 4, 5, 6, 8)
+UNIT = 16  # of SHIFT; a half-integer point times UNIT, minus SHIFT, is exact in integers
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard the encoder tries: it decides quality and cost, never what a row means.
+
+    Attributes:
+        first: the finest scale tried, in steps above rms / 2^bits.
+        stride: steps between scales; divides BETA_GAP.
+        count: how many scales are tried.
+        shrinks: factors by which a block that falls outside the region is shrunk to try again.
+    """
+
+    first: int
+    stride: int
+    count: int
+    shrinks: tuple[float, ...] = ()
+
+
+EFFORTS = {
+    "fast": {
+        2: Search(50, 8, 4, (0.85,)),
+        3: Search(54, 8, 4, (0.9,)),
+        **dict.fromkeys((4, 5, 6), Search(54, 8, 4)),
+    },
+    "normal": {
+        2: Search(44, 4, 8, (0.92, 0.8)),
+        3: Search(50, 4, 8, (0.93,)),
+        **dict.fromkeys((4, 5, 6), Search(50, 2, 14)),
+    },
+    "best": {
+        2: Search(42, 2, 18, (0.93, 0.85, 0.75)),
+        3: Search(46, 1, 32, (0.97, 0.9)),
+        4: Search(48, 1, 34, (0.97,)),
+        **dict.fromkeys((5, 6), Search(48, 1, 34)),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie in a packed row of bytes.
+
+    Attributes:
+        dim: values in a vector; a multiple of 8.
+        bits: bits of a field; q = 2^bits.
+    """
+
+    dim: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS:
+            raise BadInput(f"no Voronoi code of {self.bits} bits", f"bits are {', '.join(map(str, BITS))}")
+        if self.dim < BLOCK or self.dim % BLOCK:
+            raise BadInput(f"a vector of {self.dim} values has no whole blocks of {BLOCK}")
+
+    @property
+    def q(self) -> int:
+        """The nesting ratio: q^8 codewords a block."""
+        return 1 << self.bits
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in a vector. Block j holds the values j, j + blocks, j + 2 blocks and so on."""
+        return self.dim // BLOCK
+
+    @property
+    def beta_bytes(self) -> int:
+        """Bytes of the beta bits: block j is bit j % 8 of byte j // 8."""
+        return -(-self.blocks // 8)
+
+    @property
+    def planes(self) -> tuple[tuple[int, int], ...]:
+        """The fields' bits in widths that divide a byte: pairs of (width, lowest bit), widest first.
+
+        A plane of width w has ``dim w / 8`` bytes; value i is at bits ``w (i // bytes)`` of byte ``i %
+        bytes``.
+        """
+        widths = [width for width in (4, 2, 1) if self.bits & width]
+        lows = [sum(widths[i + 1 :]) for i in range(len(widths))]
+        return tuple(zip(widths, lows, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a row: scale, beta bits, planes."""
+        return 2 + self.beta_bytes + self.dim * self.bits // 8

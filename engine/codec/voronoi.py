@@ -1,0 +1,148 @@
+"""The Voronoi codec: an E8 nested-lattice code with a searched scale, bit-packed at a fixed stride."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from engine.codec import cosets, hadamard, packing, search
+from engine.codec.lattice import tree_sum
+from engine.codec.scales import exponent_of, power_of_two, step
+from engine.codec.spec import (
+    BETA_GAP,
+    EFFORTS,
+    LARGEST,
+    SCALE_MAX,
+    SCALE_MIN,
+    SCALE_ZERO,
+    UNIT,
+    Layout,
+    Search,
+)
+from engine.errors import BadInput
+from engine.mx import mx
+
+TOGETHER = 4096  # scaled vectors looked at together: bounds the encoder's temporary memory
+
+INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
+
+
+@dataclass(frozen=True)
+class VoronoiPacked:
+    """Packed vectors.
+
+    Attributes:
+        rows: uint8 ``[..., nbytes of a vector]``; everything that is stored.
+    """
+
+    rows: mx.array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes stored."""
+        return self.rows.nbytes
+
+
+@dataclass(frozen=True)
+class VoronoiCodec:
+    """Vectors of ``dim`` values at ``bits`` bits a value, all side information included.
+
+    Args:
+        dim: values in a vector: a multiple of 8 for which a Hadamard rotation exists.
+        bits: about 2.25, 3.25, 4.25, 5.25 or 6.25; exactly ``b + 1/8 + 2/dim * 8`` where 8 | blocks. The
+            integer part b decides; at dim 128 the rate is exactly b + 1/4.
+        effort: how hard the encoder searches: ``fast``, ``normal`` or ``best``. Not part of the format.
+
+    Any finite input is coded to about the same relative error, whatever its size: the scale spans float32.
+    NaN counts as 0, and magnitudes beyond 2^100, infinities among them, as 2^100. Vectors below 2^-100 become
+    zero.
+
+    Raises:
+        BadInput: no such code.
+    """
+
+    dim: int
+    bits: float = 4.25
+    effort: str = "normal"
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise BadInput(f"no effort {self.effort!r}", f"one of {', '.join(EFFORTS)}")
+        if self.bits % 1 not in {0, 0.25}:
+            raise BadInput(f"no Voronoi code of {self.bits} bits", "2.25, 3.25, 4.25, 5.25 or 6.25")
+        hadamard.factor(self.dim)
+        _ = self.layout
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where things lie in a packed row."""
+        return Layout(self.dim, int(self.bits))
+
+    @property
+    def bits_per_vector(self) -> int:
+        """Stored bits of one vector."""
+        return 8 * self.layout.nbytes
+
+    def encode(self, x: mx.array) -> VoronoiPacked:
+        """Encode ``[..., dim]`` of any float type."""
+        if x.shape[-1] != self.dim:
+            raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
+        if not x.size:
+            return VoronoiPacked(mx.zeros((*x.shape[:-1], self.layout.nbytes), mx.uint8))
+        flat = x.reshape(-1, self.dim)
+        size = TOGETHER // search.evaluations(self._search)
+        chunks = [self._encode(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
+        return VoronoiPacked(mx.concatenate(chunks).reshape(*x.shape[:-1], self.layout.nbytes))
+
+    def decode(self, packed: VoronoiPacked, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Return ``[..., dim]``; values that ``dtype`` cannot hold become its largest."""
+        y = self.decode_rotated(packed)
+        x = hadamard.unrotate(y) if y.size else y
+        largest = mx.finfo(dtype).max
+        return x if dtype == mx.float32 else mx.clip(x, -largest, largest).astype(dtype)
+
+    def decode_rotated(self, packed: VoronoiPacked) -> mx.array:
+        """Return the vectors with the rotation still on, float32: codewords times their steps.
+
+        Inner products and weighted sums may be taken here, and the rotation undone once at the end.
+        """
+        rows = packed.rows
+        if rows.shape[-1] != self.layout.nbytes or rows.dtype != mx.uint8:
+            raise BadInput(
+                f"rows of {rows.shape[-1]} bytes ({rows.dtype}), this codec has {self.layout.nbytes}"
+            )
+        if not rows.size:
+            return mx.zeros((*rows.shape[:-1], self.dim))
+        scale, beta, fields = packing.unpack(rows.reshape(-1, self.layout.nbytes), self.layout)
+        points = cosets.point_of(fields, self.layout.bits).astype(mx.float32)
+        alive = (scale != SCALE_ZERO).astype(mx.float32) * (1 / UNIT)
+        steps = step(mx.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP)) * alive
+        return (points * steps[:, None]).reshape(*rows.shape[:-1], self.dim)
+
+    def roundtrip(self, x: mx.array) -> mx.array:
+        """Return ``decode(encode(x))`` in the type of ``x``."""
+        return self.decode(self.encode(x), x.dtype)
+
+    @property
+    def _search(self) -> Search:
+        return EFFORTS[self.effort][self.layout.bits]
+
+    def _encode(self, x: mx.array) -> mx.array:
+        y, exponent = _normalised(x)
+        y = y.reshape(-1, 8, self.layout.blocks)
+        energy = tree_sum(tree_sum(y * y, -2), -1)[:, 0]
+        alive = (energy >= 2.0**-40).astype(mx.int32)
+        safe = (
+            y + (1 - alive).astype(mx.float32)[:, :, None]
+        )  # a zero vector searches on ones, and is dropped
+        scale, beta, points = search.choose(safe, self.layout, self._search)
+        scale = mx.clip(scale + 32 * exponent, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
+        fields = cosets.label(points, self.layout.bits) * alive[:, :, None]
+        return packing.pack(scale, beta * alive, fields, self.layout)
+
+
+def _normalised(x: mx.array) -> tuple[mx.array, mx.array]:
+    """Return rotated vectors divided by a power of two near their largest, and its exponent ``[n, 1]``."""
+    bits = x.astype(mx.float32).view(mx.int32)
+    number = ((bits & 0x7FFFFFFF) <= INFINITY_BITS).astype(mx.int32)
+    clean = mx.clip((bits * number).view(mx.float32), -LARGEST, LARGEST)
+    exponent = mx.maximum(exponent_of(mx.abs(clean).max(axis=-1, keepdims=True)), -100)
+    return hadamard.rotate(clean * power_of_two(-exponent)), exponent

@@ -1,0 +1,1 @@
+"""Kernels for Apple's and NVIDIA's GPUs."""

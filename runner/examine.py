@@ -1,0 +1,133 @@
+"""Whether this host can serve: each thing that it needs, and what to do where it is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bridge import git, names, objects
+from bridge.checks import Check
+from bridge.errors import GitError, InfrastructureError, KakeyaError
+from bridge.presets import Preset
+from runner.interpreter import Interpreter
+from runner.lease import WHO
+from runner.logs import LogSink
+from runner.policy import Policy, load_policy
+from runner.process import Command, job_environment
+from runner.session import Session, open_session
+from runner.workspace import workspace
+
+_LEAST_FREE_GB = 10
+
+
+def examine(path: Path | None) -> Iterator[Check]:
+    """Yield what was found about the policy at `path` and about this host under it."""
+    found = git.version()
+    least = ".".join(map(str, git.MINIMUM))
+    yield Check("git", found >= git.MINIMUM, ".".join(map(str, found)), f"Install git {least} or newer.")
+    try:
+        policy = load_policy(path)
+    except KakeyaError as error:
+        yield Check("policy", ok=False, message=error.message, fix=error.fix)
+        return
+    yield Check("policy", ok=True, message=f"{policy.id}, labels: {', '.join(policy.labels) or 'none'}")
+    yield _trust(policy)
+    try:
+        with open_session(policy, lambda _: None) as session:
+            yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
+            yield from _bus(session)
+            yield _disk(policy)
+            yield _sandbox(session)
+            yield _supervisor(session)
+            yield _interpreter(session.interpreter)
+            yield from _presets(session.presets, policy, session.interpreter)
+    except KakeyaError as error:
+        serving = error.code == "locked"
+        fix = "The rest is checked when it does not run." if serving else error.fix
+        name = "sandbox" if error.code == "no_sandbox" else "state"
+        yield Check(name, ok=None if serving else False, message=error.message, fix=fix)
+
+
+def _trust(policy: Policy) -> Check:
+    if policy.trust.code_request == "allow":
+        fix = "Set trust.code_request to deny unless everyone who can push may use this host as you."
+        return Check("trust", ok=None, message="whoever can push to the bus can run code here", fix=fix)
+    return Check("trust", ok=True, message="only installed code is run; requests that bring code are refused")
+
+
+def _bus(session: Session) -> Iterator[Check]:
+    try:
+        tips = session.bus.fetch()
+    except InfrastructureError as error:
+        fix = "Check bus.url, and what the user who runs the runner may reach (SSH key, or bus.token_file)."
+        yield Check("bus", ok=False, message=error.message, fix=fix)
+        return
+    yield Check("bus", ok=True, message=f"{session.bus.url}: reached, {len(tips)} request branches")
+    repo = session.bus.git
+    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
+    ref = f"refs/heads/mac-bridge/check-{names.new_nonce()}"
+    try:
+        repo("push", "--quiet", "--dry-run", "--", session.bus.url, f"{commit}:{ref}", timeout=60)
+    except GitError as error:
+        fix = "The runner must be able to push request branches: give its key or token that right."
+        yield Check("push", ok=False, message=error.last_line(), fix=fix)
+        return
+    yield Check("push", ok=True, message="a dry run went through")
+
+
+def _disk(policy: Policy) -> Check:
+    free = shutil.disk_usage(policy.state).free / 1e9
+    fix = "Make room: jobs write reports, and models are large."
+    return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
+
+
+def _sandbox(session: Session) -> Check:
+    box = session.sandbox
+    if box.kind == "off":
+        fix = "Install bubblewrap and allow it user namespaces; `sandbox: require` makes this an error."
+        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box.why}", fix=fix)
+    return Check("sandbox", ok=True, message=f"{box.kind}: a job was tried in it and could not get out")
+
+
+def _supervisor(session: Session) -> Check:
+    """Run a real job of one command under the supervisor, as requests are run."""
+    policy, argv = session.policy, ["/bin/echo", "ok"]
+    sink = LogSink(1000)
+    with workspace(policy.state, "check") as place:
+        env = job_environment(place.home, interpreter=policy.interpreter, extra={})
+        inside = session.sandbox.around(argv, place)
+        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+        while command.poll(0.1) is None:
+            pass
+        ended = command.stop()
+    works = ended.exit_code == 0 and sink.kept == b"ok\n"
+    return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
+
+
+def _interpreter(interpreter: Interpreter) -> Check:
+    problem = interpreter.problem()
+    if problem:
+        return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
+    if interpreter.version is None:
+        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
+        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
+    return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
+
+
+def _presets(presets: Mapping[str, Preset], policy: Policy, interpreter: Interpreter) -> Iterator[Check]:
+    """Say of each preset that the policy allows whether it could run now."""
+    for preset in presets.values():
+        if not policy.allows(preset.name):
+            continue
+        missing = [name for name in preset.env_names if not policy.settings.get(name)]
+        problem = interpreter.problem_for(preset)
+        if missing:
+            fix = f"Set {', '.join(missing)} under env in the policy."
+            yield Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
+        elif problem:
+            yield Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
+        elif preset.code == "request" and policy.trust.code_request == "deny":
+            yield Check("preset", None, f"{preset.name}: refused, since it runs the requester's code")
+        else:
+            yield Check("preset", ok=True, message=f"{preset.name}: can run")

@@ -1,0 +1,143 @@
+"""Retention: answered requests leave the bus by age and by number, each into an archive first.
+
+The archive is a bare repository. It holds the branches under their own names and shares what they have in common,
+and a client reads it as it reads the bus: `kakeya verify --remote ARCHIVE BRANCH`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bridge import history, names, objects
+from bridge.errors import InfrastructureError
+from bridge.git import Git
+from bridge.history import View
+from bridge.manifest import parse_time
+from runner.bus import HEADS, KEPT
+from runner.policy import Retention
+from runner.session import Session
+
+_EVERY_S = 3600.0
+# A client that waits polls every few seconds, and may have to fetch a large answer.
+_AT_LEAST_S = 3600.0
+_DAY_S = 86_400.0
+_FETCHED_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one round of retention did, or would do."""
+
+    answered: int
+    unanswered: int
+    deleted: list[str]
+    # Chosen and archived, and still on the bus: moved meanwhile, or the bus does not let them go.
+    stayed: list[str]
+    archive: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        return asdict(self)
+
+
+def sweep(session: Session, rule: Retention, *, dry_run: bool = False) -> Swept:
+    """Archive and delete the answered requests that the rule lets go. Raises InfrastructureError without the bus.
+
+    A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`.
+    """
+    archive = rule.archive or session.policy.state / "archive.git"
+    tips = session.bus.fetch()
+    views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
+    answered = [view for view in views.values() if view.stands.is_final]
+    chosen = {view.branch: view.tip for view in choose(answered, rule, time.time())}
+    deleted: list[str] = []
+    if chosen and not dry_run:
+        store(session.bus.git, archive, chosen)
+        deleted = session.bus.delete(chosen)
+        _tidy(session)
+    gone = list(chosen) if dry_run else deleted
+    stayed = [branch for branch in chosen if branch not in gone]
+    return Swept(len(answered), len(tips) - len(answered), gone, stayed, str(archive))
+
+
+def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
+    """Return the answered requests that are to go, oldest answer first."""
+    oldest_first = sorted(answered, key=lambda view: (answered_at(view), view.branch))
+    too_many = max(0, len(oldest_first) - rule.keep) if rule.keep else 0
+    oldest = now - rule.days * _DAY_S if rule.days else float("-inf")
+    return [
+        view
+        for i, view in enumerate(oldest_first)
+        if (i < too_many or answered_at(view) < oldest) and answered_at(view) <= now - _AT_LEAST_S
+    ]
+
+
+def answered_at(view: View) -> float:
+    """Return when a request was answered by the clock of whoever answered; where that is no time, when it was made."""
+    try:
+        return parse_time(view.state.at if view.state else "").timestamp()
+    except ValueError:
+        parsed = names.parse_branch(view.branch)
+        return float(names.nonce_time(parsed.nonce)) if parsed else 0.0
+
+
+def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
+    """Copy branches from the runner's store into the archive and make sure that they are there.
+
+    What the archive holds already is never replaced: a branch of a name that it has goes below `refs/again/`.
+    """
+    kept = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
+    if not (archive / "HEAD").exists():
+        archive.mkdir(parents=True, exist_ok=True)
+        kept("init", "--bare", "--quiet", "--template=", str(archive))
+    listed = kept.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/")
+    there = dict(line.split(" ") for line in listed.splitlines())
+    places = {}
+    for branch, tip in tips.items():
+        taken = there.get(f"refs/heads/{branch}", tip) != tip
+        places[branch] = f"refs/again/{tip}" if taken else f"refs/heads/{branch}"
+    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
+    branches = list(tips)
+    for i in range(0, len(branches), _FETCHED_AT_ONCE):
+        some = [f"{HEADS}{branch}:{places[branch]}" for branch in branches[i : i + _FETCHED_AT_ONCE]]
+        kept("fetch", *flags, "--", str(git.directory), *some)
+    missing = [b for b, place in places.items() if objects.resolve(kept, place) != tips[b]]
+    if missing:
+        raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
+
+
+def _tidy(session: Session) -> None:
+    """Let the store forget what was deleted. Answers that wait to be pushed are held by references of their own."""
+    git = session.bus.git
+    waiting = {pending.answer for pending in session.ledger.pending()}
+    for ref in git.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+        if ref.removeprefix(KEPT) not in waiting:
+            git("update-ref", "-d", ref)
+    git("gc", "--quiet", "--prune=1.hour.ago")
+
+
+class Sweeper:
+    """Retention beside serving: now and then, and never so that it stops the runner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last: float | None = None
+
+    def maybe(self) -> None:
+        """Sweep if the policy asks for it and it is time."""
+        rule = self._session.policy.retention
+        now = time.monotonic()
+        if rule is None or (self._last is not None and now - self._last < _EVERY_S):
+            return
+        self._last = now
+        try:
+            swept = sweep(self._session, rule)
+        except (InfrastructureError, OSError) as error:
+            self._session.tell(f"retention: {error}; trying again in an hour")
+            return
+        if swept.deleted or swept.stayed:
+            kept = f", {len(swept.stayed)} could not be deleted" if swept.stayed else ""
+            self._session.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{kept}")

@@ -1,0 +1,148 @@
+"""Rows of the attack table that are about how a runner is started, flooded and kept: 2, 22 and 24."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.service.hookscript import hook_script
+
+ROOT = Path(__file__).parents[2]
+WORKFLOW = ".github/workflows/mac-bridge.yaml"
+REQUEST = "mac-bridge/noop-1790000000-abc123"
+ACTIONS = {"repository": "team/bus", "workflows": [f"{WORKFLOW}@refs/heads/mac-bridge/*"]}
+
+
+class GitHub:
+    """GitHub's own runner as far as the hook sees it: it starts the hook, then the job unless the hook says no."""
+
+    def __init__(self, folder: Path, policy: Path) -> None:
+        self.ran = folder / "a-job-command-ran"
+        self.event_file = folder / "event.json"
+        self.hook = folder / "job-started.sh"
+        self.hook.write_bytes(hook_script(Path(sys.executable), policy))
+        # A workflow chooses the working directory: what lies there must not be loaded.
+        self.folder = folder / "workspace"
+        (self.folder / "runner").mkdir(parents=True)
+        for module in ("runner/__init__.py", "runner/__main__.py", "json.py"):
+            (self.folder / module).write_text("raise SystemExit(0)\n")
+
+    def start(self, *, env: dict[str, str | None], event: object) -> subprocess.CompletedProcess[str]:
+        """Start a job; `env` changes GitHub's variables, `event` is the event's file (as it is where it is text)."""
+        variables = {
+            "GITHUB_REPOSITORY": "team/bus", "GITHUB_EVENT_NAME": "push", "GITHUB_REF": f"refs/heads/{REQUEST}",
+            "GITHUB_WORKFLOW_REF": f"team/bus/{WORKFLOW}@refs/heads/{REQUEST}", "GITHUB_SHA": "a" * 40,
+            "GITHUB_WORKFLOW_SHA": "a" * 40, "GITHUB_EVENT_PATH": str(self.event_file), **env,
+        }  # fmt: skip
+        self.event_file.write_text(event if isinstance(event, str) else json.dumps(event))
+        whole = {**os.environ, **{name: value for name, value in variables.items() if value is not None}}
+        argv = ["bash", "-e", str(self.hook)]
+        done = subprocess.run(argv, env=whole, cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            self.ran.touch()
+        return done
+
+
+def push(**changes: object) -> dict[str, object]:
+    """Return a push event as GitHub describes it."""
+    return {
+        "ref": f"refs/heads/{REQUEST}", "after": "a" * 40, "deleted": False,
+        "repository": {"full_name": "team/bus"}, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def github(tmp_path, runners):
+    return GitHub(tmp_path, runners.policy("host", actions=ACTIONS))
+
+
+ROW_2 = {
+    "another workflow": (
+        {"GITHUB_WORKFLOW_REF": f"team/bus/.github/workflows/evil.yaml@refs/heads/{REQUEST}"},
+        push(),
+        "is not one of .github/workflows/mac-bridge.yaml@",
+    ),
+    "this workflow of another branch": (
+        {"GITHUB_WORKFLOW_REF": f"team/bus/{WORKFLOW}@refs/heads/feature"}, push(), "is not one of"),
+    "this workflow of another repository": (
+        {"GITHUB_WORKFLOW_REF": f"evil/bus/{WORKFLOW}@refs/heads/{REQUEST}"}, push(), "is not one of"),
+    "a file that is named like a reference": (
+        {"GITHUB_WORKFLOW_REF": f"team/bus/{WORKFLOW}@refs/heads/mac-bridge/x.yaml@refs/heads/evil"},
+        push(), "is not one of"),
+    "another repository": (
+        {"GITHUB_REPOSITORY": "evil/bus"}, push(repository={"full_name": "evil/bus"}), "'evil/bus' is not team/bus"),
+    "another event": ({"GITHUB_EVENT_NAME": "pull_request_target"}, push(), "is not one of push"),
+    "another branch": (
+        {"GITHUB_REF": "refs/heads/feature"}, push(ref="refs/heads/feature"), "is not a branch under"),
+    "a tag that is called like a request": ({"GITHUB_REF": f"refs/tags/{REQUEST}"}, push(), "is not a branch"),
+    "a pull request's reference": ({"GITHUB_REF": "refs/pull/1/merge"}, push(), "is not a branch"),
+    "a branch's name with other characters": (
+        {"GITHUB_REF": "refs/heads/mac-bridge/$(id)"}, push(), "is not a branch"),
+    "no commit id": ({"GITHUB_SHA": "HEAD"}, push(), "is not a commit id"),
+    "an event about another commit": ({}, push(after="b" * 40), "the event's after"),
+    "an event about another branch": ({}, push(ref="refs/heads/main"), "the event's ref"),
+    "an event about another repository": ({}, push(repository={"full_name": "evil/bus"}), "the event's repository"),
+    "a deletion": ({}, push(deleted=True), "the event's deleted"),
+    "an event that is no JSON": ({}, "{", "the event cannot be read"),
+    "an event that is nested without end": ({}, "[" * 200_000, "the event cannot be read"),
+    "an event that is a list": ({}, [], "not one of GitHub's"),
+    "an event without a repository": ({}, {"ref": f"refs/heads/{REQUEST}"}, "not one of GitHub's"),
+    "no event file": ({"GITHUB_EVENT_PATH": "/nowhere/event.json"}, push(), "the event cannot be read"),
+    **{
+        f"{name} missing": ({name: None}, push(), f"{name} is not set")
+        for name in ("GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_EVENT_NAME", "GITHUB_REF", "GITHUB_SHA",
+                     "GITHUB_EVENT_PATH")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("env", "event", "says"), ROW_2.values(), ids=ROW_2)
+def test_row_2_another_job_is_refused_before_its_first_command(github, env, event, says):
+    done = github.start(env=env, event=event)
+    assert done.returncode == 4, done.stderr
+    assert "this job may not run here" in done.stderr
+    assert says in done.stderr
+    assert not github.ran.exists()
+
+
+def test_row_2_the_job_that_the_policy_names_passes(github):
+    done = github.start(env={}, event=push())
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"allowed: push of {REQUEST} at aaaaaaaaaaaa")
+    assert github.ran.exists()
+
+
+def test_row_2_without_a_section_in_the_policy_every_job_is_refused(tmp_path, runners):
+    github = GitHub(tmp_path, runners.policy("host"))
+    assert "the policy has no section `actions`" in github.start(env={}, event=push()).stderr
+    assert not github.ran.exists()
+
+
+@pytest.mark.parametrize("change", ["none", "a byte", "gone"])
+def test_row_2_the_right_name_over_other_content_is_refused(tmp_path, runners, clone, git, change):
+    content = (ROOT / WORKFLOW).read_bytes()
+    known = hashlib.sha256(content).hexdigest()
+    (clone / WORKFLOW).parent.mkdir(parents=True)
+    (clone / WORKFLOW).write_bytes(content + b"\n" * (change == "a byte"))
+    if change == "gone":
+        (clone / WORKFLOW).rename(clone / "elsewhere.yaml")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "-m", "A request")
+    git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{REQUEST}")
+    commit = git(clone, "rev-parse", "HEAD")
+    github = GitHub(tmp_path, runners.policy("host", actions={**ACTIONS, "workflow_sha256": [known]}))
+
+    told = {"GITHUB_SHA": commit, "GITHUB_WORKFLOW_SHA": commit}
+    done = github.start(env=told, event=push(after=commit))
+
+    assert github.ran.exists() == (done.returncode == 0) == (change == "none"), done.stderr
+    assert change == "none" or "which the policy lacks" in done.stderr
+    assert (
+        github.start(env={**told, "GITHUB_WORKFLOW_SHA": "b" * 40}, event=push(after=commit)).returncode == 4
+    )

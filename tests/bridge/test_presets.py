@@ -1,0 +1,326 @@
+"""Presets are data: what they mean is fixed by their file, and a malformed file says which it is and what is wrong."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge.errors import PresetError
+from bridge.presets import Preset, did_you_mean, find_preset, load_presets
+
+PYTHON = "/opt/python"
+ENV = {"KAKEYA_MAC_PYTHON": PYTHON}
+
+SNAPSHOT = {
+    "kv-codec-rd": (
+        {"n_vectors": 64, "dim": "256"},
+        [
+            [
+                PYTHON, "-P", "-m", "engine", "codec", "rd", "--n-vectors", "64", "--dim", "256", "--seed", "0",
+                "--out", "results/research/kv_codec_rd.json",
+            ]
+        ],
+    ),
+    "mlx-env-probe": ({}, [[PYTHON, "-P", "-m", "engine", "probe"]]),
+    "noop": ({}, [["/bin/echo", "nothing was asked for and nothing was done"]]),
+    "pytest-path": (
+        {"path": "tests/test_x.py::test_y"},
+        [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_x.py::test_y"]],
+    ),
+}  # fmt: skip
+
+INSTALLED = load_presets()
+
+
+def test_every_shipped_preset_has_its_commands_recorded_here():
+    assert INSTALLED.keys() == SNAPSHOT.keys()
+
+
+@pytest.mark.parametrize("name", SNAPSHOT)
+def test_a_shipped_preset_runs_exactly_these_commands(name):
+    params, commands = SNAPSHOT[name]
+    assert INSTALLED[name].build_commands(params, ENV) == commands
+
+
+@pytest.mark.parametrize("name", SNAPSHOT)
+def test_a_shipped_preset_says_what_it_does(name):
+    assert INSTALLED[name].name == name
+    assert INSTALLED[name].description.endswith(".")
+
+
+def test_only_presets_that_say_so_run_the_requesters_code():
+    assert [name for name, preset in INSTALLED.items() if preset.code == "request"] == ["pytest-path"]
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(
+    st.sampled_from(sorted(INSTALLED)),
+    st.dictionaries(
+        st.sampled_from(["n_vectors", "dim", "seed", "path"]),
+        st.text(max_size=12)
+        | st.from_regex(r"(tests/|-{1,2})?[a-z0-9:-]{0,8}", fullmatch=True)
+        | st.integers(),
+    ),
+)
+def test_no_value_that_is_given_becomes_an_option(name, params):
+    preset = INSTALLED[name]
+    try:
+        commands = preset.build_commands(params, ENV)
+    except PresetError:
+        return
+    literal = {token for step in preset.steps for token in step.argv}
+    given_ = [part for argv in commands for part in argv if part not in literal]
+    assert not [part for part in given_ if part.startswith("-")]
+    assert len(commands[0]) == len(preset.steps[0].argv)
+
+
+def test_unknown_and_missing_parameters_are_told_apart():
+    with pytest.raises(PresetError, match="has no parameter 'n_vector'") as caught:
+        INSTALLED["kv-codec-rd"].build_commands({"n_vector": 64}, ENV)
+    assert (caught.value.code, caught.value.fix) == ("unknown_param", "Did you mean n_vectors?")
+    with pytest.raises(PresetError, match="has no parameter 'zzz'") as caught:
+        INSTALLED["noop"].build_commands({"zzz": 1}, ENV)
+    assert caught.value.fix == "It takes: none."
+    with pytest.raises(PresetError, match="needs parameter path") as caught:
+        INSTALLED["pytest-path"].build_commands({}, ENV)
+    assert caught.value.code == "missing_param"
+    assert "-p path=VALUE" in caught.value.fix
+
+
+def test_a_bad_value_is_told_with_the_name_of_its_parameter():
+    with pytest.raises(
+        PresetError, match="kv-codec-rd: n_vectors must be a whole number from 64 to 65536"
+    ) as caught:
+        INSTALLED["kv-codec-rd"].build_commands({"n_vectors": 5}, ENV)
+    assert caught.value.code == "out_of_range"
+
+
+def test_texts_are_read_as_values():
+    assert INSTALLED["kv-codec-rd"].read_params({"n_vectors": "64", "dim": "128"}) == {
+        "n_vectors": 64,
+        "dim": "128",
+    }
+    with pytest.raises(PresetError, match="n_vectors must be a whole number"):
+        INSTALLED["kv-codec-rd"].read_params({"n_vectors": "many"})
+    with pytest.raises(PresetError, match="has no parameter"):
+        INSTALLED["noop"].read_params({"n": "1"})
+
+
+@pytest.mark.parametrize("env", [{}, {"KAKEYA_MAC_PYTHON": ""}], ids=["unset", "empty"])
+def test_a_setting_that_the_host_lacks_is_named(env):
+    with pytest.raises(PresetError, match="needs the setting KAKEYA_MAC_PYTHON") as caught:
+        INSTALLED["mlx-env-probe"].build_commands({}, env)
+    assert caught.value.code == "missing_env"
+
+
+def test_the_settings_that_a_preset_needs_are_listed_once():
+    twice = [["${ENV:A}", "${ENV:B}"], ["${ENV:A}"]]
+    assert preset(steps=[{"argv": argv} for argv in twice]).env_names == ["A", "B"]
+
+
+def test_a_flag_that_is_off_leaves_no_trace_in_the_command():
+    made = preset(
+        steps=[{"argv": ["/bin/x", "{loud}", "end"]}], params={"loud": {"type": "flag", "option": "--loud"}}
+    )
+    assert made.build_commands({}, {}) == [["/bin/x", "end"]]
+    assert made.build_commands({"loud": True}, {}) == [["/bin/x", "--loud", "end"]]
+
+
+def test_the_nearest_preset_is_proposed():
+    with pytest.raises(PresetError, match="there is no preset 'nop'") as caught:
+        find_preset(INSTALLED, "nop")
+    assert (caught.value.code, caught.value.fix) == ("unknown_preset", "Did you mean noop?")
+    with pytest.raises(PresetError) as caught:
+        find_preset(INSTALLED, "zzzzzzzz")
+    assert caught.value.fix == "`kakeya presets` lists them all."
+
+
+def test_nothing_is_proposed_where_nothing_is_near():
+    assert did_you_mean("zzzz", {"noop": 1}) is None
+
+
+BASE = {
+    "name": "job",
+    "description": "A job.",
+    "code": "installed",
+    "timeout_s": 60,
+    "steps": [{"argv": ["/bin/echo", "hello"]}],
+}
+
+
+def preset(**changes: object) -> Preset:
+    return Preset.model_validate({**BASE, **changes})
+
+
+def body(**changes: object) -> str:
+    return yaml.safe_dump({key: value for key, value in {**BASE, **changes}.items() if value is not None})
+
+
+def argv(*tokens: object, **changes: object) -> str:
+    return body(steps=[{"argv": list(tokens)}], **changes)
+
+
+INT = {"type": "int", "min": 1, "max": 2}
+PATH = {"type": "path", "under": ["tests"]}
+
+MALFORMED = {
+    "nothing": ("", "must hold one mapping"),
+    "a list at the top": ("- name: job\n", "must hold one mapping"),
+    "a word at the top": ("job\n", "must hold one mapping"),
+    "numbers as keys": ("1: 2\n", "must hold one mapping"),
+    "not YAML": ("name: [job\n", "not valid YAML"),
+    "a tab": ("name:\n\t- job\n", "not valid YAML"),
+    "two documents": ("name: job\n---\nname: job\n", "not valid YAML"),
+    "an object of Python": ("name: !!python/object/apply:os.system [id]\n", "not valid YAML"),
+    "an unknown tag": ("name: !secret x\n", "not valid YAML"),
+    "an alias to nothing": ("name: *x\n", "not valid YAML"),
+    "bytes that are no text": (b"name: \xff\xfe\xfa\n", "not valid YAML"),
+    "a list as a key": ("? [a]\n: b\n", "not valid YAML"),
+    "deep nesting": ("a: " + "[" * 20_000, "not valid YAML"),
+    "a key twice": (body() + "name: job\n", "'name' stands twice"),
+    "a key twice, nested": (body(limits=None) + "limits: {file_mb: 1, file_mb: 2}\n", "'file_mb' stands twice"),
+    "larger than 256 KiB": (body() + "#" * 300_000, "larger than"),
+    "an unknown key": (body(shell="true"), "shell is not a known field"),
+    "an unknown key in a step": (body(steps=[{"argv": ["/bin/x"], "shell": True}]), "shell is not a known field"),
+    "another name than the file": (body(name="other"), "file and name must agree"),
+    "a name with a slash": (body(name="a/b"), "lower-case letters"),
+    "no name": (body(name=None), "name is missing"),
+    "no description": (body(description=None), "description is missing"),
+    "an empty description": (body(description=""), "description"),
+    "no code": (body(code=None), "code is missing"),
+    "code of a third kind": (body(code="branch"), "code"),
+    "no time limit": (body(timeout_s=None), "timeout_s is missing"),
+    "no time": (body(timeout_s=0), "timeout_s"),
+    "more than a day": (body(timeout_s=86_401), "timeout_s"),
+    "time as text": (body(timeout_s="60"), "timeout_s"),
+    "no steps": (body(steps=None), "steps is missing"),
+    "an empty list of steps": (body(steps=[]), "steps"),
+    "17 steps": (body(steps=[{"argv": ["/bin/x"]}] * 17), "steps"),
+    "a step as text": (body(steps=["/bin/x"]), "steps"),
+    "a command as text": (body(steps=[{"argv": "/bin/x -l"}]), "argv"),
+    "an empty command": (argv(), "argv"),
+    "an empty element": (argv("/bin/x", ""), "argv"),
+    "a number as an element": (argv("/bin/x", 5), "argv"),
+    "a name to look up on PATH": (argv("python"), "must be an absolute path"),
+    "a program below the tree": (argv("./tool"), "must be an absolute path"),
+    "a parameter as the program": (argv("{n}", params={"n": INT}), "must be an absolute path"),
+    "a placeholder within a word": (argv("/bin/x", "--n={n}", params={"n": INT}), "must be the whole element"),
+    "a placeholder before a word": (argv("/bin/x", "{n}x", params={"n": INT}), "must be the whole element"),
+    "two placeholders in a word": (argv("/bin/x", "{n}{n}", params={"n": INT}), "must be the whole element"),
+    "a setting within a word": (argv("${ENV:HOMES}/bin/x"), "must be the whole element"),
+    "a shell's variable": (argv("/bin/x", "${HOME}"), "must be the whole element"),
+    "a newline in an element": (argv("/bin/x", "a\nb"), "must be the whole element"),
+    "an undeclared parameter": (argv("/bin/x", "{n}"), "'n' must be both declared and used"),
+    "an unused parameter": (body(params={"n": INT}), "'n' must be both declared and used"),
+    "a malformed parameter": (argv("/bin/x", "{n}", params={"n": {**INT, "max": 0}}), "max is below min"),
+    "a parameter with a default out of range": (
+        argv("/bin/x", "{n}", params={"n": {**INT, "default": 9}}), "must be a whole number from 1 to 2",
+    ),
+    "a parameter of an unknown kind": (argv("/bin/x", "{n}", params={"n": {"type": "text"}}), "params.n"),
+    "a path where no tree is": (argv("/bin/x", "{p}", params={"p": PATH}), "code must be 'request'"),
+    "what a loader reads": (body(env={"DYLD_INSERT_LIBRARIES": "/x"}), "DYLD_INSERT_LIBRARIES may not be set"),
+    "what a linker reads": (body(env={"LD_PRELOAD": "/x"}), "LD_PRELOAD may not be set"),
+    "what Python reads": (body(env={"PYTHONPATH": "/x"}), "PYTHONPATH may not be set"),
+    "what Python reads, passed": (body(pass_env=["PYTHONSTARTUP"]), "PYTHONSTARTUP may not be set"),
+    "what git reads": (body(env={"GIT_SSH_COMMAND": "x"}), "GIT_SSH_COMMAND may not be set"),
+    "what a shell reads": (body(env={"BASH_ENV": "/x"}), "BASH_ENV may not be set"),
+    "what another shell reads": (body(env={"ENV": "/x"}), "ENV may not be set"),
+    "the path of programs": (body(env={"PATH": "/x"}), "PATH may not be set"),
+    "a variable in small letters": (body(env={"path": "/x"}), "env"),
+    "a variable that is a number": (body(env={"A": 1}), "env"),
+    "reports elsewhere": (body(collect=["results/other/x.json"]), "must lie below results/research/"),
+    "reports above": (body(collect=["results/research/../../x"]), "must lie below results/research/"),
+    "reports at the root": (body(collect=["/results/research/x"]), "must lie below results/research/"),
+    "hidden reports": (body(collect=["results/research/.git/x"]), "must lie below results/research/"),
+    "a gate and nothing to judge": (body(gate="reports"), "needs something to collect"),
+    "an unknown gate": (body(gate="perhaps", collect=["results/research/x"]), "gate"),
+    "a limit of nothing": (body(limits={"file_mb": 0}), "limits.file_mb"),
+    "a requirement that is no module": (body(requires=["mlx; import os"]), "requires"),
+    "a fragment that does not exist": (body(use=["nowhere"]), "no fragment 'nowhere'"),
+    "a fragment as text": (body(use="installed"), "use must be a list"),
+    "a fragment that is a list": (body(use=[["installed"]]), "use must be a list"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "wrong"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path, content, wrong):
+    file = tmp_path / "job.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(PresetError) as caught:
+        load_presets(tmp_path)
+    assert "job.yaml" in caught.value.message
+    assert wrong in caught.value.message
+
+
+def test_a_well_formed_file_is_read(tmp_path):
+    (tmp_path / "job.yaml").write_text(body())
+    assert load_presets(tmp_path) == {"job": preset()}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "job.yaml").mkdir()
+    with pytest.raises(PresetError, match=r"cannot read .*job\.yaml"):
+        load_presets(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(PresetError, match=r"no folder of presets at .*nowhere"):
+        load_presets(tmp_path / "nowhere")
+
+
+def test_fragments_are_laid_below_and_the_presets_own_keys_win(tmp_path):
+    fragments = {
+        "first": {"env": {"A": "1", "B": "1"}, "labels": ["x"]},
+        "second": {"env": {"B": "2"}, "labels": ["y"]},
+    }
+    (tmp_path / "_fragments.yaml").write_text(yaml.safe_dump(fragments))
+    (tmp_path / "job.yaml").write_text(body(use=["first", "second"], env={"C": "3"}))
+    made = load_presets(tmp_path)["job"]
+    assert made.env == {"A": "1", "B": "2", "C": "3"}
+    assert made.labels == ["y"]
+
+
+CHANGES = {
+    "description": {"description": "Another job."},
+    "code": {"code": "request"},
+    "command": {"steps": [{"argv": ["/bin/echo", "hullo"]}]},
+    "a step more": {"steps": [*BASE["steps"], {"argv": ["/bin/true"]}]},
+    "bounds": {"params": {"n": {**INT, "max": 3}}, "steps": [{"argv": ["/bin/echo", "{n}"]}]},
+    "time": {"timeout_s": 61},
+    "reports": {"collect": ["results/research/x.json"]},
+    "gate": {"collect": ["results/research/x.json"], "gate": "reports"},
+    "labels": {"labels": ["gpu"]},
+    "requirements": {"requires": ["mlx"]},
+    "variables": {"env": {"A": "1"}},
+    "variables passed": {"pass_env": ["A"]},
+    "network": {"network": True},
+    "limits": {"limits": {"file_mb": 1}},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_whatever_changes_the_digest_changes(changes):
+    assert preset(**changes).digest != preset().digest
+
+
+def test_every_field_is_among_the_changes_that_are_tried():
+    tried = {field for changes in CHANGES.values() for field in changes}
+    assert tried | {"name"} == set(Preset.model_fields)
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys():
+    steps = [{"argv": ["/bin/x", "{n}", "{m}"]}]
+    fields = {"params": {"n": INT, "m": INT}, "steps": steps, "env": {"A": "1", "B": "2"}}
+    turned = {key: copy.deepcopy(fields[key]) for key in reversed(fields)}
+    turned["params"] = dict(reversed(fields["params"].items()))
+    turned["env"] = dict(reversed(fields["env"].items()))
+    assert preset(**turned).digest == preset(**fields).digest
+    assert preset().digest.startswith("sha256:")
+
+
+def test_a_default_spelled_out_means_the_same():
+    assert preset(network=False, gate="none").digest == preset().digest

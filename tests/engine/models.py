@@ -1,0 +1,74 @@
+"""Small random models of mlx-lm's own classes, and data for attention."""
+
+from importlib import import_module
+
+import numpy as np
+
+from engine.lm import mlx_lm  # noqa: F401 - its models come after it
+from engine.mx import mx, tree
+
+
+def llama(layers=2, head_dim=64, heads=4, kv_heads=2, vocab=128):
+    module = import_module("mlx_lm.models.llama")
+    args = module.ModelArgs(
+        model_type="llama",
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        rms_norm_eps=1e-5,
+        vocab_size=vocab,
+        head_dim=head_dim,
+    )
+    return _seeded(module.Model(args))
+
+
+def gemma3(layers=4, window=16):
+    module = import_module("mlx_lm.models.gemma3_text")
+    args = module.ModelArgs(
+        model_type="gemma3_text",
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=64,
+        rms_norm_eps=1e-6,
+        vocab_size=128,
+        sliding_window=window,
+        sliding_window_pattern=2,
+    )
+    return _seeded(module.Model(args))
+
+
+def gemma2(layers=2):
+    module = import_module("mlx_lm.models.gemma2")
+    args = module.ModelArgs(
+        model_type="gemma2",
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        rms_norm_eps=1e-6,
+        vocab_size=128,
+    )
+    return _seeded(module.Model(args))
+
+
+def tokens(n, seed=0, vocab=128):
+    return mx.array(np.random.default_rng(seed).integers(0, vocab, (1, n)))
+
+
+def _seeded(model):
+    rng = np.random.default_rng(0)
+
+    def fill(path, leaf):
+        if leaf.ndim < 2:
+            return mx.ones(leaf.shape)
+        return mx.array((rng.standard_normal(leaf.shape) / np.sqrt(leaf.shape[-1])).astype(np.float32))
+
+    model.update(tree.tree_map_with_path(fill, model.parameters()))
+    return model.eval()

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+
+from engine.attention import packed as tiles
+from engine.attention.packed import attend
+from engine.attention.views import PackedView
+from engine.codec.voronoi import VoronoiCodec
+from engine.mx import mx
+
+
+def _views(rng, batch, heads, length, dim, value_dim=None):  # noqa: PLR0917
+    views = []
+    for width in (dim, value_dim or dim):
+        codec = VoronoiCodec(width, 4, "fast")
+        x = mx.array(rng.standard_normal((batch, heads, length, width)).astype(np.float32))
+        views.append(PackedView(codec.encode(x).rows, codec, mx.float32))
+    return views
+
+
+def _plain(queries, keys, values, scale, mask=None, sinks=None, softcap=None):  # noqa: PLR0917
+    """Attention over decoded arrays in float64, row by row as it is defined."""
+    q, k, v = (
+        np.array(x if isinstance(x, mx.array) else x.dense(), dtype=np.float64)
+        for x in (queries, keys, values)
+    )
+    groups = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, groups, axis=1) for x in (k, v))
+    scores = np.einsum("bhrd,bhtd->bhrt", q, k) * scale
+    if softcap:
+        scores = np.tanh(scores / softcap) * softcap
+    if isinstance(mask, str):
+        rows, length = scores.shape[-2:]
+        mask = np.arange(length - rows, length)[:, None] >= np.arange(length)
+    if mask is not None:
+        mask = np.array(mask)
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if sinks is not None:
+        extra = np.broadcast_to(np.array(sinks)[None, :, None, None], (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, extra], axis=-1)
+    top = np.maximum(scores.max(-1, keepdims=True), -1e300)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return np.einsum("bhrt,bhtd->bhrd", weights[..., : k.shape[2]], v)
+
+
+def _close(ours, plain):
+    assert np.abs(np.array(ours.astype(mx.float32)) - plain).max() < 2e-5
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 16)
+    monkeypatch.setattr(tiles, "ROWS", 24)
+
+
+def _sliding(rows, length, window):
+    position = np.arange(length - rows, length)[:, None]
+    seen = np.arange(length)[None]
+    return (seen <= position) & (seen > position - window)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 16, 33, 64])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("kind", ["none", "causal", "sliding", "block", "random", "added"])
+def test_every_mask(rows, groups, kind):
+    rng = np.random.default_rng(rows)
+    length = 70
+    keys, values = _views(rng, 2, 2, length, 64)
+    queries = mx.array(rng.standard_normal((2, 2 * groups, rows, 64)).astype(np.float32))
+    mask = {
+        "none": None,
+        "causal": "causal",
+        "sliding": _sliding(rows, length, 9),
+        "block": (np.arange(length) >= length - rows)[None] | (np.arange(length) < 30)[None],
+        "random": rng.random((2, 1, rows, length)) < 0.4,
+        "added": rng.standard_normal((rows, length)).astype(np.float32),
+    }[kind]
+    given = mask if mask is None or isinstance(mask, str) else mx.array(mask)
+    _close(attend(queries, keys, values, scale=0.3, mask=given), _plain(queries, keys, values, 0.3, mask))
+
+
+def test_sinks_and_softcap():
+    rng = np.random.default_rng(0)
+    keys, values = _views(rng, 1, 2, 50, 64)
+    queries = mx.array(rng.standard_normal((1, 6, 5, 64)).astype(np.float32)) * 3
+    sinks = mx.array(rng.standard_normal(6).astype(np.float32))
+    extra = {"mask": "causal", "sinks": sinks, "softcap": 2.0}
+    _close(attend(queries, keys, values, scale=0.5, **extra), _plain(queries, keys, values, 0.5, **extra))
+
+
+@pytest.mark.parametrize(("dim", "value_dim"), [(80, 80), (96, 64), (128, 112), (256, 256)])
+def test_head_sizes(dim, value_dim):
+    rng = np.random.default_rng(dim)
+    keys, values = _views(rng, 1, 1, 40, dim, value_dim)
+    queries = mx.array(rng.standard_normal((1, 2, 3, dim)).astype(np.float32))
+    _close(
+        attend(queries, keys, values, scale=0.2, mask="causal"), _plain(queries, keys, values, 0.2, "causal")
+    )
+
+
+def test_a_row_that_sees_nothing_gives_zeros():
+    rng = np.random.default_rng(0)
+    keys, values = _views(rng, 1, 1, 20, 64)
+    queries = mx.ones((1, 1, 2, 64))
+    mask = mx.array([[False] * 20, [True] * 20])
+    out = attend(queries, keys, values, scale=1.0, mask=mask)
+    assert mx.abs(out[:, :, 0]).max().item() == 0
+    _close(out, _plain(queries, keys, values, 1.0, np.array(mask)))
+
+
+def test_lowest_numbers_as_masks_are_masks():
+    rng = np.random.default_rng(0)
+    keys, values = _views(rng, 1, 1, 40, 64)
+    queries = mx.array(rng.standard_normal((1, 1, 3, 64)).astype(np.float32))
+    seen = rng.random((3, 40)) < 0.5
+    for lowest in (-np.inf, np.finfo(np.float32).min, -1e9):
+        added = mx.array(np.where(seen, 0, lowest).astype(np.float32))
+        _close(attend(queries, keys, values, scale=1.0, mask=added), _plain(queries, keys, values, 1.0, seen))
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_the_type_of_the_queries_is_kept(dtype):
+    keys, values = _views(np.random.default_rng(0), 1, 1, 20, 64)
+    assert attend(mx.ones((1, 2, 1, 64), dtype), keys, values, scale=1.0).dtype == dtype
+
+
+def test_a_view_answers_as_an_array():
+    keys, _ = _views(np.random.default_rng(0), 1, 2, 20, 64)
+    dense = keys.dense()
+    assert keys.shape == dense.shape
+    assert keys.ndim == 4
+    assert mx.array_equal(keys.swapaxes(-1, -2), dense.swapaxes(-1, -2))
+    assert mx.array_equal(keys[..., 3:, :], dense[..., 3:, :])
+    with pytest.raises(AttributeError):
+        keys.nonsense  # noqa: B018
+
+
+def test_no_such_mask():
+    keys, values = _views(np.random.default_rng(0), 1, 1, 4, 64)
+    with pytest.raises(ValueError, match="diagonal"):
+        attend(mx.ones((1, 1, 1, 64)), keys, values, scale=1.0, mask="diagonal")

@@ -1,0 +1,121 @@
+"""The wheel, built and used outside the repository, where nothing of it can stand in for what is missing."""
+
+import email
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_SHIPPED = re.compile(r"tests?|test_.*|conftest\.py|.*\.pyc")
+
+# Imports every module of `bridge` and `runner` and the top of `engine`, with MLX and NumPy out of reach. The
+# environment's packages stay importable; this checkout, to which an editable install points, does not.
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+wheel, checkout = sys.argv[1:]
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"mlx", "mlx_lm", "numpy"}:
+            raise ModuleNotFoundError(f"{name} is not part of the base install", name=name)
+
+sys.meta_path.insert(0, Blocked())
+sys.path[:] = [wheel] + [entry for entry in sys.path if entry != checkout]
+places = {}
+for name in ("bridge", "runner", "engine", "engine.cli", "presets"):
+    places[name] = importlib.import_module(name).__file__
+for name in ("bridge", "runner"):
+    for found in pkgutil.walk_packages(sys.modules[name].__path__, name + "."):
+        if not found.name.endswith(".__main__"):
+            places[found.name] = importlib.import_module(found.name).__file__
+print(json.dumps(places))
+"""
+
+LOAD_PRESETS = """
+import json, sys
+sys.path[:] = [sys.argv[1]] + [entry for entry in sys.path if entry != sys.argv[2]]
+from bridge.presets import load_presets
+print(json.dumps(list(load_presets())))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(argv, cwd=out, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def metadata(unpacked):
+    (path,) = unpacked.glob("*.dist-info/METADATA")
+    return email.message_from_bytes(path.read_bytes())
+
+
+def run(script, unpacked, cwd):
+    argv = [sys.executable, "-I", "-c", script, str(unpacked), str(ROOT)]
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_base_install_imports_without_mlx_and_numpy(unpacked, tmp_path):
+    places = run(IMPORT_ALL, unpacked, tmp_path)
+    assert {"bridge.cli", "runner.cli", "engine.cli"} <= set(places)
+    assert [name for name, place in places.items() if not Path(place).is_relative_to(unpacked)] == []
+
+
+def test_presets_are_in_it_and_load_from_it(unpacked, tmp_path):
+    shipped = {path.name for path in (unpacked / "presets").glob("*.yaml")}
+    assert shipped == {path.name for path in (ROOT / "presets").glob("*.yaml")}
+    loaded = run(LOAD_PRESETS, unpacked, tmp_path)
+    assert {f"{name}.yaml" for name in loaded} == shipped - {"_fragments.yaml"}
+
+
+def test_only_our_packages_are_in_it(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [Path(name) for name in archive.namelist()]
+    tops = {path.parts[0] for path in paths if not path.parts[0].endswith(".dist-info")}
+    assert tops == {"bridge", "runner", "engine", "presets"}
+    assert [path for path in paths if any(NOT_SHIPPED.fullmatch(part) for part in path.parts)] == []
+
+
+def test_types_are_announced(unpacked):
+    assert (unpacked / "bridge" / "py.typed").exists()
+    assert (unpacked / "runner" / "py.typed").exists()
+
+
+def test_licence_is_in_it(unpacked, metadata):
+    assert metadata["License-Expression"] == "Apache-2.0"
+    (path,) = unpacked.glob("*.dist-info/licenses/LICENSE")
+    assert path.read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_base_install_asks_for_neither_mlx_nor_numpy(metadata):
+    asked = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert {re.match(r"[\w-]+", line)[0] for line in asked} & {"mlx", "mlx-lm", "numpy", "torch"} == set()
+
+
+def test_three_programs_are_installed(unpacked):
+    (path,) = unpacked.glob("*.dist-info/entry_points.txt")
+    assert re.findall(r"^[\w-]+ = .*$", path.read_text(), re.MULTILINE) == [
+        "kakeya = bridge.cli:main",
+        "kakeya-engine = engine.cli:main",
+        "kakeya-runner = runner.cli:main",
+    ]
