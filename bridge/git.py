@@ -75,6 +75,7 @@ class Git:
         stdin: bytes | str | None = None,
         timeout: float | None = None,
         ok: Iterable[int] = (0,),
+        most: int | None = None,
     ) -> Completed:
         """Run git. Raises GitError unless it ends with one of the `ok` codes."""
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
@@ -87,6 +88,7 @@ class Git:
                 timeout=timeout,
                 check=False,
                 own_session=self.own_session,
+                most=most,
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error

@@ -42,8 +42,9 @@ def run(
     timeout: float | None = None,
     check: bool = True,
     own_session: bool = False,
+    most: int | None = None,
 ) -> Completed:
-    """Run a program to its end and return what it printed.
+    """Run a program to its end and return what it printed; past `most` bytes it is ended, and that is an error.
 
     `own_session` keeps a terminal's ^C and prompts away from it, and lets a timeout end its children too.
     Raises ProcessError when it cannot be started, takes longer than `timeout` seconds, or (with `check`)
@@ -63,7 +64,9 @@ def run(
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
+            head = _head(child, most)
             stdout, stderr = child.communicate(stdin, timeout)
+            stdout = head + stdout
         except BaseException as error:
             _end(child, group=own_session)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -102,6 +105,17 @@ def start(
     except OSError as error:
         message = f"cannot run {argv[0]}: {error.strerror or error}"
         raise ProcessError(tuple(argv), None, message=message) from error
+
+
+def _head(child: Popen[bytes], most: int | None) -> bytes:
+    """Return all that a program prints, but raise ProcessError past `most` bytes; nothing where there is no bound."""
+    if most is None or child.stdout is None:
+        return b""
+    head = child.stdout.read(most + 1)
+    if len(head) > most:
+        argv = tuple(map(str, child.args)) if isinstance(child.args, tuple) else ()
+        raise ProcessError(argv, None, message=f"it printed more than {most} bytes")
+    return head
 
 
 def _end(child: Popen[bytes], *, group: bool) -> None:

@@ -36,6 +36,8 @@ class Bus:
     def __init__(self, settings: policy.Bus, state: Path) -> None:
         self.url = settings.url
         self.patterns = tuple(settings.patterns)
+        # Branches that are not fetched any more: their objects failed git's checks.
+        self.hostile: set[str] = set()
         self.budget = Budget(settings.budget)
         self._secret = _token(settings)
         self._tips: dict[str, str] = {}
@@ -74,12 +76,37 @@ class Bus:
 
     def fetch(self) -> dict[str, str]:
         """Fetch all request branches and return `{branch: commit id}`. Raises InfrastructureError."""
-        self._fetch("--prune", *(f"+refs/heads/{pattern}:{HEADS}{pattern}" for pattern in self.patterns))
+        try:
+            self._fetch_all()
+        except InfrastructureError as error:
+            if not _is_hostile(error):
+                raise
+            self._find_hostile()
+            self._fetch_all()
         listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", HEADS)
         pairs = (line.split(" ", 1) for line in listed.splitlines())
         tips = {ref.removeprefix(HEADS): oid for oid, ref in pairs}
         self._pack(tips)
         return tips
+
+    def _fetch_all(self) -> None:
+        wanted = (f"+refs/heads/{pattern}:{HEADS}{pattern}" for pattern in self.patterns)
+        self._fetch("--prune", *wanted, *(f"^refs/heads/{branch}" for branch in self.hostile))
+
+    def _find_hostile(self) -> None:
+        """Fetch branch by branch, and take note of those whose objects no repository should hold."""
+        heads = [f"refs/heads/{pattern}" for pattern in self.patterns]
+        listed = self.git.text("ls-remote", "--", self.url, *heads, timeout=NETWORK_TIMEOUT)
+        for oid, ref in (line.split("\t", 1) for line in listed.splitlines()):
+            branch = ref.removeprefix("refs/heads/")
+            if branch in self.hostile or objects.resolve(self.git, HEADS + branch) == oid:
+                continue
+            try:
+                self._fetch(f"+{ref}:{HEADS}{branch}")
+            except InfrastructureError as error:
+                if not _is_hostile(error):
+                    raise
+                self.hostile.add(branch)
 
     def tip(self, branch: str) -> str | None:
         """Fetch one branch and return its commit id, or None where it does not exist. Raises InfrastructureError."""
@@ -199,6 +226,11 @@ def _token(settings: policy.Bus) -> str | None:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise PolicyError(f"cannot read the token file {path}: {error.strerror}") from error
+
+
+def _is_hostile(error: InfrastructureError) -> bool:
+    """Say whether git refused what was sent, rather than failed to get it."""
+    return isinstance(error.__cause__, GitError) and b"fsck error" in error.__cause__.stderr
 
 
 def _scheme(url: str) -> str:

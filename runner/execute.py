@@ -10,16 +10,18 @@ from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
+from runner import trust
 from runner.answer import Outcome, answer
 from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
 from runner.gate import judge
-from runner.intake import Admitted, Refusal
+from runner.intake import Admitted
 from runner.lease import Lease
 from runner.logs import LogSink
 from runner.process import Command, Ended, job_environment
 from runner.redact import Redactor
+from runner.refusal import Refusal
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_tree, workspace
 
@@ -56,6 +58,8 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     with workspace(session.policy.state, request.preset) as place:
         try:
             if admitted.preset.code == "request":
+                # Once more: a key may have been taken off the list since the request was admitted.
+                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy, session.ledger)
                 export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
                 check_paths(admitted.preset, admitted.params, place.tree)
             halt = _run_steps(session, lease, admitted, place, outcome)

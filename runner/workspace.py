@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bridge import objects, wire
+from bridge.errors import GitError
 from bridge.git import Git
 from bridge.objects import Entry
 from bridge.params import PathParam, Value
 from bridge.presets import Preset
-from runner.intake import Refusal
 from runner.policy import Limits
+from runner.refusal import Refusal
 from runner.remove import remove
 
-_BATCH = 2_000
+_BATCH_FILES = 2_000
+_BATCH_BYTES = 32 << 20
+_ENTRY_BYTES = 512
+_LINK_BYTES = 4_095
 
 
 @dataclass(frozen=True)
@@ -59,27 +64,17 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
 
     Symbolic links are written only where they point inside the tree; submodules stay empty folders.
     """
-    entries = objects.list_tree(git, commit, recursive=True)
-    if len(entries) > limits.tree_files:
-        raise Refusal(
-            "tree_too_large", f"the tree holds {len(entries)} files; {limits.tree_files} are the most"
-        )
+    entries = _list(git, commit, limits.tree_files)
     size = sum(entry.size for entry in entries)
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
-    _check_paths([entry.path for entry in entries])
-    files = [entry for entry in entries if entry.is_file]
-    for i in range(0, len(files), _BATCH):
-        _write_files(git, files[i : i + _BATCH], root)
+    _check_names(entries)
+    for batch in _batches(entry for entry in entries if entry.is_file):
+        _write_files(git, batch, root)
     for entry in entries:
-        if entry.mode == "120000":
-            _write_link(git, entry, root)
-        elif entry.kind == "commit":
+        if entry.kind == "commit":
             (root / entry.path).mkdir(parents=True, exist_ok=True)
-    # Judged when all are there: links that each stay inside can lead out together.
-    for entry in entries:
-        if entry.mode == "120000" and not _is_inside(root / entry.path, root):
-            raise Refusal("hostile_tree", f"the link {entry.path!a} leads out of the tree")
+    _write_links(git, [entry for entry in entries if entry.mode == "120000"], root)
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
@@ -96,24 +91,58 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
                 raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
 
 
-def _check_paths(paths: list[str]) -> None:
-    """Refuse names that a file system could fold into `.git`, into each other, or into another's folder."""
-    folded: dict[str, str] = {}
-    for path in paths:
-        parts = [_fold(part) for part in PurePosixPath(path).parts]
-        if path.startswith("/") or any(part in (".git", "git~1", "") for part in parts):
+def _list(git: Git, commit: str, most: int) -> list[Entry]:
+    try:
+        entries = objects.list_tree(git, commit, recursive=True, most=(most + 1) * _ENTRY_BYTES)
+    except GitError as error:
+        if error.returncode is not None:
+            raise
+        raise Refusal("tree_too_large", f"the tree holds far more than {most} files") from error
+    if len(entries) > most:
+        raise Refusal("tree_too_large", f"the tree holds {len(entries)} files; {most} are the most")
+    return entries
+
+
+def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield files that may be held in memory together; a larger one goes alone."""
+    batch: list[Entry] = []
+    size = 0
+    for file in files:
+        if batch and (len(batch) == _BATCH_FILES or size + file.size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch
+
+
+def _check_names(entries: Iterable[Entry]) -> None:
+    """Refuse names that a file system could fold into `.git`, or into another file or folder of the tree."""
+    seen: dict[str, tuple[str, bool]] = {}
+    for path in (entry.path for entry in entries):
+        parts = path.split("/")
+        if any(_is_forbidden(part) for part in parts):
             raise Refusal("hostile_tree", f"the tree holds {path!a}")
-        if folded.setdefault("/".join(parts), path) != path:
-            raise Refusal("hostile_tree", f"a file system may take {path!a} for another file of the tree")
-    for name, path in folded.items():
-        if any(str(parent) in folded for parent in PurePosixPath(name).parents):
-            raise Refusal("hostile_tree", f"a file system may take {path!a} for a file in a file")
+        for n in range(1, len(parts) + 1):
+            here, is_folder = "/".join(parts[:n]), n < len(parts)
+            known = seen.setdefault(_fold(here), (here, is_folder))
+            if known != (here, is_folder):
+                message = f"the tree holds {path!a} in two spellings that a file system may take for one"
+                raise Refusal("hostile_tree", message)
 
 
-def _fold(part: str) -> str:
-    """Return a name as case-insensitive file systems that skip zero-width characters see it."""
+def _is_forbidden(part: str) -> bool:
+    """Say whether a name is none, leads elsewhere or is git's own, also as other systems read it."""
+    pieces = [_fold(piece.partition(":")[0]) for piece in part.split("\\")]
+    return not _fold(part) or any(piece in (".git", "git~1") for piece in pieces)
+
+
+def _fold(name: str) -> str:
+    """Return a name as case-insensitive file systems that normalise and skip zero-width characters see it."""
     ignored = {*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
-    return "".join(c for c in part if ord(c) not in ignored).casefold().rstrip(" .")
+    plain = "".join(c for c in unicodedata.normalize("NFD", name) if ord(c) not in ignored)
+    return unicodedata.normalize("NFD", plain.casefold()).rstrip(" .")
 
 
 def _write_files(git: Git, files: list[Entry], root: Path) -> None:
@@ -129,17 +158,16 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> None:
             file.write(blob or b"")
 
 
-def _write_link(git: Git, entry: Entry, root: Path) -> None:
-    target = git("cat-file", "blob", entry.oid).stdout.decode("utf-8", "surrogateescape")
-    place = root / entry.path
-    if target.startswith("/") or "\0" in target:
-        raise Refusal("hostile_tree", f"the link {entry.path!a} leads out of the tree")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to(target)
-
-
-def _is_inside(link: Path, root: Path) -> bool:
-    try:
-        return link.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):
-        return False
+def _write_links(git: Git, links: list[Entry], root: Path) -> None:
+    """Links come last, so that no file is ever written through one; then each must lead to somewhere inside."""
+    targets = objects.read_many(git, [link.oid for link in links], max_bytes=_LINK_BYTES)
+    for link, target in zip(links, targets, strict=True):
+        if not target or target.startswith(b"/") or b"\0" in target:
+            raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
+        place = root / link.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(os.fsdecode(target))
+    inside = Path(os.path.realpath(root))
+    for link in links:
+        if not Path(os.path.realpath(root / link.path)).is_relative_to(inside):
+            raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")

@@ -1,0 +1,30 @@
+"""When to try again what failed: soon at first, then ever more rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+_FIRST_S = 0.5
+_LONGEST_S = 60.0
+
+
+class Patience:
+    """How often each thing failed, and from when on it may be tried again."""
+
+    def __init__(self) -> None:
+        self._tried: dict[str, tuple[int, float]] = {}
+
+    def allows(self, what: str) -> bool:
+        """Say whether it is time to try."""
+        return what not in self._tried or time.monotonic() >= self._tried[what][1]
+
+    def failed(self, what: str) -> int:
+        """Note a failure and return how many there were."""
+        times = self._tried.get(what, (0, 0.0))[0] + 1
+        self._tried[what] = times, time.monotonic() + min(_FIRST_S * 2 ** (times - 1), _LONGEST_S)
+        return times
+
+    def keep(self, known: Collection[str]) -> None:
+        """Forget everything but these."""
+        self._tried = {what: tried for what, tried in self._tried.items() if what in known}
