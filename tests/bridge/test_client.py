@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from bridge import wire
-from bridge.client import SENT, Client
+from bridge.client import Client
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.remote import Pushed, Remote
 from bridge.wire import State
@@ -224,7 +224,7 @@ def test_branches_that_are_no_requests_are_not_listed(client, git, bus):
 
 
 def sent(client: Client) -> list[str]:
-    return client.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+    return client.sent.branches()
 
 
 def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus):
