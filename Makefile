@@ -9,14 +9,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus
+BENCHMARKS := bus load
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint bench fuzz docs clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -27,6 +27,7 @@ help:
 	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
 	@echo "make bench   measure the bus"
+	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
@@ -52,6 +53,11 @@ lint: .venv/.dev
 
 bench: .venv/.dev
 	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py $(ARGS) || exit 1; done
+
+# atheris has no wheel for every system, so it is not locked with the rest, and nothing is fuzzed without it.
+fuzz: .venv/.dev
+	@$(PY) -m pip install --quiet atheris==3.0.0 >/dev/null 2>&1 || true
+	@$(PY) -P tests/fuzz/run.py $(or $(ARGS),30)
 
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py

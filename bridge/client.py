@@ -11,12 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 from bridge import environment, github, history, names, objects, send, wire
+from bridge.binding import Binding, repository_name
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.export import Fetched, write_answer
 from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
 from bridge.names import Namespace
+from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.remote import Pushed, Remote
 from bridge.verify import Report, read_result, verify
@@ -112,11 +114,13 @@ class Client:
         prefix: str | None = None,
         suffix: str | None = None,
         presets: Path | str | None = None,
+        public_key: Path | str | None = None,
     ) -> None:
         self.git = open_repository(repo)
         self._remote_name = remote
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
+        self._public_key = public_key
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 
     @cached_property
@@ -128,6 +132,11 @@ class Client:
     def presets(self) -> dict[str, Preset]:
         """The presets installed here. The runner judges by its own."""
         return load_presets(self._preset_folder)
+
+    @property
+    def pin(self) -> Pin | None:
+        """The runner's public keys that are trusted here, if any are."""
+        return find_pin(self.git, self._remote_name, self._public_key)
 
     @property
     def namespace(self) -> Namespace:
@@ -154,14 +163,19 @@ class Client:
         lifetime: timedelta = send.DEFAULT_LIFETIME,
         labels: Sequence[str] = (),
         requested_by: str | None = None,
+        sign: bool = False,
     ) -> Run:
-        """Ask for a preset by pushing a request branch.
+        """Ask for a preset by pushing a request branch. With `sign` its commit is signed with the user's SSH key.
 
         Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the
         remote refuses the branch, InfrastructureError where it cannot be reached.
         """
         known = find_preset(self.presets, preset)
         values = known.check_params(params or {})
+
+        def bind(branch: str) -> Binding:
+            return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
+
         prepared = send.prepare(
             self.git,
             preset,
@@ -173,6 +187,7 @@ class Client:
             lifetime=lifetime,
             labels=labels,
             requested_by=requested_by,
+            bind=bind if sign else None,
         )
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
@@ -250,9 +265,10 @@ class Client:
             view = self.view(branch)
             if view.tip != seen:
                 for event in self._events(view, seen):
-                    if event.log or event.status.state != told:
+                    now = (event.status.state, event.status.detail)
+                    if event.log or now != told:
                         yield event
-                    told = event.status.state
+                    told = now
                 seen, pause = view.tip, FIRST_POLL_S
             if view.stands.is_final:
                 return
@@ -290,8 +306,8 @@ class Client:
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         if not view.stands.is_final or view.foreign:
-            view = self._answered(branch)
-        return verify(self.git, view, self.presets)
+            view = self.view(branch)
+        return self._verify(view)
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
         """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
@@ -299,8 +315,7 @@ class Client:
         Raises VerificationError, and writes nothing, where the answer does not hold together.
         """
         view = self._answered(branch)
-        report = verify(self.git, view, self.presets)
-        return write_answer(self.git, view, report, out)
+        return write_answer(self.git, view, self._verify(view), out)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
@@ -353,6 +368,10 @@ class Client:
     def _is_local(self) -> bool:
         url = self.remote.url
         return url.startswith(("/", "file://", "."))
+
+    def _verify(self, view: View) -> Report:
+        sent = objects.resolve(self.git, SENT + view.branch)
+        return verify(self.git, view, self.presets, self.pin, sent)
 
     def _events(self, view: View, seen: str | None) -> Iterator[Event]:
         """Yield what happened on a branch since the commit `seen`, ending with where it stands now."""

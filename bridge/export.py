@@ -48,6 +48,8 @@ def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -
     apart = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         paths = [wire.RESULT, *(file.path for file in result.files)]
+        if objects.list_tree(git, view.tip, wire.EVIDENCE):
+            paths.append(wire.EVIDENCE)
         for path in paths:
             _write(git, view.tip, path, apart)
         if folder.exists():

@@ -80,8 +80,10 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
     return git("cat-file", "blob", entries[0].oid).stdout
 
 
-def read_many(git: Git, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
     """Return the contents of many blobs, named as `<commit>:<path>`, in one call; None for the missing and the large.
+
+    With another `kind` these are objects of that kind and no other.
 
     A symbolic link counts as its target's name, so what is read must still be parsed strictly.
     """
@@ -92,9 +94,9 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int) -> list[bytes |
     )
     wanted: list[str | None] = []
     for line in sizes.stdout.decode("utf-8", "replace").splitlines():
-        kind, _, rest = line.partition(" ")
+        found_kind, _, rest = line.partition(" ")
         size, _, oid = rest.partition(" ")
-        wanted.append(oid if kind == "blob" and int(size) <= max_bytes else None)
+        wanted.append(oid if found_kind == kind and int(size) <= max_bytes else None)
     found = dict(_contents(git, [oid for oid in dict.fromkeys(wanted) if oid]))
     return [found.get(oid) if oid else None for oid in wanted]
 
@@ -153,14 +155,21 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
     return git("mktree", "-z", "--missing", stdin=text).text
 
 
-def commit(git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None) -> str:
-    """Store a commit and return its id. Without `who` git's own configuration says who it is by."""
+def commit(
+    git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None, *, sign: bool = False
+) -> str:
+    """Store a commit and return its id. Without `who` git's own configuration says who it is by.
+
+    With `sign` it is signed with the user's SSH key, whatever format git would choose.
+    """
     env = {}
     if who:
         env = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER")
                for part, value in (("NAME", who.name), ("EMAIL", who.email))}  # fmt: skip
     flags = [flag for parent in parents for flag in ("-p", parent)]
-    return git.with_env(**env).text("commit-tree", tree, *flags, stdin=message)
+    options = ("-c", "gpg.format=ssh") if sign else ()
+    signing = ("--gpg-sign",) if sign else ()
+    return git.with_env(**env).text(*options, "commit-tree", tree, *signing, *flags, stdin=message)
 
 
 def resolve(git: Git, name: str) -> str | None:
@@ -169,6 +178,11 @@ def resolve(git: Git, name: str) -> str | None:
         return git.maybe("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except GitError:
         return None
+
+
+def is_commit(git: Git, name: str) -> bool:
+    """Say whether a name is the whole id of a commit that is here."""
+    return resolve(git, name) == name
 
 
 def parent_of(git: Git, commit_id: str) -> str | None:

@@ -45,9 +45,15 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
+    # All of the job's processes together, and all of its workspace; None: only the host's own bound holds.
+    memory_mb: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
+    processes: Annotated[int, Field(ge=4, le=100_000)] = 512
+    disk_mb: Annotated[int, Field(ge=1, le=16_777_216)] = 32_768
+    files: Annotated[int, Field(ge=16, le=100_000_000)] = 400_000
     open_files: Annotated[int, Field(ge=16, le=65_536)] = 4_096
     report_mb: Annotated[int, Field(ge=1, le=64)] = 16
     reports: Annotated[int, Field(ge=1, le=1_000)] = 100
+    all_reports_mb: Annotated[int, Field(ge=1, le=256)] = 64
 
 
 class Step(BaseModel):

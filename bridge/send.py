@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from bridge import environment, names, objects, wire
-from bridge.errors import UsageError
+from bridge.binding import Binding
+from bridge.errors import GitError, UsageError
 from bridge.git import Git
 from bridge.manifest import Request, format_time, parse_manifest
 from bridge.names import Namespace
@@ -40,11 +41,13 @@ def prepare(
     lifetime: timedelta = DEFAULT_LIFETIME,
     labels: Sequence[str] = (),
     requested_by: str | None = None,
+    bind: Callable[[str], Binding] | None = None,
 ) -> Prepared:
     """Build the request commit in the user's repository, by plumbing alone.
 
     HEAD, branches, index and working tree stay as they are. With `snapshot` the working tree as it is now (tracked and
-    untracked, not the ignored) becomes the workload. Raises UsageError where `ref` names no commit.
+    untracked, not the ignored) becomes the workload. With `bind` the commit is signed for what it returns for the
+    branch. Raises UsageError where `ref` names no commit, or where the user has no key to sign with.
     """
     workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
     if workload is None:
@@ -75,8 +78,23 @@ def prepare(
     files = {wire.FOLDER: None, wire.REQUEST: request.to_json().encode()}
     tree = objects.overlay(git, f"{workload}^{{tree}}", files)
     branch = namespace.branch(preset, request.nonce)
-    commit = objects.commit(git, tree, [workload], f"Request {preset}\n\nBranch: {branch}\n", who)
+    trailers = bind(branch).trailers if bind else f"Branch: {branch}\n"
+    message = f"Request {preset}\n\n{trailers}"
+    make = _commit_signed if bind else objects.commit
+    commit = make(git, tree, [workload], message, who)
     return Prepared(branch, commit, request)
+
+
+def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: Identity) -> str:
+    if not git.maybe("config", "user.signingkey") and not git.maybe("config", "gpg.ssh.defaultKeyCommand"):
+        fix = "Name one: git config --global user.signingkey ~/.ssh/id_ed25519.pub"
+        raise UsageError("git knows no SSH key of yours to sign with", fix=fix, code="no_signing_key")
+    try:
+        return objects.commit(git, tree, parents, message, who, sign=True)
+    except GitError as error:
+        fix = "git's user.signingkey must name an SSH key whose private half is here or in your agent."
+        said = error.stderr.decode("utf-8", "replace").strip().replace("\n", "; ")
+        raise UsageError(f"the request could not be signed: {said}", fix=fix, code="not_signed") from error
 
 
 def current_branch(git: Git) -> str | None:

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge import history, objects, wire
+from bridge import evidence, history, objects, wire
 from bridge.checks import Check
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest
+from bridge.pins import Pin
+from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
+from bridge.signed import NAME as SIGNATURE
+from bridge.signed import check_signature
 from bridge.wire import Result, State
 
-MAX_FILE = 64 * 1024 * 1024
+MAX_FILE = wire.MAX_FILE
 
 # The states in which every step has run, and run well.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
@@ -40,6 +44,11 @@ class Report:
         """Say whether nothing that was looked at failed."""
         return all(check.ok is not False for check in self.checks)
 
+    @property
+    def signed(self) -> bool:
+        """Say whether a pinned key signed exactly this answer."""
+        return any(check.name == SIGNATURE and check.ok for check in self.checks)
+
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
         checks = [check.as_dict() for check in self.checks]
@@ -47,16 +56,20 @@ class Report:
             "branch": self.branch,
             "tip": self.tip,
             "holds": self.holds,
-            "signed": False,
+            "signed": self.signed,
             "checks": checks,
         }
 
 
-def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
-    """Check the answer on a branch against the branch's own history and against the presets installed here.
+def verify(
+    git: Git, view: View, presets: Mapping[str, Preset], pin: Pin | None = None, sent: str | None = None
+) -> Report:
+    """Check the answer on a branch against the branch's own history, the presets installed here, and a pinned key.
 
-    This shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone who
-    may push to the branch could have written all of it.
+    `sent` is the request commit that was sent from here, where one was.
+
+    Without a pin this shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone
+    who may push to the branch could have written all of it.
     """
     checks: list[Check] = []
 
@@ -71,15 +84,19 @@ def verify(git: Git, view: View, presets: Mapping[str, Preset]) -> Report:
     odd = _contradiction(result)
     note("answer", ok=odd is None, message=odd or f"{result.state}: {result.reason.message}")
     _check_history(git, view, result, note)
+    if sent is not None and sent != result.request:
+        message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
+        note("sent", ok=False, message=f"{message}: the branch was rewritten")
     request = _check_request(git, view, result, note)
     _check_files(git, view, result, note)
     if request:
-        _check_preset(request, result, presets, note)
-    note(
-        "signature",
-        ok=None,
-        message="the answer is not signed: this shows that it is whole, not who wrote it",
-    )
+        preset = _check_preset(request, result, presets, note)
+        if preset:
+            _check_argv(preset, result, note)
+            _check_gate(git, view, preset, result, note)
+    checks.append(check_times(result))
+    checks += filter(None, [check_logs(git, view, result)])
+    checks.append(check_signature(git, view, result, pin))
     return Report(view.branch, view.tip, result, checks)
 
 
@@ -184,7 +201,9 @@ def _check_files(git: Git, view: View, result: Result, note: _Note) -> None:
             wrong.append(f"{file.path} is missing")
         elif hashlib.sha256(blob).hexdigest() != file.sha256:
             wrong.append(f"{file.path} was changed")
-    listed = {file.path for file in result.files} | {wire.REQUEST, wire.STATE, wire.RESULT, wire.CANCEL}
+    listed = {file.path for file in result.files} | {
+        wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL
+    }  # fmt: skip
     there = {entry.path for entry in objects.list_tree(git, view.tip, f"{wire.FOLDER}/", recursive=True)}
     wrong += [f"{path} is not part of the answer" for path in sorted(there - listed)]
     wrong += _altered_workload(git, view, result, listed)
@@ -212,8 +231,10 @@ def _altered_workload(git: Git, view: View, result: Result, listed: set[str]) ->
     return [f"{path} differs from the request's tree" for path in odd]
 
 
-def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset], note: _Note) -> None:
-    """The runner used the same definition of the preset as this client has."""
+def _check_preset(
+    request: Request, result: Result, presets: Mapping[str, Preset], note: _Note
+) -> Preset | None:
+    """The runner used the same definition of the preset as this client has. Returns it where that is so."""
     preset = presets.get(request.preset)
     if result.preset_digest is None:
         note("preset", ok=None, message="no preset was used")
@@ -227,7 +248,8 @@ def _check_preset(request: Request, result: Result, presets: Mapping[str, Preset
         note("preset", ok=None, message=f"the runner's {request.preset} differs from the one installed here")
     else:
         note("preset", ok=True, message=f"{preset.digest[:19]}, the same as here")
-        _check_argv(preset, result, note)
+        return preset
+    return None
 
 
 def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
@@ -248,3 +270,17 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     )
     message = "what ran is what the preset says" if same else "what ran is not what the preset says"
     note("argv", ok=same, message=message)
+
+
+def _check_gate(git: Git, view: View, preset: Preset, result: Result, note: _Note) -> None:
+    """What the gate accepted there, the rules installed here accept too."""
+    if preset.gate == "none" or result.state is not State.SUCCEEDED:
+        return
+    paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
+    blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=MAX_FILE)
+    gate = evidence.judge({path: blob or b"" for path, blob in zip(paths, blobs, strict=True)})
+    if gate.verdict == "ACCEPTED":
+        note("gate", ok=True, message=f"the rules installed here accept {len(paths)} reports")
+    else:
+        first = gate.violations[0]
+        note("gate", ok=False, message=f"the rules installed here reject it: {first.code}: {first.message}")

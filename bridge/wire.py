@@ -16,6 +16,7 @@ REQUEST = f"{FOLDER}/request.json"
 STATE = f"{FOLDER}/state.json"
 CANCEL = f"{FOLDER}/cancel.json"
 RESULT = f"{FOLDER}/result.json"
+EVIDENCE = f"{FOLDER}/evidence.dsse.json"
 STREAM = f"{FOLDER}/stream.log"
 LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
@@ -24,6 +25,8 @@ REPORTS = "results/research"
 MAX_STATE = 16 * 1024
 MAX_RESULT = 1024 * 1024
 MAX_SUMMARY = 1024 * 1024
+MAX_FILE = 64 * 1024 * 1024
+MAX_EVIDENCE = 4 * 1024 * 1024
 
 
 class State(StrEnum):
@@ -132,6 +135,9 @@ class CommandResult(_Wire):
     max_rss_bytes: int | None = None
     log: str
     survivors: list[str] = []
+    # The bound for whose sake it was ended (memory, processes, disk, files, free), and the most that was seen.
+    exceeded: str | None = None
+    peaks: dict[str, int] = {}
 
 
 class LogDigest(_Wire):
@@ -178,6 +184,8 @@ class Result(_Wire):
     request: CommitId
     workload: CommitId | None
     requested_by: str | None
+    # Why a requester's own code was run: whose signature or approval, or the policy's leave.
+    trusted_by: str | None = None
     preset: str | None
     preset_digest: str | None
     code: Literal["installed", "request"] | None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from bridge import history, objects, wire
+from bridge import attestation, history, objects, wire
 from bridge.manifest import Request, format_time
 from bridge.params import Value
 from bridge.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
@@ -53,9 +53,14 @@ def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
         parent = lease.commit(State.RUNNING, {wire.STREAM: outcome.last_chunk}, parent)
     files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
     result = _result(lease, session, outcome, files)
+    whole = {**files, wire.RESULT: result.to_bytes()}
+    if session.signer:
+        signed = _what_is_signed(session, lease, whole)
+        statement = attestation.make_statement(result, signed, upon=lease.tip)
+        whole[wire.EVIDENCE] = attestation.sign(statement, session.signer)
     commit = lease.commit(
         outcome.state,
-        {**files, wire.RESULT: result.to_bytes()},
+        whole,
         parent,
         detail=outcome.reason.message,
         title=f"mac-bridge results: {lease.branch}",
@@ -126,6 +131,7 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         request=lease.request,
         workload=admitted.workload if admitted else (request.workload if request else None),
         requested_by=request.requested_by if request else None,
+        trusted_by=admitted.trusted_by if admitted else None,
         preset=request.preset if request else None,
         preset_digest=admitted.preset.digest if admitted else None,
         code=admitted.preset.code if admitted else None,
@@ -148,6 +154,14 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         gate=outcome.gate,
         sandbox=session.sandbox.kind,
     )
+
+
+def _what_is_signed(session: Session, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return the answer's files with the manifest that they answer."""
+    if lease.manifest is None:
+        return answer
+    (manifest,) = objects.read_many(session.bus.git, [lease.manifest], max_bytes=wire.MAX_FILE)
+    return answer if manifest is None else {**answer, wire.REQUEST: manifest}
 
 
 def _summary(outcome: Outcome) -> bytes:

@@ -57,7 +57,8 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
     if state.state.is_final:
         return Action.NOTHING
     if state.state.is_taken:
-        ours = state.runner.instance == session.identity.instance
+        # A name can be copied or forged; what this runner wrote stands in its ledger.
+        ours = in_our_name(session, view) and session.ledger.wrote(state.salt)
         if not ours and watch.unchanged_s(view.branch) < state.lease_s * _MARGIN:
             return Action.WAIT
     if view.cancel:
@@ -67,3 +68,8 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
     if state.state is not State.REQUESTED and view.token >= session.policy.limits.attempts:
         return Action.LOSE
     return Action.TAKE
+
+
+def in_our_name(session: Session, view: View) -> bool:
+    """Say whether the last state was written under this runner's id."""
+    return view.state is not None and view.state.runner.instance == session.identity.instance

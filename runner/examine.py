@@ -6,16 +6,19 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bridge import git, names, objects
+from bridge import environment, git, names, objects
 from bridge.checks import Check
 from bridge.errors import GitError, InfrastructureError, KakeyaError
 from bridge.presets import Preset
+from bridge.process import run
 from runner.interpreter import Interpreter
+from runner.inventory import inventory, way_is_free
 from runner.lease import WHO
 from runner.logs import LogSink
 from runner.policy import Policy, load_policy
 from runner.process import Command, job_environment
 from runner.session import Session, open_session
+from runner.signature import check_list
 from runner.workspace import workspace
 
 _LEAST_FREE_GB = 10
@@ -36,6 +39,8 @@ def examine(path: Path | None) -> Iterator[Check]:
     try:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
+            yield _evidence(session)
+            yield from inventory(session)
             yield from _bus(session)
             yield _disk(policy)
             yield _sandbox(session)
@@ -53,7 +58,30 @@ def _trust(policy: Policy) -> Check:
     if policy.trust.code_request == "allow":
         fix = "Set trust.code_request to deny unless everyone who can push may use this host as you."
         return Check("trust", ok=None, message="whoever can push to the bus can run code here", fix=fix)
+    if policy.trust.code_request == "signed":
+        return _signers(policy)
     return Check("trust", ok=True, message="only installed code is run; requests that bring code are refused")
+
+
+def _signers(policy: Policy) -> Check:
+    """Say whose code is run where signatures count."""
+    signers = policy.trust.allowed_signers
+    if signers is None:
+        return Check("trust", ok=True, message="the code of approved requests is run, and no other")
+    try:
+        check_list(signers)
+        run("ssh-keygen", "-Y", "match-principals", env=environment.for_isolated_git(), check=False)
+    except KakeyaError as error:
+        return Check("trust", ok=False, message=error.message, fix=error.fix or "Install OpenSSH's client.")
+    return Check("trust", ok=True, message=f"code signed by a key in {signers}, or approved, is run")
+
+
+def _evidence(session: Session) -> Check:
+    if session.signer is None:
+        fix = "Make a key: kakeya-runner keygen. Readers pin its public half."
+        return Check("evidence", ok=None, message="answers are not signed: this runner has no key", fix=fix)
+    keyid = session.signer.public_key.keyid
+    return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
 
 
 def _bus(session: Session) -> Iterator[Check]:
@@ -74,6 +102,7 @@ def _bus(session: Session) -> Iterator[Check]:
         yield Check("push", ok=False, message=error.last_line(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run went through")
+    yield way_is_free(session)
 
 
 def _disk(policy: Policy) -> Check:

@@ -10,14 +10,18 @@ from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
+from runner import trust
 from runner.answer import Outcome, answer
+from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
 from runner.gate import judge
-from runner.intake import Admitted, Refusal
+from runner.intake import Admitted
 from runner.lease import Lease
 from runner.logs import LogSink
 from runner.process import Command, Ended, job_environment
+from runner.redact import Redactor
+from runner.refusal import Refusal
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_tree, workspace
 
@@ -54,6 +58,8 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     with workspace(session.policy.state, request.preset) as place:
         try:
             if admitted.preset.code == "request":
+                # Once more: a key may have been taken off the list since the request was admitted.
+                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy, session.ledger)
                 export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
                 check_paths(admitted.preset, admitted.params, place.tree)
             halt = _run_steps(session, lease, admitted, place, outcome)
@@ -64,7 +70,7 @@ def execute(session: Session, admitted: Admitted) -> State | None:
             _let_go(session, lease, halt)
             return None
         if halt is None:
-            _gather(admitted, place, outcome)
+            _gather(admitted, place, outcome, session.bus.secrets)
     published = answer(session, lease, outcome)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
@@ -119,6 +125,8 @@ def _run_steps(
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },
+            bounds=bounds(preset.limits, limits),
+            watched=place.tree.parent,
         )
         try:
             halt = _attend(session, lease, command, sink, i)
@@ -208,13 +216,18 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
             max_rss_bytes=ended.max_rss_bytes,
             log=path,
             survivors=ended.survivors,
+            exceeded=ended.exceeded,
+            peaks=dict(ended.peaks),
         )
     )
 
 
 def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     """Set the outcome where a step did not end well, and say whether that is so."""
-    if ended.timed_out:
+    if ended.exceeded:
+        message = f"step {step} was ended: {explain(ended.exceeded)}"
+        outcome.end(State.FAILED, ended.exceeded, message)
+    elif ended.timed_out:
         outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
     elif ended.exit_code is None:
         message = ended.error or f"step {step} ended in an unknown way"
@@ -232,9 +245,9 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     return True
 
 
-def _gather(admitted: Admitted, place: Workspace, outcome: Outcome) -> None:
+def _gather(admitted: Admitted, place: Workspace, outcome: Outcome, secrets: list[str]) -> None:
     """Collect the reports, also of a run that failed, and judge those of one that did not."""
-    collected = collect(admitted.preset, Path(place.tree))
+    collected = collect(admitted.preset, Path(place.tree), Redactor(secrets))
     outcome.files |= collected.files
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:

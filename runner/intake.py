@@ -13,18 +13,10 @@ from bridge.history import View
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.params import Value
 from bridge.presets import Preset, find_preset
+from runner import trust
 from runner.ledger import Ledger
 from runner.policy import Policy
-
-
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault
-    """A request that will not be run: a word for programs, a sentence for the requester."""
-
-    def __init__(self, code: str, message: str, request: Request | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.request = request
+from runner.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -38,10 +30,12 @@ class Admitted:
     commands: list[list[str]]
     workload: str | None
     timeout_s: int
+    # Why the requester's own code may run; None where none is run.
+    trusted_by: str | None = None
 
 
 def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:
-    """Decide on a request. Raises Refusal with the reason that is sent back."""
+    """Decide on a request. Raises Refusal with the reason that is sent back, or Held where none is sent yet."""
     request = read_manifest(git, view)
     try:
         _check_branch(view.branch, request)
@@ -49,12 +43,12 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
         preset, params, commands = _check_preset(request, presets, policy)
-        _check_trust(preset, policy)
+        trusted_by = trust.judge(git, view, preset, policy, ledger)
     except Refusal as refusal:
         refusal.request = request
         raise
     timeout = min(preset.timeout_s, policy.limits.timeout_s)
-    return Admitted(view, request, preset, params, commands, workload, timeout)
+    return Admitted(view, request, preset, params, commands, workload, timeout, trusted_by)
 
 
 def read_manifest(git: Git, view: View) -> Request:
@@ -148,10 +142,3 @@ def _check_preset(
             "code_mismatch", f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here"
         )
     return preset, params, commands
-
-
-def _check_trust(preset: Preset, policy: Policy) -> None:
-    if preset.code == "request" and policy.trust.code_request != "allow":
-        raise Refusal(
-            "untrusted_code", f"{preset.name} runs the requester's own code, which this host does not allow"
-        )

@@ -25,9 +25,12 @@ class Lease:
 
     def __init__(self, session: Session, view: View) -> None:
         self._bus = session.bus
+        self._ledger = session.ledger
         self._identity = session.identity
         self._lease_s = session.policy.bus.lease_s
-        self._manifest = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
+        found = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
+        # The manifest's blob, which every commit of this runner carries on.
+        self.manifest = found[0].oid if found and found[0].is_file else None
         self.view = view
         self.branch = view.branch
         self.request = view.request
@@ -74,9 +77,10 @@ class Lease:
             detail=detail[:1000],
         )
         self._salts.add(now.salt)
+        self._ledger.writes(self.request, now.salt)
         content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
-        if self._manifest and self._manifest[0].is_file:
-            content[wire.REQUEST] = Existing(self._manifest[0].oid)
+        if self.manifest:
+            content[wire.REQUEST] = Existing(self.manifest)
         if self.view.cancel:
             content[wire.CANCEL] = self.view.cancel.to_bytes()
         git = self._bus.git

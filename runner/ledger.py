@@ -23,7 +23,24 @@ CREATE TABLE IF NOT EXISTS requests (
     seen_at  TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
 CREATE INDEX IF NOT EXISTS unpublished ON requests (answer) WHERE answer IS NOT NULL;
+CREATE TABLE IF NOT EXISTS approvals (
+    request  TEXT PRIMARY KEY,
+    by       TEXT NOT NULL,
+    at       TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
+CREATE TABLE IF NOT EXISTS turns (
+    requester TEXT NOT NULL,
+    at        REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS states (
+    salt     TEXT PRIMARY KEY,
+    request  TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS of_request ON states (request);
 """
+_KEEP_TURNS_S = 86_400.0
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
@@ -50,20 +67,37 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
+            found = self._prepare()
+            code = "damaged" if found else None
         except sqlite3.Error as error:
-            fix = (
-                "Move the file away to begin a new one; requests that were answered stay answered on the bus."
-            )
-            raise InfrastructureError(f"cannot use the ledger {path}: {error}", fix=fix) from error
+            found = str(error)
+            code = "damaged" if getattr(error, "sqlite_errorcode", None) in _DAMAGE else None
+        if found:
+            self._db.close()
+            raise InfrastructureError(f"cannot use the ledger {path}: {found}", code=code)
+
+    def _prepare(self) -> str:
+        """Set the file up and look through it. Returns what is wrong with it, nothing where it is sound."""
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA)
+        said = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        return "" if said == "ok" else said
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @property
+    def is_filled(self) -> bool:
+        """Say whether it holds what was known before it was made. A file that is new, or was emptied, does not."""
+        return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def filled(self) -> None:
+        """Note that it does."""
+        self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Cursor]:
@@ -99,6 +133,24 @@ class Ledger:
             )
             return cursor.rowcount > 0
 
+    def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
+        """Note a request that was seen at some earlier time. What is known already stays as it is."""
+        with self._write() as cursor:
+            cursor.execute(
+                "INSERT OR IGNORE INTO requests (request, branch, nonce, preset, state, claims)"
+                " VALUES (?, ?, ?, ?, ?, 1)",
+                (request, branch, nonce, preset, state),
+            )
+
+    def writes(self, request: str, salt: str) -> None:
+        """Note a state by its salt before it is pushed, to know it again on the bus."""
+        with self._write() as cursor:
+            cursor.execute("INSERT INTO states (salt, request) VALUES (?, ?)", (salt, request))
+
+    def wrote(self, salt: str) -> bool:
+        """Say whether a state of a request that is not settled was made by this runner."""
+        return self._db.execute("SELECT 1 FROM states WHERE salt = ?", (salt,)).fetchone() is not None
+
     def settled(self, request: str, state: str | None = None) -> None:
         """Note that nothing is left to publish: the answer is on the bus, or another runner's is."""
         with self._write() as cursor:
@@ -106,6 +158,7 @@ class Ledger:
                 "UPDATE requests SET answer = NULL, expect = NULL, state = COALESCE(?, state) WHERE request = ?",
                 (state, request),
             )
+            cursor.execute("DELETE FROM states WHERE request = ?", (request,))
 
     def pending(self) -> list[Pending]:
         """Return the answers that are not on the bus yet."""
@@ -113,3 +166,32 @@ class Ledger:
             "SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL"
         )
         return [Pending(*row) for row in rows]
+
+    def approve(self, request: str, by: str) -> None:
+        """Note that this host's operator lets one commit run."""
+        with self._write() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO approvals (request, by) VALUES (?, ?)", (request, by))
+
+    def withdraw(self, request: str) -> bool:
+        """Take an approval back. Says whether there was one."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM approvals WHERE request = ?", (request,))
+            return cursor.rowcount > 0
+
+    def approval_of(self, request: str) -> str | None:
+        """Return who approved a commit, or None."""
+        row = self._db.execute("SELECT by FROM approvals WHERE request = ?", (request,)).fetchone()
+        return str(row[0]) if row else None
+
+    def took(self, requester: str, at: float) -> None:
+        """Note that a requester's request had its turn."""
+        with self._write() as cursor:
+            cursor.execute("DELETE FROM turns WHERE at < ?", (at - _KEEP_TURNS_S,))
+            cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
+
+    def taken_since(self, moment: float) -> dict[str, int]:
+        """Return how many turns each requester had since a moment."""
+        rows = self._db.execute(
+            "SELECT requester, COUNT(*) FROM turns WHERE at >= ? GROUP BY requester", (moment,)
+        )
+        return {str(requester): int(count) for requester, count in rows}

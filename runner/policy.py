@@ -99,8 +99,20 @@ class Bus(_Section):
 class Trust(_Section):
     """Whose code may run."""
 
-    # `deny`: presets that run the requester's code are refused. `allow`: whoever can push can run code here.
-    code_request: Literal["deny", "allow"] = "deny"
+    # `deny`: presets that run the requester's code are refused. `signed`: they are run where somebody on the list below
+    # signed the request, or the operator approved it. `allow`: whoever can push can run code here.
+    code_request: Literal["deny", "signed", "allow"] = "deny"
+    # OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). It is read anew at each decision.
+    allowed_signers: Path | None = None
+    # Under `signed`, what becomes of a request that nobody vouches for: an answer, or a place to wait in.
+    unapproved: Literal["refuse", "hold"] = "refuse"
+    # Under which names, beside that in bus.url, requesters know the bus, such as github.com/owner/name.
+    repositories: list[str] = []
+
+    @field_validator("allowed_signers")
+    @classmethod
+    def _path_is_whole(cls, value: Path | None) -> Path | None:
+        return _whole(value)
 
 
 class Actions(_Section):
@@ -136,17 +148,32 @@ class Retention(_Section):
         return self
 
 
+class Quota(_Section):
+    """What one requester may ask of this host. More of it waits; nothing is refused for it."""
+
+    # How many requests are considered at once.
+    waiting: Annotated[int, Field(ge=1)] = 100
+    # How many are taken up in an hour; by default as many as there are.
+    per_hour: Annotated[int, Field(ge=1)] | None = None
+
+
 class Limits(_Section):
     """Bounds that hold for every job, whatever its preset says."""
 
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
     grace_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
     log_mb: Annotated[float, Field(gt=0, le=64)] = 4.0
+    memory_mb: Annotated[int, Field(ge=16)] | None = None
+    processes: Annotated[int, Field(ge=4)] = 4_096
+    disk_mb: Annotated[int, Field(ge=1)] = 65_536
+    files: Annotated[int, Field(ge=16)] = 1_000_000
+    keep_free_mb: Annotated[int, Field(ge=0)] = 512
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
     max_age_s: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
     clock_skew_s: Annotated[int, Field(ge=0, le=86_400)] = 300
+    per_requester: Quota = Quota()
 
 
 class Policy(_Section):
@@ -186,6 +213,11 @@ class Policy(_Section):
     def allows(self, preset: str) -> bool:
         """Say whether a preset may be run on this host."""
         return any(fnmatchcase(preset, pattern) for pattern in self.presets)
+
+    @property
+    def archive(self) -> Path:
+        """Where answered requests go before they leave the bus."""
+        return (self.retention and self.retention.archive) or self.state / "archive.git"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -229,7 +261,7 @@ bus:
   # token_file: ~/.config/kakeya/token
 presets: ["*"]            # names of presets, * stands for anything
 trust:
-  code_request: deny      # "allow" lets everyone who can push run code on this host
+  code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
 sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
 interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.process import PIPE, Expired, start
-from runner import supervisor
+from runner import supervisor, usage
 from runner.logs import LogSink
 
 _READ_BYTES = 1 << 16
@@ -28,6 +28,8 @@ class Ended:
     stopped: bool = False
     max_rss_bytes: int | None = None
     survivors: list[str] = field(default_factory=list)
+    exceeded: str | None = None
+    peaks: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -59,6 +61,8 @@ class Command:
         sink: LogSink,
         limits: Mapping[str, int] | None = None,
         inside: Sequence[str] = (),
+        bounds: Mapping[str, int] | None = None,
+        watched: Path | None = None,
     ) -> None:
         self._sink = sink
         report, report_fd = os.pipe()
@@ -71,6 +75,8 @@ class Command:
             "timeout_s": timeout_s,
             "grace_s": grace_s,
             "limits": dict(limits or {}),
+            "bounds": dict(bounds or {}),
+            "watched": str(watched or cwd),
             "report_fd": report_fd,
         }
         try:
@@ -142,4 +148,6 @@ class Command:
             stopped=said["why"] in ("stop", "orphaned"),
             max_rss_bytes=said["max_rss"],
             survivors=said["survivors"],
+            exceeded=said["why"] if said["why"] in usage.BOUNDS else None,
+            peaks=said["peaks"],
         )

@@ -20,7 +20,6 @@ from runner.bus import HEADS, KEPT
 from runner.policy import Retention
 from runner.session import Session
 
-_EVERY_S = 3600.0
 # A client that waits polls every few seconds, and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
@@ -48,7 +47,7 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False) -> Swept:
 
     A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`.
     """
-    archive = rule.archive or session.policy.state / "archive.git"
+    archive = session.policy.archive
     tips = session.bus.fetch()
     views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
     answered = [view for view in views.values() if view.stands.is_final]
@@ -117,27 +116,3 @@ def _tidy(session: Session) -> None:
         if ref.removeprefix(KEPT) not in waiting:
             git("update-ref", "-d", ref)
     git("gc", "--quiet", "--prune=1.hour.ago")
-
-
-class Sweeper:
-    """Retention beside serving: now and then, and never so that it stops the runner."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._last: float | None = None
-
-    def maybe(self) -> None:
-        """Sweep if the policy asks for it and it is time."""
-        rule = self._session.policy.retention
-        now = time.monotonic()
-        if rule is None or (self._last is not None and now - self._last < _EVERY_S):
-            return
-        self._last = now
-        try:
-            swept = sweep(self._session, rule)
-        except (InfrastructureError, OSError) as error:
-            self._session.tell(f"retention: {error}; trying again in an hour")
-            return
-        if swept.deleted or swept.stayed:
-            kept = f", {len(swept.stayed)} could not be deleted" if swept.stayed else ""
-            self._session.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{kept}")

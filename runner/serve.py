@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import random
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bridge import history, names
@@ -12,17 +13,22 @@ from bridge.history import View
 from bridge.manifest import Request
 from bridge.wire import Reason, State
 from runner.answer import Outcome, publish
-from runner.decide import Action, TipWatch, decide
+from runner.bus import Pushed
+from runner.chores import Chores
+from runner.decide import Action, TipWatch, decide, in_our_name
 from runner.execute import answer_without_running, execute
-from runner.intake import Admitted, Refusal, admit, read_manifest, wants_another
+from runner.intake import Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.patience import Patience
-from runner.retention import Sweeper
+from runner.queue import Queue
+from runner.refusal import Held, Refusal
 from runner.session import Session
+from runner.trust import WAITS
 
 _GROWTH = 1.5
 _FAILURES = 3
 _LONGEST_TROUBLE_S = 60.0
+_HELD_S = 2.0
 
 _CLOSED = {
     Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
@@ -32,17 +38,17 @@ _CLOSED = {
 
 
 def serve(session: Session, *, limit: int | None = None) -> int:
-    """Poll the bus and handle what comes, oldest first, until the session is to stop or `limit` requests were handled.
+    """Poll the bus and handle what comes until the session is to stop or `limit` requests were handled.
 
-    Returns how many were handled. The bus being out of reach is waited out.
+    Requesters take turns. Returns how many were handled. The bus being out of reach is waited out.
     """
     shortest, longest = session.policy.bus.poll
-    rounds, sweeper = Rounds(session), Sweeper(session)
+    rounds, chores = Rounds(session), Chores(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
         try:
             worked = rounds.next()
-            sweeper.maybe()
+            chores.maybe()
         except InfrastructureError as error:
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
@@ -65,11 +71,15 @@ class Rounds:
         self._watch = TipWatch()
         # Branches at which nothing is left to do while they stay at this commit.
         self._settled: dict[str, str] = {}
+        # When each request that waits for approval was last looked at.
+        self._held: dict[str, float] = {}
+        self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
+        self._warned: set[str] = set()
         # What failed, by commit: the tip that was to be handled, or the answer that was to be published.
         self._patience = Patience()
 
     def next(self) -> bool:
-        """Fetch, and handle the oldest request that this runner can do something about. Says whether there was one.
+        """Fetch, and handle the next request that this runner can do something about. Says whether there was one.
 
         Raises InfrastructureError where the bus cannot be reached.
         """
@@ -86,21 +96,37 @@ class Rounds:
             and names.is_safe(branch)
             and self._patience.allows(tip)
         }
-        views = history.read_views(self._session.bus.git, fresh)
-        return any(
-            self._try(view) for view in sorted(views.values(), key=_order) if not self._session.stop.is_set()
-        )
+        self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
+        for view in self._in_turn(history.read_views(self._session.bus.git, fresh)):
+            if self._session.stop.is_set():
+                break
+            if self._try(view):
+                self._queue.served(view)
+                return True
+        return False
 
-    def _try(self, view: View) -> bool:
+    def _in_turn(self, views: Mapping[str, View]) -> list[View]:
+        """Return what is new: first what is answered, of which note is taken once, then what waits, by turns."""
+        answered = [view for view in views.values() if view.stands.is_final]
+        return answered + self._queue.order(view for view in views.values() if not view.stands.is_final)
+
+    def _try(self, view: View) -> bool:  # noqa: PLR0911
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
         try:
             action = decide(self._session, view, self._watch)
             if action is Action.WAIT:
+                self._warn_of_double(view)
+                return False
+            looked = self._held.get(view.branch)
+            if looked and time.monotonic() - looked < _HELD_S:
                 return False
             if action is Action.NOTHING or _is_for_others(self._session, view):
                 self._settled[view.branch] = view.tip
                 return False
             published = handle(self._session, view, action)
+            if published is State.REQUESTED:
+                self._held[view.branch] = time.monotonic()
+                return False
         except InfrastructureError as error:
             if error.code == "unreachable":
                 raise
@@ -119,6 +145,15 @@ class Rounds:
         if self._patience.failed(view.tip) >= _FAILURES:
             self._session.tell(f"{view.branch}: left alone until it changes")
             self._settled[view.branch] = view.tip
+
+    def _warn_of_double(self, view: View) -> None:
+        """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""
+        if in_our_name(self._session, view) and view.branch not in self._warned:
+            self._warned.add(view.branch)
+            self._session.tell(
+                f"{view.branch} is held by another runner under this one's id, {self._session.identity.instance}; "
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
+            )
 
 
 def once(session: Session, branch: str, commit: str | None = None) -> State | None:
@@ -149,7 +184,10 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
 
 
 def handle(session: Session, view: View, action: Action) -> State | None:
-    """Do what was decided about a branch. Returns the state that was published, None where nothing was."""
+    """Do what was decided about a branch.
+
+    Returns the state that was published, None where nothing was, REQUESTED where the request waits for approval.
+    """
     if action is Action.WAIT:
         session.tell(f"{view.branch}: another runner holds it")
         return None
@@ -165,6 +203,8 @@ def handle(session: Session, view: View, action: Action) -> State | None:
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
         _check_interpreter(session, admitted)
+    except Held as held:
+        return hold(session, view, held)
     except Refusal as refusal:
         outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
         return answer_without_running(session, Lease(session, view), refusal.request, outcome)
@@ -175,6 +215,14 @@ def _check_interpreter(session: Session, admitted: Admitted) -> None:
     problem = session.interpreter.problem_for(admitted.preset)
     if problem:
         raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
+
+
+def hold(session: Session, view: View, held: Held) -> State:
+    """Leave a request waiting, and say so on its branch unless that was said already."""
+    told = view.state is not None and view.state.detail.startswith(WAITS)
+    if not told and Lease(session, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
+        session.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
+    return State.REQUESTED
 
 
 def flush(session: Session, patience: Patience) -> dict[str, str]:
@@ -199,9 +247,3 @@ def _manifest(session: Session, view: View) -> Request | None:
 def _is_for_others(session: Session, view: View) -> bool:
     request = _manifest(session, view)
     return request is not None and wants_another(request, session.presets, session.policy)
-
-
-def _order(view: View) -> tuple[float, str]:
-    """The oldest first; what is not even called like a request comes last."""
-    parsed = names.parse_branch(view.branch)
-    return (names.nonce_time(parsed.nonce) if parsed else math.inf, view.branch)

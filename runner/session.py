@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
-from runner import workspace
+from runner import keys, workspace
 from runner.bus import Bus
 from runner.host import describe_host, describe_versions
+from runner.identity import instance_of
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.policy import Policy
+from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Session:
     interpreter: Interpreter
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
+    # What signs this runner's answers; None where it was given no key.
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -58,31 +64,27 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
     try:
         workspace.sweep(state)
-        ledger = Ledger(state / "ledger.sqlite")
+        bus, host = Bus(policy.bus, state), describe_host()
+        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
         try:
             yield Session(
                 policy=policy,
-                bus=Bus(policy.bus, state),
+                bus=bus,
                 ledger=ledger,
                 presets=load_presets(policy.preset_folder),
                 identity=wire.Runner(
-                    id=policy.id, instance=_instance(policy), version=version("kakeya-bridge")
+                    id=policy.id,
+                    instance=instance_of(state, host["fingerprint"], tell),
+                    version=version("kakeya-bridge"),
                 ),
-                host=describe_host(),
+                host=host,
                 versions=describe_versions(policy.interpreter),
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 tell=tell,
                 sandbox=choose(policy, tell),
+                signer=keys.load_signer(state),
             )
         finally:
             ledger.close()
     finally:
         lock.release()
-
-
-def _instance(policy: Policy) -> str:
-    """Return the id of the state directory, which tells two runners of one name apart."""
-    path = policy.state / "instance"
-    if not path.exists():
-        path.write_text(secrets.token_hex(8), encoding="ascii")
-    return path.read_text(encoding="ascii").strip()

@@ -28,6 +28,8 @@ from typing import Any
 
 import psutil
 
+from runner.usage import Usage
+
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -91,17 +93,22 @@ def main() -> int:
     except OSError as error:
         report.write(json.dumps({"error": f"cannot run {job['argv'][0]}: {error.strerror}"}) + "\n")
         return 0
-    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"])
+    watched = Usage(job["bounds"], job["watched"])
+    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = time.monotonic() - began
     wrapped = bool(job["inside"])
-    survivors, ended = _end_all(child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped)
+    watched.note(usage)
+    survivors, ended = _end_all(
+        child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
+    )
     status, usage = ended or (status, usage)
     said = {
         "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,
         "seconds": round(seconds, 3),
-        "max_rss": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None,
+        "max_rss": watched.largest or None,
         "survivors": survivors,
+        "peaks": watched.peaks,
     }
     with suppress(BrokenPipeError):  # the runner may be gone
         report.write(json.dumps(said) + "\n")
@@ -174,7 +181,9 @@ def _check_program(path: str) -> None:
         raise PermissionError(errno.EACCES, "")
 
 
-def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str | None, int | None, Any]:
+def _watch(
+    child: int, family: Family, wake: int, deadline: float, watched: Usage
+) -> tuple[str | None, int | None, Any]:
     """Wait until the job has ended or is to be ended. Returns why it is to be ended, or how it ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(wake, selectors.EVENT_READ)
@@ -190,12 +199,15 @@ def _watch(child: int, family: Family, wake: int, deadline: float) -> tuple[str 
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None, None
+            over = watched.exceeded()
+            if over:
+                return over, None, None
             if not _REAPER:  # elsewhere who leaves its parent must have been seen before
                 family.look()
 
 
 def _end_all(
-    child: int, family: Family, grace: float, *, wrapped: bool
+    child: int, family: Family, grace: float, *, wrapped: bool, watched: Usage
 ) -> tuple[list[str], tuple[int, Any] | None]:
     """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
 
@@ -210,6 +222,7 @@ def _end_all(
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                watched.note(usage)
                 if pid == child:
                     ended = status, usage
 

@@ -20,8 +20,8 @@ from bridge.git import Git
 from bridge.objects import Entry
 from bridge.params import PathParam, Value
 from bridge.presets import Preset
-from runner.intake import Refusal
 from runner.policy import Limits
+from runner.refusal import Refusal
 
 _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,8 +22,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from bridge.client import Client
+from bridge import objects, wire
+from bridge.client import Client, Run
 from bridge.git import Git
+from runner import keys
+from runner.policy import load_policy
+from runner.serve import Rounds
+from runner.session import Session, open_session
 
 
 @pytest.fixture(autouse=True)
@@ -203,6 +212,90 @@ def user_git(clone: Path) -> Git:
 
 
 @dataclass
+class Keyed:
+    """A runner in this process that signs what it answers."""
+
+    runners: Runners
+    told: list[str] = field(default_factory=list)
+
+    def key(self, name: str = "one") -> Path:
+        """Return the public key file of the runner `name`, made at the first call."""
+        state = self.runners.folder / f"state-{name}"
+        if not (state / keys.PUBLIC).exists():
+            keys.make_key(state)
+        return state / keys.PUBLIC
+
+    @contextmanager
+    def session(self, name: str = "one", **policy: object) -> Iterator[Session]:
+        """Open a session of the runner `name`."""
+        with open_session(load_policy(self.runners.policy(name, **policy)), self.told.append) as session:
+            yield session
+
+    def handle(self, name: str = "one", *, signed: bool = True, **policy: object) -> None:
+        """Let the runner `name` handle whatever there is."""
+        if signed:
+            self.key(name)
+        with self.session(name, **policy) as session:
+            rounds = Rounds(session)
+            while rounds.next():
+                pass
+
+
+@pytest.fixture
+def keyed(runners: Runners) -> Keyed:
+    """A runner in this process that signs what it answers."""
+    return Keyed(runners)
+
+
+@dataclass
+class Forger:
+    """Someone who may push to the bus, and puts there what a runner never said."""
+
+    bus: Path
+
+    @property
+    def git(self) -> Git:
+        return Git.isolated(self.bus)
+
+    def tip(self, branch: str) -> str:
+        return git(self.bus, "rev-parse", f"refs/heads/{branch}")
+
+    def read(self, branch: str, path: str) -> bytes:
+        blob = objects.read_blob(self.git, f"refs/heads/{branch}", path, max_bytes=1 << 26)
+        assert blob is not None, path
+        return blob
+
+    def put(self, branch: str, files: Mapping[str, bytes | None], *parents: str) -> str:
+        """Set a branch to an answer like the one on it, with other files; by default in that one's place."""
+        tip = self.tip(branch)
+        tree = objects.overlay(self.git, f"{tip}^{{tree}}", files)
+        upon = parents or tuple(objects.parents_of(self.git, tip))
+        who = objects.Identity("A Forger", "forger@example.invalid")
+        commit = objects.commit(self.git, tree, upon, "an answer\n", who)
+        git(self.bus, "update-ref", f"refs/heads/{branch}", commit)
+        return commit
+
+    def rewrite(self, branch: str, content: Mapping[str, bytes] | None = None, /, **fields: object) -> None:
+        """Change files and fields of a result so that everything in it still agrees."""
+        result = json.loads(self.read(branch, wire.RESULT))
+        for path, data in (content or {}).items():
+            digest = hashlib.sha256(data).hexdigest()
+            for about in result["files"]:
+                if about["path"] == path:
+                    about |= {"sha256": digest, "size": len(data)}
+            for log in result["logs"]:
+                if log["path"] == path:
+                    log |= {"stream_sha256": digest, "stream_bytes": len(data), "kept_bytes": len(data)}
+        self.put(branch, {**(content or {}), wire.RESULT: json.dumps(result | fields).encode()})
+
+
+@pytest.fixture
+def forger(bus: Path) -> Forger:
+    """Someone who may push to the bus."""
+    return Forger(bus)
+
+
+@dataclass
 class HttpBus:
     """The bus over smart HTTP on loopback, and whatever else a test lets the same server answer."""
 
@@ -313,3 +406,97 @@ def http_bus(bus: Path) -> Iterator[HttpBus]:
     server.shutdown()
     server.server_close()
     thread.join(5)
+
+
+@dataclass
+class Signers:
+    """SSH keys of requesters, and a host's list of those that it trusts."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "allowed_signers"
+
+    def key(self, name: str) -> Path:
+        """Return the private key of that name, made at the first call."""
+        path = self.folder / name
+        if not path.exists():
+            assert shutil.which("ssh-keygen"), (
+                "these tests need OpenSSH's client: ssh-keygen is not on the PATH"
+            )
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)]
+            subprocess.run(argv, check=True)
+        return path
+
+    def allow(self, *names: str, options: str = 'namespaces="git"', principal: str | None = None) -> Path:
+        """Write the list anew, with these keys under `<name>@example.invalid`."""
+        lines = []
+        for name in names:
+            key = " ".join(self.key(name).with_suffix(".pub").read_text().split()[:2])
+            lines.append(f"{principal or name + '@example.invalid'} {options} {key}\n")
+        self.file.write_text("".join(lines))
+        self.file.chmod(0o644)
+        return self.file
+
+
+@pytest.fixture
+def signers(tmp_path: Path) -> Signers:
+    """Alice is on the host's list."""
+    made = Signers(tmp_path / "signers")
+    made.folder.mkdir()
+    made.allow("alice")
+    return made
+
+
+@dataclass
+class Trusting:
+    """A host that runs the code of those it trusts, and a requester with keys."""
+
+    client: Client
+    keyed: Keyed
+    signers: Signers
+    forger: Forger
+    folder: Path
+    ran: Path
+
+    def policy(self, **trust: object) -> dict[str, object]:
+        """Return a policy under which signed code runs, with changes to its `trust`."""
+        rules = {"code_request": "signed", "allowed_signers": str(self.signers.file)} | trust
+        return {"preset_folder": str(self.folder), "trust": {k: v for k, v in rules.items() if v is not None}}
+
+    def ask(self, signed_by: str | None = None, preset: str = "here") -> Run:
+        """Send a request for the requester's own code, perhaps signed."""
+        if signed_by:
+            self.client.git("config", "user.signingkey", f"{self.signers.key(signed_by)}.pub")
+        return self.client.run(preset, sign=bool(signed_by))
+
+    def answer(self, run: Run, **trust: object) -> wire.Result | None:
+        """Let the host handle what there is and return the answer to a request, if it got one."""
+        self.keyed.handle(**self.policy(**trust))
+        return self.result(run)
+
+    def result(self, run: Run) -> wire.Result | None:
+        blob = objects.read_blob(
+            self.forger.git, f"refs/heads/{run.branch}", wire.RESULT, max_bytes=wire.MAX_RESULT
+        )
+        return wire.parse_result(blob) if blob else None
+
+    def refused(self, run: Run, **trust: object) -> str:
+        """Let the host handle a request, see that it refuses it and ran nothing, and return why."""
+        result = self.answer(run, **trust)
+        assert result is not None
+        assert (result.state, result.reason.code) == (wire.State.REFUSED, "untrusted_code")
+        assert not self.ran.exists()
+        return result.reason.message
+
+
+@pytest.fixture
+def trusting(
+    clone: Path, keyed: Keyed, signers: Signers, forger: Forger, presets: Callable[..., Path], tmp_path: Path
+) -> Trusting:
+    """A host that runs the code of those it trusts. Its presets leave the file `ran` behind."""
+    ran = tmp_path / "ran"
+    touch = {"steps": [{"argv": ["/usr/bin/touch", str(ran)]}]}
+    folder = presets(here={"code": "request", **touch}, installed=touch)
+    return Trusting(Client(clone, presets=folder), keyed, signers, forger, folder, ran)

@@ -53,6 +53,19 @@ remote_option = click.option(
 )
 
 
+def _set_key(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+    context.obj["public_key"] = value
+
+
+key_option = click.option(
+    "--key",
+    metavar="FILE",
+    expose_value=False,
+    callback=_set_key,
+    help="The runner's public key.  [default: what is pinned]",
+)
+
+
 def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the request that a subcommand is about, and the remote on which it lies."""
     return click.argument("request", required=False)(remote_option(function))
@@ -74,6 +87,7 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
 
 def client_of(context: click.Context, **options: Any) -> Client:
     """Return the client for the repository and the remote that were named."""
+    options = {"public_key": context.obj.get("public_key"), **options}
     return Client(context.obj["repo"], context.obj["remote"], **options)
 
 
@@ -107,13 +121,13 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
-    for event in run.follow(timeout.total_seconds() if timeout else None):
+    for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
             put_json(event_dict(event))
         else:
             if logs and event.log:
                 click.echo(event.log, nl=False)
-            if last is None or last.state != event.status.state:
+            if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
     assert last is not None  # noqa: S101 - a request has at least one state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bridge.cli.common import request_argument, run_of
+from bridge.cli.common import key_option, request_argument, run_of
 from bridge.command import json_option, put_json, say
 
 
@@ -16,6 +16,7 @@ from bridge.command import json_option, put_json, say
     metavar="DIR",
     help="Where to.  [default: kakeya-results/<preset>-<nonce>]",
 )
+@key_option
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, out: str | None, *, as_json: bool) -> int:

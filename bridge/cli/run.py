@@ -19,6 +19,7 @@ from bridge.presets import did_you_mean, find_preset
     help="A parameter of the preset; repeatable.",
 )  # fmt: skip
 @click.option("--ref", default="HEAD", show_default=True, help="The commit that the job is about.")
+@click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
 @click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
 @click.option(
     "--wait", "wait", is_flag=False, flag_value="inf", default=None, metavar="[DUR]",
@@ -55,6 +56,7 @@ def command(
     prefix: str | None,
     suffix: str | None,
     *,
+    sign: bool,
     snapshot: bool,
     quiet: bool,
     as_json: bool,
@@ -75,6 +77,7 @@ def command(
         lifetime=expires,
         labels=labels,
         requested_by=requested_by,
+        sign=sign,
     )
     if as_json:
         put_json({"event": "sent", "branch": run.branch, "request": run.commit, "preset": preset})

@@ -5,17 +5,22 @@ from __future__ import annotations
 import click
 
 from bridge.checks import show
-from bridge.cli.common import request_argument, run_of
+from bridge.cli.common import key_option, request_argument, run_of
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
 
 
 @click.command()
 @request_argument
+@key_option
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, *, as_json: bool) -> int:
-    """Check an answer offline, from the branch alone.
+    """Check an answer offline, from the branch alone and the runner's public key.
+
+    The key is one that was pinned beforehand: by --key, by KAKEYA_PUBLIC_KEY, by `git config kakeya.publicKey`, or as
+    .kakeya/runner.pub on the remote's default branch as it was last fetched. Where one is pinned, an answer that it did
+    not sign does not hold.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     Ends with 0 where the answer holds, whatever the job's own outcome, and with 1 where it does not.

@@ -18,7 +18,7 @@ NAME = "scaled_dot_product_attention"
 _stock = base.scaled_dot_product_attention
 
 
-def scaled_dot_product_attention(  # noqa: PLR0917 - mlx-lm's own signature
+def scaled_dot_product_attention(
     queries: mx.array,
     keys: Any,
     values: Any,

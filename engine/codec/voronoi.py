@@ -20,7 +20,7 @@ from engine.codec.spec import (
 from engine.errors import BadInput
 from engine.mx import mx
 
-TOGETHER = 4096  # scaled vectors looked at together: bounds the encoder's temporary memory
+TOGETHER = 2048  # scaled vectors looked at together: bounds the encoder's temporary memory
 
 INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
 

@@ -11,10 +11,13 @@ from bridge.command import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "init": ("runner.cli.init", "Write a policy to start from."),
+    "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
+    "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
+    "install": ("runner.cli.install", "Let this machine start the runner by itself."),
     "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
     "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }

@@ -22,9 +22,9 @@ def command(policy: Path | None, branch: str, commit: str | None) -> int:
     """Handle one request branch and end with its exit code.
 
     This is what a GitHub Actions workflow calls. A branch that has its answer is left alone; where another
-    runner holds it the exit code is 3.
+    runner holds it, or where it waits for approval, the exit code is 3.
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)
         state = once(session, branch, commit)
-    return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES[state]
+    return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
+from runner.awake import awake
 from runner.cli.common import stop_on_signals, tell
 from runner.policy import load_policy
 from runner.serve import serve
@@ -14,8 +16,9 @@ from runner.session import open_session
 
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N requests.")
+@click.option("--awake", "keep_awake", is_flag=True, help="Keep a Mac from sleeping meanwhile.")
 @click.pass_obj
-def command(policy: Path | None, limit: int | None) -> None:
+def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
     """Take requests from the bus until stopped.
 
     SIGTERM and ^C hand a running job back (or finish it, where the policy says `on_stop: finish`) and end the runner.
@@ -26,5 +29,6 @@ def command(policy: Path | None, limit: int | None) -> None:
             f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
             f"; presets: {', '.join(session.presets)}"
         )
-        handled = serve(session, limit=limit)
+        with awake() if keep_awake else nullcontext():
+            handled = serve(session, limit=limit)
         tell(f"stopped after {handled} requests")

@@ -65,10 +65,12 @@ def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
     """
     if policy.sandbox == "off":
         return Sandbox(why="the policy says so")
+    # That the jobs' interpreter is missing is said to who asks for a job; the sandbox is tried all the same.
+    interpreter = policy.interpreter if policy.interpreter.exists() else Path(sys.executable)
     faults = []
-    for candidate in _candidates(policy):
-        around = partial(candidate.around, [str(policy.interpreter)])
-        fault = find_fault(around, state=policy.state, interpreter=policy.interpreter)
+    for candidate in _candidates(policy, interpreter):
+        around = partial(candidate.around, [str(interpreter)])
+        fault = find_fault(around, state=policy.state, interpreter=interpreter)
         if fault is None:
             return candidate
         faults.append(f"{candidate.kind}: {fault}")
@@ -87,7 +89,7 @@ _REMEDY = (
 )  # fmt: skip
 
 
-def _candidates(policy: Policy) -> list[Sandbox]:
+def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
     """Return the sandboxes that may work here, the tightest first."""
     kind: Kind = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
     programs = (seatbelt.PROGRAM,) if kind == "seatbelt" else bubblewrap.PROGRAMS
@@ -100,7 +102,7 @@ def _candidates(policy: Policy) -> list[Sandbox]:
     box = Sandbox(
         kind=kind,
         program=program,
-        readable=tuple(needed_by(policy.interpreter)),
+        readable=tuple(needed_by(interpreter)),
         hidden=tuple(hidden),
         settings=policy.settings,
     )

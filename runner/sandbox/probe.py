@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +24,6 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
 
     `around` gives what is put before the probe's argv. The canary lies where the runner's own files do.
     """
-    if not interpreter.exists():
-        interpreter = Path(sys.executable)
     canary = state / f"canary-{secrets.token_hex(8)}"
     written = canary.with_name(canary.name + "-written")
     canary.write_text(secrets.token_hex(16), encoding="ascii")
@@ -35,7 +32,9 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
             port = server.getsockname()[1]
             told = [str(canary), str(port), str(os.getpid())]
             fault = _judge(*_run(around(place), place, interpreter, told))
-            return "a job in it could write beside a file of the runner's" if written.exists() else fault
+            if fault is None and written.exists():
+                return "a job in it could write beside a file of the runner's"
+            return fault
     finally:
         canary.unlink()
         written.unlink(missing_ok=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
+
+from bridge.errors import UsageError
+from runner.service.plan import Plan, Remove, Write, below
 
 _TEXT = """\
 #!/bin/sh
@@ -18,3 +22,28 @@ exec {python} -I -m runner --policy {policy} hook
 def hook_script(python: Path, policy: Path) -> bytes:
     """Return the script: nothing in it depends on the folder, the PATH or the environment that it is started with."""
     return _TEXT.format(python=shlex.quote(str(python)), policy=shlex.quote(str(policy))).encode()
+
+
+def install(policy: Path, root: Path | None = None) -> Plan:
+    """Return what writes the script. Where GitHub's runner lies is for a person to say, in that runner's own settings.
+
+    Raises UsageError where GitHub's runner could not start it: it does not quote the path.
+    """
+    file = place(policy)
+    if any(character.isspace() for character in str(file)):
+        raise UsageError(f"GitHub's runner takes no path with a space in it: {file}", fix="Move the policy.")
+    script = hook_script(Path(sys.executable), policy.absolute())
+    line = f"ACTIONS_RUNNER_HOOK_JOB_STARTED={file}"
+    then = f"Add this line to the file .env in the folder of GitHub's runner, and restart that: {line}"
+    return Plan([Write(below(root, file), script, mode=0o700)], (then,))
+
+
+def uninstall(policy: Path, root: Path | None = None) -> Plan:
+    """Return what removes the script."""
+    note = "Remove ACTIONS_RUNNER_HOOK_JOB_STARTED from GitHub's runner too: without the script it starts no job."
+    return Plan([Remove(below(root, place(policy)))], (note,))
+
+
+def place(policy: Path) -> Path:
+    """Return where the script lies: beside the policy."""
+    return policy.absolute().with_name("job-started.sh")

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bridge import names, wire
+from bridge.errors import RefusedError
+from runner.policy import load_policy
+from runner.serve import Rounds
 from runner.service.hookscript import hook_script
+from runner.session import open_session
+from runner.squatters import squatters
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ".github/workflows/mac-bridge.yaml"
@@ -146,3 +152,89 @@ def test_row_2_the_right_name_over_other_content_is_refused(tmp_path, runners, c
     assert (
         github.start(env={**told, "GITHUB_WORKFLOW_SHA": "b" * 40}, event=push(after=commit)).returncode == 4
     )
+
+
+def test_row_22_a_branch_that_blocks_all_requests_is_reported(runners, client, bus, git, tmp_path, wait_for):
+    git(bus, "branch", "mac-bridge", "main")
+    git(bus, "branch", "claude", "main")
+    git(bus, "branch", "mac-bridges", "main")
+    with pytest.raises(RefusedError):
+        client.run("noop")
+
+    runner = runners.start()
+    wait_for(lambda: "no request can be made below 'claude', 'mac-bridge'" in runner.said())
+    assert runner.stop() == 0
+    policy = str(runners.policy("check"))
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", policy, "check", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 1
+    (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "squatting"]
+    assert check["ok"] is False
+    assert "refs/heads/mac-bridge" in check["fix"]
+
+
+def test_row_22_names_that_only_look_alike_are_no_alarm(runners, bus, git):
+    git(bus, "branch", "mac-bridges", "main")
+    git(bus, "branch", "feature/mac-bridge", "main")
+    with open_session(load_policy(runners.policy("one")), lambda _: None) as session:
+        assert squatters(session.bus) == []
+
+
+@pytest.fixture
+def serving(runners):
+    """A runner in this process: returns what handles everything that there is, and says how many requests that was."""
+
+    def handle(**policy: object) -> int:
+        with open_session(load_policy(runners.policy("one", **policy)), lambda _: None) as session:
+            rounds, handled = Rounds(session), 0
+            while rounds.next():
+                handled += 1
+            return handled
+
+    return handle
+
+
+def test_row_24_an_answer_asks_for_nothing(client, serving, bus, git):
+    run = client.run("noop")
+    assert serving() == 1
+    assert serving() == 0
+    messages = git(bus, "log", "--format=%B%x00", f"{run.commit}..{run.branch}").split("\0")[:-1]
+    assert len(messages) >= 2
+    assert all("[skip ci]" in message for message in messages)
+
+
+def test_row_24_an_answer_under_another_name_is_refused(client, serving, bus, git):
+    run = client.run("noop")
+    serving()
+    parts = names.parse_branch(run.branch)
+    other = f"mac-bridge/noop-{parts.nonce}-copy"
+    git(bus, "branch", other, run.branch)
+    assert serving() == 1
+    result = json.loads(git(bus, "show", f"{other}:{wire.RESULT}"))
+    assert (result["state"], result["commands"]) == ("refused", [])
+    assert serving() == 0
+
+
+def test_row_24_a_cancellation_after_the_answer_starts_nothing(client, serving):
+    run = client.run("noop")
+    serving()
+    before = client.view(run.branch).tip
+    run.cancel()
+    assert serving() == 0
+    assert client.view(run.branch).tip == before
+
+
+def test_row_24_a_merged_answer_does_not_ride_along_with_the_next_request(client, clone, serving, bus, git):
+    run = client.run("noop")
+    serving()
+    git(clone, "fetch", "--quiet", "origin", run.branch)
+    git(clone, "merge", "--quiet", "FETCH_HEAD")
+    assert (clone / wire.RESULT).exists()
+
+    second = client.run("noop")
+
+    listed = git(bus, "ls-tree", "-r", "--name-only", second.branch).splitlines()
+    assert [path for path in listed if path.startswith(".mac-bridge/")] == [wire.REQUEST]
+    assert serving() == 1
+    assert second.status().state == "succeeded"

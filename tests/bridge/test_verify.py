@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -19,8 +20,21 @@ from bridge.objects import Identity
 pytestmark = pytest.mark.bus
 
 REPORT = "results/research/report.json"
-WRITE_REPORT = "import json, pathlib; pathlib.Path('results/research').mkdir(parents=True, exist_ok=True); \
-pathlib.Path('results/research/report.json').write_text(json.dumps({'kind': 'none'}))"
+MEASURED = {
+    "kind": "kakeya.codec-rd",
+    "schema_version": 3,
+    "created_at": "2026-01-31T12:00:00Z",
+    "identity": dict.fromkeys(("host", "os", "chip", "device", "versions", "blas"), "known"),
+    "config": {"seed": 0},
+    "rows": [
+        {
+            "codec": "affine", "bits": 2, "group": 64, "distribution": "gaussian", "n_vectors": 64,
+            "stored_bits_per_value": 2.5, "rel_mse": 0.156, "rel_mse_stderr": 0.0055, "limit": 0.03125,
+        }
+    ],
+}  # fmt: skip
+WRITE_REPORT = f"import pathlib; path = pathlib.Path({REPORT!r}); \
+path.parent.mkdir(parents=True, exist_ok=True); path.write_text({json.dumps(MEASURED)!r})"
 
 
 @dataclass
@@ -58,8 +72,6 @@ class Answer:
 
     def with_file(self, path: str, content: bytes) -> list[dict]:
         """Return the result's list of files with one more, whose digest is right."""
-        import hashlib  # noqa: PLC0415
-
         digest = hashlib.sha256(content).hexdigest()
         others = [file for file in self.result()["files"] if file["path"] != path]
         return [*others, {"path": path, "sha256": digest, "size": len(content)}]
@@ -94,6 +106,7 @@ def answer(made, bus, clone, git, runners, tmp_path) -> Answer:
             {"argv": ["/bin/echo", "{n}"]},
         ],
         "collect": [REPORT],
+        "gate": "reports",
     }
     (presets / "job.yaml").write_text(yaml.safe_dump(job))
     client = Client(clone, presets=presets)
@@ -117,7 +130,7 @@ def test_an_untouched_answer_holds(answer):
     report = answer.client.verify(answer.branch)
     assert {check.name: check.ok for check in report.checks} == {
         "answer": True, "history": True, "request": True, "files": True, "preset": True, "argv": True,
-        "signature": None,
+        "gate": True, "times": True, "logs": True, "signature": None,
     }  # fmt: skip
 
 
@@ -174,6 +187,25 @@ def test_the_workload_in_place_of_the_request_is_noticed(answer):
     assert "history" in answer.failed()
 
 
+def test_a_report_that_lies_is_noticed_where_all_digests_are_right(answer):
+    lie = {**MEASURED, "rows": [{**MEASURED["rows"][0], "rel_mse": 0.001, "rel_mse_stderr": 0.0001}]}
+    content = json.dumps(lie).encode()
+    listed = {**answer.result(), "files": answer.with_file(REPORT, content)}
+    answer.rewrite({REPORT: content, wire.RESULT: json.dumps(listed).encode()})
+    assert answer.failed() == ["gate"]
+
+
+def test_a_report_left_out_of_the_answer_and_its_list_is_noticed(answer):
+    files = [file for file in answer.result()["files"] if file["path"] != REPORT]
+    answer.rewrite({REPORT: None, wire.RESULT: json.dumps({**answer.result(), "files": files}).encode()})
+    assert answer.failed() == ["gate"]
+
+
+def test_another_verdict_of_the_gate_is_noticed(answer):
+    answer.change(gate={"verdict": "REJECTED", "violations": []})
+    assert answer.failed() == ["answer"]
+
+
 FILES = {
     "a changed log": {".mac-bridge/logs/job-1.log": b"4\n"},
     "a changed report": {REPORT: b"{}"},
@@ -192,7 +224,8 @@ FILES = {
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
 def test_a_changed_file_is_noticed_and_nothing_is_fetched(answer, files):
     answer.rewrite(files)
-    assert answer.failed() == ["files"]
+    # A report that is spoilt is no longer one that the gate accepts, either.
+    assert answer.failed() == (["files", "gate"] if REPORT in files else ["files"])
     with pytest.raises(VerificationError, match="nothing was written: files"):
         answer.client.fetch(answer.branch, answer.out)
     assert not answer.out.exists()
@@ -298,7 +331,7 @@ def test_a_second_fetch_replaces_the_first(answer):
     answer.client.fetch(answer.branch, answer.out)
     (answer.out / REPORT).write_text("changed since")
     answer.client.fetch(answer.branch, answer.out)
-    assert json.loads((answer.out / REPORT).read_text()) == {"kind": "none"}
+    assert json.loads((answer.out / REPORT).read_text()) == MEASURED
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(answer):

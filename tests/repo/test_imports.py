@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"mlx", "mlx_lm", "numpy", "pydantic", "requests", "rich"}
+HEAVY = {"cryptography", "mlx", "mlx_lm", "numpy", "pydantic", "requests", "rich", "securesystemslib"}
 SCRIPT = """
 import importlib, json, sys
 importlib.import_module(sys.argv[1])

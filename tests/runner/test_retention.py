@@ -16,6 +16,7 @@ from bridge.manifest import format_time
 from bridge.names import new_nonce
 from bridge.wire import State, StateFile
 from runner import retention
+from runner.chores import Chores
 from runner.policy import Retention, load_policy
 from runner.retention import sweep
 from runner.serve import Rounds
@@ -135,7 +136,7 @@ def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
     branch = old(State.SUCCEEDED, days=10)
     (tmp_path / "a-file").touch()
     with host.session(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as session:
-        retention.Sweeper(session).maybe()
+        Chores(session).maybe()
     assert any("trying again in an hour" in line for line in host.told)
     assert branches(host.bus) == [branch]
 
@@ -195,11 +196,11 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
 def test_serve_sweeps_now_and_then(host, old):
     branch = old(State.SUCCEEDED, days=10)
     with host.session(retention={"days": 1}) as session:
-        sweeper = retention.Sweeper(session)
-        sweeper.maybe()
+        chores = Chores(session)
+        chores.maybe()
         assert branches(host.bus) == []
         old(State.SUCCEEDED, days=10)
-        sweeper.maybe()
+        chores.maybe()
         assert len(branches(host.bus)) == 1
     assert any("retention: 1 answers are in" in line for line in host.told)
     assert branch not in branches(host.bus)
@@ -227,9 +228,9 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
     request = requester.send(requester.manifest("touch"))
     with host.session(retention={"keep": 5}) as session:
-        rounds, sweeper = Rounds(session), retention.Sweeper(session)
+        rounds, chores = Rounds(session), Chores(session)
         assert rounds.next()
-        sweeper.maybe()
+        chores.maybe()
         assert not rounds.next()
     assert host.result(request).state == "succeeded"
     assert len(branches(host.bus)) == 5

@@ -73,7 +73,7 @@ def _show(made: dict) -> None:
     caption = "H: Hadamard first. Bits count every stored byte (*: the formula's). Limit: 2^-2R."
     shown = Table(title=f"mean rel-MSE, seed {made['config']['seed']}", caption=caption)
     for name in ("codec", "bits/value", *names, "limit"):
-        shown.add_column(name, justify="left" if name == "codec" else "right")
+        shown.add_column(name, justify="left" if name == "codec" else "right", no_wrap=True)
     for rate, label, limit in sorted(by_codec):
         found = by_codec[rate, label, limit]
         errors = [f"{found[name]:.3e}" if name in found else "" for name in names]

@@ -1,0 +1,95 @@
+"""Live bytes and peak memory of each KV cache, reading a prompt's last chunk and decoding a token.
+
+    python benchmarks/codec_memory.py [--tokens 1024,8192,32768]
+
+The layers form a chain, as in a model: a layer's queries depend on the output of the one before it. Caches
+are filled in chunks; then the peak is taken over one further chunk of 256 tokens, and over one token, with
+attention. Peaks count what MLX has allocated, the caches of all layers included.
+"""
+
+import argparse
+import sys
+
+from engine import host
+from engine.attention.router import scaled_dot_product_attention
+from engine.cache.packed import LatticeKVCache
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+CACHES = {
+    "raw bf16": lm_cache.KVCache,
+    "mlx 8 bit g64": lambda: lm_cache.QuantizedKVCache(64, 8),
+    "mlx 4 bit g64": lambda: lm_cache.QuantizedKVCache(64, 4),
+    "e8v@6.25": lambda: LatticeKVCache(6.25, "fast", views=True),
+    "e8v@4.25": lambda: LatticeKVCache(4.25, "fast", views=True),
+    "e8v@2.25": lambda: LatticeKVCache(2.25, "fast", views=True),
+}
+
+
+def step(caches, rows, args):
+    """Let ``rows`` new tokens through all layers; returns the peak in bytes."""
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    x = mx.zeros((1, args.heads, rows, args.dim), mx.bfloat16)
+    for cache in caches:
+        x = attend(cache, x, rows, args)
+    mx.eval(x, [c.state[1:] if isinstance(c, LatticeKVCache) else c.state for c in caches])
+    return mx.get_peak_memory()
+
+
+def attend(cache, x, rows, args):
+    """One layer: new keys and values, then attention."""
+    queries = x + mx.random.normal((1, args.heads, rows, args.dim)).astype(mx.bfloat16)
+    mask = None if rows == 1 else "causal"
+    return scaled_dot_product_attention(
+        queries, *cache.update_and_fetch(*fresh(rows, args)), cache, args.dim**-0.5, mask
+    )
+
+
+def fresh(rows, args):
+    shape = (1, args.kv_heads, rows, args.dim)
+    return [mx.random.normal(shape).astype(mx.bfloat16) for _ in range(2)]
+
+
+def fill(caches, tokens, args):
+    """Fill caches up to ``tokens``, without attention."""
+    for cache in caches:
+        held = 0
+        while held < tokens:
+            rows = min(args.chunk, tokens - held)
+            cache.update_and_fetch(*fresh(rows, args))
+            mx.eval([x for x in cache.state if isinstance(x, mx.array)], cache.keys, cache.values)
+            held += rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", default="1024,8192")
+    parser.add_argument("--only", default=",".join(CACHES), help="names of caches, with commas")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--kv-heads", type=int, default=2)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--chunk", type=int, default=256)
+    args = parser.parse_args()
+    print(f"{host.chip()}, {host.system()}, mlx {host.version('mlx')}, {mx.default_device()}")
+    print(f"{args.layers} layers, {args.heads} heads over {args.kv_heads}, head size {args.dim}; MiB")
+    print(f"{'cache':14} {'tokens':>7} {'live':>8} {'of raw':>7} {'prefill':>8} {'decode':>8} peaks")
+    for tokens in map(int, args.tokens.split(",")):
+        raw = None
+        for name, make in ((name, CACHES[name]) for name in args.only.split(",")):
+            mx.random.seed(0)
+            caches = [make() for _ in range(args.layers)]
+            fill(caches, tokens - args.chunk - 1, args)
+            prefill = step(caches, args.chunk, args)
+            decode = step(caches, 1, args)
+            live = sum(c.nbytes for c in caches)
+            raw = raw or live
+            mib = [f"{x / 2**20:.1f}" for x in (live, prefill, decode)]
+            print(f"{name:14} {tokens:7} {mib[0]:>8} {live / raw:7.1%} {mib[1]:>8} {mib[2]:>8}")
+            sys.stdout.flush()
+            del caches
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What a serving runner does now and then beside requests: retention, and a look at what blocks the bus."""
+
+from __future__ import annotations
+
+import time
+
+from bridge.errors import InfrastructureError
+from runner.retention import sweep
+from runner.session import Session
+from runner.squatters import alert, squatters
+
+_EVERY_S = 3600.0
+
+
+class Chores:
+    """Once at the start and then every hour; a chore that fails is told and never ends the runner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last: float | None = None
+
+    def maybe(self) -> None:
+        """Do them if it is time."""
+        now = time.monotonic()
+        if self._last is not None and now - self._last < _EVERY_S:
+            return
+        self._last = now
+        for chore in (self._look_for_squatters, self._sweep):
+            try:
+                chore()
+            except (InfrastructureError, OSError) as error:
+                self._session.tell(f"{error}; trying again in an hour")
+
+    def _look_for_squatters(self) -> None:
+        if names := squatters(self._session.bus):
+            self._session.tell(f"{alert(names)}. Delete it")
+
+    def _sweep(self) -> None:
+        rule = self._session.policy.retention
+        if rule is None:
+            return
+        swept = sweep(self._session, rule)
+        if swept.deleted or swept.stayed:
+            stayed = f", {len(swept.stayed)} could not be deleted" if swept.stayed else ""
+            self._session.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")

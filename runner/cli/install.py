@@ -1,0 +1,85 @@
+"""`kakeya-runner install`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bridge.command import say
+from bridge.errors import UsageError
+from runner.policy import default_path, load_policy
+from runner.service import hookscript, launchd, systemd
+from runner.service.plan import Plan
+from runner.service.settings import find_user, settings_for
+
+_SYSTEMS = {"darwin": launchd, "linux": systemd}
+
+
+@click.command()
+@click.option(
+    "--user", "scope", flag_value="user", default="user", help="A service of your own (the default)."
+)
+@click.option(
+    "--system", "scope", flag_value="system", help="A service of the machine: starts at boot, needs root."
+)
+@click.option(
+    "--as", "name", metavar="NAME", help="With --system: the user that it runs as.  [default: SUDO_USER]"
+)
+@click.option("--hook", is_flag=True, help="Instead: the script for GitHub's job-started hook.")
+@click.option("--uninstall", is_flag=True, help="Remove what was installed; policy and state stay.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, nothing is changed.")
+@click.option(
+    "--root", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Write files below DIR, as for a package, and run no command.",
+)  # fmt: skip
+@click.pass_obj
+def command(
+    policy: Path | None,
+    scope: str,
+    name: str | None,
+    root: Path | None,
+    *,
+    hook: bool,
+    uninstall: bool,
+    yes: bool,
+) -> None:
+    """Let this machine start the runner by itself: launchd on macOS, systemd on Linux.
+
+    Says what it will do, with each file in full or as a diff, and does it with --yes. What is as it is to be is left
+    alone.
+    """
+    plan = _plan(policy, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall)
+    if plan.is_done:
+        say("nothing to do: everything is as it is to be")
+        return
+    if not yes:
+        for line in plan.show():
+            click.echo(line)
+        say("nothing was changed; add --yes to do this")
+        return
+    for line in plan.carry_out(commands=root is None):
+        click.echo(line)
+    for line in plan.then:
+        say(line)
+
+
+def _plan(
+    policy: Path | None, *, system: bool, name: str | None, root: Path | None, hook: bool, uninstall: bool
+) -> Plan:
+    if name and not system:
+        raise UsageError("--as is for --system: a service of your own runs as you")
+    who = find_user(name, system=system)
+    # Under sudo the settings are still those of the user.
+    file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
+    rules = load_policy(file)
+    if hook:
+        return hookscript.uninstall(file, root) if uninstall else hookscript.install(file, root)
+    service = _SYSTEMS.get(sys.platform)
+    if service is None:
+        fix = "Let your own start: kakeya-runner serve"
+        raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
+    settings = settings_for(rules, file, who, system=system)
+    plan: Plan = service.uninstall(settings, root) if uninstall else service.install(settings, root)
+    return plan

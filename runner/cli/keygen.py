@@ -1,0 +1,33 @@
+"""`kakeya-runner keygen`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bridge.command import json_option, put_json, say
+from bridge.pins import PINNED_FILE, SETTING
+from runner import keys
+from runner.policy import load_policy
+
+
+@click.command()
+@click.option("--show", is_flag=True, help="Print the public key that there is, and make none.")
+@click.option("--force", is_flag=True, help="Replace the key that there is.")
+@json_option
+@click.pass_obj
+def command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> None:
+    """Make the key with which this runner signs its answers.
+
+    The private half stays in the state folder, readable by its owner alone. The public half is printed, for a
+    maintainer to pin. A runner that serves already uses a new key after its next start.
+    """
+    state = load_policy(policy).state
+    key = keys.public_key(state) if show else keys.make_key(state, force=force)
+    if as_json:
+        put_json({"key_id": f"sha256:{key.id}", "public_key": key.text, "file": str(state / keys.PUBLIC)})
+        return
+    click.echo(key.text, nl=False)
+    say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")
+    say(f"      or, for one reader: git config {SETTING} FILE")

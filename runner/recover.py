@@ -1,0 +1,84 @@
+"""The ledger after damage: moved aside, begun anew, and filled with what the store still holds of the bus.
+
+A ledger that forgot everything would take a copied request for a new one. The branches remember: each that a runner
+touched names its request and its nonce, and answers that were not pushed yet lie under references of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bridge import history, names, objects, wire
+from bridge.errors import InfrastructureError
+from bridge.git import Git
+from runner.bus import HEADS, KEPT
+from runner.ledger import Ledger
+
+_FILES = ("", "-wal", "-shm")
+
+
+def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], None]) -> Ledger:
+    """Open the ledger; where it is damaged or gone, begin another. A new one is filled from store and archive.
+
+    Raises InfrastructureError where it cannot be used for another reason, such as a full disk.
+    """
+    try:
+        ledger = Ledger(path)
+    except InfrastructureError as error:
+        if error.code != "damaged":
+            raise
+        aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
+        for ending in _FILES:
+            if (file := path.with_name(path.name + ending)).exists():
+                file.rename(aside.with_name(aside.name + ending))
+        tell(f"the ledger is damaged; it was moved to {aside} and is made anew from the bus")
+        ledger = Ledger(path)
+    if not ledger.is_filled:
+        found = _refill(ledger, store, HEADS)
+        if (archive / "HEAD").exists():
+            found += _refill(ledger, Git.isolated(archive), "refs/heads/")
+        _find_pending(ledger, store)
+        ledger.filled()
+        if found:
+            tell(
+                f"the ledger knows {found} requests again; what left the bus without an archive is forgotten"
+            )
+    return ledger
+
+
+def _refill(ledger: Ledger, git: Git, prefix: str) -> int:
+    """Note each request that some runner has touched, the earliest first. Returns how many there are."""
+    listed = git.text("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+    pairs = (line.split(" ", 1) for line in listed.splitlines())
+    tips = {ref.removeprefix(prefix): oid for oid, ref in pairs}
+    views = history.read_views(git, {branch: tip for branch, tip in tips.items() if names.is_safe(branch)})
+    touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
+    for _, branch, view in touched:
+        if parsed := names.parse_branch(branch):
+            ledger.restore(
+                view.request, branch=branch, nonce=parsed.nonce, preset=parsed.preset, state=str(view.stands)
+            )
+    return len(touched)
+
+
+def _find_pending(ledger: Ledger, store: Git) -> None:
+    """Find the answers that were noted and not pushed: they are to be pushed upon what they share with the branch."""
+    for ref in store.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+        answer = ref.removeprefix(KEPT)
+        state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
+        tip = objects.resolve(store, HEADS + state.branch) if state else None
+        parsed = names.parse_branch(state.branch) if state else None
+        if not (state and tip and parsed) or history.is_ancestor(store, answer, tip):
+            continue
+        expect = store.maybe("merge-base", answer, tip)
+        if expect:
+            ledger.restore(
+                state.request,
+                branch=state.branch,
+                nonce=parsed.nonce,
+                preset=parsed.preset,
+                state=str(state.state),
+            )
+            ledger.answered(state.request, str(state.state), answer, expect)

@@ -1,0 +1,64 @@
+"""What a service needs to know, whichever system starts it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge import environment
+from bridge.errors import UsageError
+from runner.policy import Policy
+
+_SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+# A job is asked to end for `grace_s`, killed within 15 s, and the hand-back is one push.
+_HAND_BACK_S = 60
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which runner is started, as whom, and how long it needs to end."""
+
+    argv: tuple[str, ...]
+    user: str
+    uid: int
+    home: Path
+    path: str
+    stop_s: int
+    system: bool
+
+
+def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
+    """Return the settings for serving a policy. Raises UsageError where a system service would run as root."""
+    if system and who.pw_uid == 0:
+        fix = "Name the user whose runner it is: --as NAME"
+        raise UsageError("a system service must not run as root", fix=fix)
+    longest = policy.limits.timeout_s if policy.on_stop == "finish" else 0
+    return Settings(
+        argv=(sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()), "serve", "--awake"),
+        user=who.pw_name,
+        uid=who.pw_uid,
+        home=Path(who.pw_dir),
+        path=_search_path(),
+        stop_s=int(longest + policy.limits.grace_s) + _HAND_BACK_S,
+        system=system,
+    )
+
+
+def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
+    """Return whom a service runs as: the user that is named, or who called sudo, or who is here."""
+    name = name or (environment.get("SUDO_USER") if system else None)
+    try:
+        return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+    except KeyError as error:
+        raise UsageError(f"there is no user {name or os.getuid()!r} on this machine") from error
+
+
+def _search_path() -> str:
+    """Return a PATH on which git is found: services do not inherit that of a shell."""
+    found = shutil.which("git", path=environment.get("PATH"))
+    first = [str(Path(found).parent)] if found else []
+    return os.pathsep.join(dict.fromkeys([*first, *_SYSTEM_PATH]))

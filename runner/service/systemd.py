@@ -1,0 +1,97 @@
+"""The runner as a service of a Linux with systemd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner.service.plan import Call, Plan, Remove, Step, Write, below
+from runner.service.settings import Settings
+
+UNIT = "kakeya-runner.service"
+
+# Left out on purpose: RestrictNamespaces, PrivateUsers, ProtectProc, ProtectKernelTunables, ProtectKernelLogs and
+# SystemCallFilter. bubblewrap makes namespaces and mounts a /proc of its own for each job, which they forbid.
+_HARDENED = """\
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+UMask=0077
+"""
+# These need rights that a user's own service manager does not have.
+_HARDENED_SYSTEM = """\
+CapabilityBoundingSet=
+PrivateTmp=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectSystem=full
+"""
+
+
+def unit(settings: Settings) -> bytes:
+    """Return the unit. Jobs are ended by the runner itself; whatever is left after that systemd kills."""
+    network = "After=network-online.target\nWants=network-online.target\n" if settings.system else ""
+    user = f"User={settings.user}\n" if settings.system else ""
+    return f"""\
+[Unit]
+Description=kakeya-bridge runner
+{network}StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+{user}ExecStart={" ".join(map(quote, settings.argv))}
+WorkingDirectory=/
+Environment={quote(f"PATH={settings.path}")}
+Restart=always
+RestartSec=10
+KillMode=mixed
+TimeoutStopSec={settings.stop_s}
+# The kernel may kill a job that uses all memory; the runner then has something to answer.
+OOMPolicy=continue
+{_HARDENED}{_HARDENED_SYSTEM if settings.system else ""}
+[Install]
+WantedBy={"multi-user.target" if settings.system else "default.target"}
+""".encode()
+
+
+def quote(word: str) -> str:
+    """Return a word as systemd reads it: nothing in it is a specifier, a variable or a separator."""
+    for old, new in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(old, new)
+    return f'"{word}"'
+
+
+def place(settings: Settings, root: Path | None) -> Path:
+    """Return where the unit lies."""
+    folder = Path("/etc/systemd/system") if settings.system else settings.home / ".config/systemd/user"
+    return below(root, folder / UNIT)
+
+
+def install(settings: Settings, root: Path | None = None) -> Plan:
+    """Return what makes the service run, now and after each start of the machine."""
+    control = _control(settings)
+    steps: list[Step] = [
+        Write(place(settings, root), unit(settings)),
+        Call([*control, "daemon-reload"]),
+        Call([*control, "enable", UNIT]),
+        Call([*control, "restart", UNIT]),
+    ]
+    if not settings.system:
+        # Without it a user's services start at the first login and end with the last logout.
+        steps.insert(1, Call(["loginctl", "enable-linger", settings.user]))
+    return Plan(steps, (f"Its log: journalctl {'' if settings.system else '--user '}-u {UNIT}",))
+
+
+def uninstall(settings: Settings, root: Path | None = None) -> Plan:
+    """Return what ends the service and removes it. Policy, state and lingering stay."""
+    control = _control(settings)
+    steps: list[Step] = [
+        Call([*control, "disable", "--now", UNIT], may_fail=True),
+        Remove(place(settings, root)),
+        Call([*control, "daemon-reload"]),
+    ]
+    return Plan(steps)
+
+
+def _control(settings: Settings) -> list[str]:
+    return ["systemctl"] if settings.system else ["systemctl", "--user"]

@@ -1,0 +1,68 @@
+"""Whether a requester's own code may run here: by the policy's leave, a signature, or an operator's approval.
+
+Asked when a request is admitted and once more before anything of it is written to disk. Each time the list of signers
+and the approvals are read anew, so a key that was taken off the list counts no longer.
+"""
+
+from __future__ import annotations
+
+from bridge.binding import Binding, repository_name
+from bridge.errors import PolicyError
+from bridge.git import Git
+from bridge.history import View
+from bridge.presets import Preset
+from runner.ledger import Ledger
+from runner.policy import Policy
+from runner.refusal import Held, Refusal
+from runner.signature import BadSignature, read_signed, signer_of
+
+CODE = "untrusted_code"
+WAITS = "waits for approval by the runner's operator"
+
+
+def judge(git: Git, view: View, preset: Preset, policy: Policy, ledger: Ledger) -> str | None:
+    """Return why the code of a request may run, None where it brings none.
+
+    Raises Refusal where it may not, Held where that is not decided yet.
+    """
+    trust = policy.trust
+    if preset.code != "request":
+        return None
+    what = f"{preset.name} runs the requester's own code, which this host"
+    if trust.code_request == "allow":
+        return "the policy allows it to everyone who can push"
+    if trust.code_request == "deny":
+        raise Refusal(CODE, f"{what} does not allow")
+    approved_by = ledger.approval_of(view.request)
+    if approved_by is not None:
+        return f"approval by {approved_by}"
+    try:
+        return f"signature of {_signer(git, view, preset, policy)}"
+    except BadSignature as problem:
+        if trust.unapproved == "hold":
+            raise Held(CODE, f"{WAITS}: {problem}") from problem
+        fix = "Sign the request (kakeya run --sign), or ask the runner's operator to approve the commit."
+        raise Refusal(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
+
+
+def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
+    """Return who signed a request for this branch, this repository and this preset. Raises BadSignature."""
+    signed = read_signed(git, view.request)
+    if signed is None:
+        raise BadSignature("it is not signed")
+    if policy.trust.allowed_signers is None:
+        raise BadSignature("this host has no list of signers")
+    try:
+        name = signer_of(signed, policy.trust.allowed_signers)
+    except PolicyError as error:
+        raise BadSignature("this host's list of signers cannot be used") from error
+    binding = Binding.parse(signed.message)
+    if binding is None:
+        raise BadSignature("its signature does not say what it is for")
+    if binding.branch != view.branch:
+        raise BadSignature("it was signed for another branch")
+    if binding.repository not in (repository_name(policy.bus.url), *policy.trust.repositories):
+        raise BadSignature("it was signed for another repository")
+    if binding.preset != preset.digest:
+        raise BadSignature("it was signed for another definition of the preset than this host's")
+    return name

@@ -1,0 +1,391 @@
+"""The command `kakeya` as people and programs see it: exit codes, what is printed where, and how it fails."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from bridge.cli import COMMANDS, cli, main
+from bridge.client import Client
+
+KAKEYA = (sys.executable, "-P", "-m", "bridge")
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def kakeya(monkeypatch, capsys) -> Callable[..., Done]:
+    """Run the command line in this process: everything but the start of the interpreter is real."""
+
+    def run(where: Path, *args: str) -> Done:
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(where)
+            patch.setattr(sys, "argv", ["kakeya", *args])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def start(where: Path, *args: str) -> subprocess.Popen[str]:
+    """Run the command as a process of its own."""
+    return subprocess.Popen(
+        [*KAKEYA, *args], cwd=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ndjson(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def error_of(done: Done) -> dict:
+    """Return the error that a command with --json ended with."""
+    *_, error = ndjson(done.stdout)
+    assert error.keys() == {"error", "code", "fix", "exit_code"}
+    assert error["exit_code"] == done.returncode
+    return error
+
+
+USAGE = {
+    "an unknown preset": (("run", "nop"), "there is no preset 'nop'", "Did you mean noop?"),
+    "an unknown parameter": (
+        ("run", "kv-codec-rd", "-p", "n_vector=64"),
+        "no parameter 'n_vector'",
+        "Did you mean n_vectors?",
+    ),
+    "a parameter out of range": (
+        ("run", "kv-codec-rd", "-p", "n_vectors=5"),
+        "a whole number from 64 to 65536",
+        "",
+    ),
+    "a parameter of another type": (
+        ("run", "kv-codec-rd", "-p", "n_vectors=many"),
+        "a whole number from 64",
+        "",
+    ),
+    "a choice that is none": (("run", "kv-codec-rd", "-p", "dim=100"), "one of 64, 128, 256, 512", ""),
+    "a parameter without a value": (
+        ("run", "kv-codec-rd", "-p", "n_vectors"),
+        "write it as -p NAME=VALUE",
+        "n_vectors",
+    ),
+    "a parameter twice": (("run", "kv-codec-rd", "-p", "dim=64", "-p", "dim=128"), "dim is given twice", ""),
+    "a missing parameter": (("run", "pytest-path"), "needs parameter path", "-p path=VALUE"),
+    "a path that leaves its folder": (
+        ("run", "pytest-path", "-p", "path=tests/../x"),
+        "a path below tests/",
+        "",
+    ),
+    "an option in place of a path": (("run", "pytest-path", "-p", "path=--pdb"), "a path below tests/", ""),
+    "an unknown ref": (("run", "noop", "--ref", "nowhere"), "'nowhere' is not a commit", "--ref"),
+    "a prefix that is none": (
+        ("run", "noop", "--prefix", "x"),
+        "cannot begin a request branch",
+        "mac-bridge-",
+    ),
+    "a suffix that is none": (("run", "noop", "--suffix=x"), "cannot end a request branch", "--suffix=-b876"),
+    "a time that is none": (("run", "noop", "--wait=soon"), "'soon' is not a time span", ""),
+    "a lifetime that is too long": (("run", "noop", "--expires", "60d"), "within 30 days", ""),
+    "a label that is none": (("run", "noop", "--label", "a b"), "labels", ""),
+    "an unknown remote": (("run", "noop", "--remote", "orgin"), "no remote 'orgin'", "Remotes here: origin"),
+    "an unknown command": (("rum",), "Did you mean 'run'?", "--help"),
+    "an unknown command unlike any": (("xyzzy",), "there is no command 'xyzzy'.", "--help"),
+    "an unknown option": (("run", "noop", "--force"), "--force", "--help"),
+    "no preset": (("run",), "PRESET", "--help"),
+    "a request that is none": (("status", "nothing-like-it"), "no request fits", "kakeya list"),
+    "no request at all": (("wait",), "no request was sent", "kakeya run noop"),
+    "a folder that is none": (("-C", "nowhere", "list"), "nowhere is not a folder", "-C"),
+    "a preset to show that is none": (("presets", "nop"), "there is no preset 'nop'", "Did you mean noop?"),
+}
+
+
+@pytest.mark.parametrize(("args", "message", "fix"), USAGE.values(), ids=USAGE)
+def test_a_mistake_ends_with_2_says_what_helps_and_sends_nothing(kakeya, clone, bus, git, args, message, fix):
+    done = kakeya(clone, *args)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+    said = " ".join(done.stderr.split())
+    assert message in said
+    assert fix in said
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge") == ""
+
+
+def test_outside_a_repository_it_says_so(kakeya, tmp_path):
+    done = kakeya(tmp_path, "list")
+    assert done.returncode == 2
+    assert "is not inside a git repository" in done.stderr
+    assert "-C DIR" in done.stderr
+
+
+def test_an_error_is_data_with_json(kakeya, clone):
+    done = kakeya(clone, "run", "nop", "--json")
+    assert done.returncode == 2
+    assert error_of(done) == {
+        "error": "there is no preset 'nop'", "code": "unknown_preset", "fix": "Did you mean noop?",
+        "exit_code": 2,
+    }  # fmt: skip
+
+
+def test_an_error_of_the_command_line_is_data_with_json(kakeya, clone):
+    assert error_of(kakeya(clone, "run", "--json"))["code"] == "usage"
+
+
+def test_a_remote_that_cannot_be_reached_ends_with_3(kakeya, clone, git):
+    git(clone, "remote", "set-url", "origin", "/nowhere.git")
+    done = kakeya(clone, "run", "noop", "--json")
+    assert (done.returncode, error_of(done)["code"]) == (3, "unreachable")
+
+
+def test_a_wait_in_vain_ends_with_3(kakeya, clone):
+    done = kakeya(clone, "run", "noop", "--wait", "0.2", "--json")
+    assert (done.returncode, error_of(done)["code"]) == (3, "no_answer_in_time")
+
+
+@pytest.mark.parametrize("args", [("wait", "--timeout", "0"), ("run", "noop", "--wait=0")])
+def test_a_wait_of_no_time_looks_once(kakeya, clone, args):
+    kakeya(clone, "run", "noop")
+    done = kakeya(clone, *args)
+    assert done.returncode == 3
+    assert "no runner took" in done.stderr
+
+
+def test_a_remote_that_declines_ends_with_4(kakeya, clone, bus):
+    hook = bus / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    done = kakeya(clone, "run", "noop", "--json")
+    assert (done.returncode, error_of(done)["code"]) == (4, "no_push_right")
+
+
+def test_a_bug_of_ours_ends_with_70_and_looks_like_one(kakeya, clone, monkeypatch):
+    monkeypatch.setattr(Client, "list", lambda *_args: 1 / 0)
+    done = kakeya(clone, "list", "--json")
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+    assert error_of(done)["code"] == "bug"
+
+
+def test_a_request_that_is_sent_prints_its_branch_alone(kakeya, clone, bus, git):
+    done = kakeya(clone, "run", "noop")
+    assert done.returncode == 0
+    branch = done.stdout.removesuffix("\n")
+    assert git(bus, "rev-parse", f"refs/heads/{branch}")
+    assert f"next: kakeya wait {branch}" in done.stderr
+
+
+def test_a_suffix_with_a_dash_is_taken(kakeya, clone):
+    assert kakeya(clone, "run", "noop", "--suffix=-b876").stdout.endswith("-b876\n")
+
+
+def test_without_a_runner_the_read_commands_print_json_and_nothing_else(kakeya, clone):
+    [sent] = ndjson(kakeya(clone, "run", "noop", "--json").stdout)
+    assert sent["event"] == "sent"
+    status = json.loads(kakeya(clone, "status", "--json").stdout)
+    assert (status["state"], status["branch"]) == ("requested", sent["branch"])
+    assert [found["branch"] for found in ndjson(kakeya(clone, "list", "--json").stdout)] == [sent["branch"]]
+    assert json.loads(kakeya(clone, "logs", "--json").stdout)["log"] == ""
+    verified = kakeya(clone, "verify", "--json")
+    assert (verified.returncode, json.loads(verified.stdout)["holds"]) == (1, False)
+    assert json.loads(kakeya(clone, "gc", "--json").stdout) == {"dry_run": False, "branches": []}
+    assert json.loads(kakeya(clone, "cancel", "--json").stdout)["detail"].startswith(
+        "cancelled by the requester"
+    )
+    assert json.loads(kakeya(clone, "presets", "noop", "--json").stdout)["name"] == "noop"
+    assert len(json.loads(kakeya(clone, "presets", "--json").stdout)) >= 4
+
+
+@pytest.mark.bus
+def test_the_whole_path_as_json(kakeya, clone, runners, tmp_path):
+    runners.start()
+    done = kakeya(clone, "run", "noop", "--wait", "60", "--json")
+    assert done.returncode == 0
+    events = ndjson(done.stdout)
+    assert [event["event"] for event in events[:2]] == ["sent", "state"]
+    assert events[-1]["state"] == "succeeded"
+    assert "".join(event.get("log", "") for event in events) == "nothing was asked for and nothing was done\n"
+    for command in (("wait",), ("logs", "-f")):
+        again = kakeya(clone, *command, "--json")
+        assert (again.returncode, ndjson(again.stdout)[-1]["state"]) == (0, "succeeded")
+    fetched = json.loads(kakeya(clone, "fetch", "--out", str(tmp_path / "out"), "--json").stdout)
+    assert fetched["result"]["state"] == "succeeded"
+    assert all(Path(clone, path).exists() for path in fetched["files"])
+    assert json.loads(kakeya(clone, "verify", "--json").stdout)["holds"] is True
+
+
+def test_json_goes_to_standard_output_alone(clone):
+    process = start(clone, "run", "noop", "--wait", "0", "--json")
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert [line.get("event") for line in ndjson(out)] == ["sent", "state", None]
+    assert said.startswith("error: no runner took")
+
+
+@pytest.mark.bus
+def test_the_whole_path_for_people(kakeya, clone, runners):
+    runners.start()
+    done = kakeya(clone, "run", "noop", "--wait")
+    assert done.returncode == 0
+    assert done.stdout == "nothing was asked for and nothing was done\n"
+    assert [word for word in ("requested", "succeeded", "next: kakeya fetch") if word in done.stderr] != []
+    assert kakeya(clone, "logs").stdout == "nothing was asked for and nothing was done\n"
+    assert "succeeded" in kakeya(clone, "status").stdout
+    assert "succeeded" in kakeya(clone, "list").stdout
+    assert "not signed" in kakeya(clone, "verify").stdout
+    assert kakeya(clone, "fetch").stdout.startswith("kakeya-results/noop-")
+    assert "had ended before" in kakeya(clone, "cancel").stderr
+
+
+@pytest.mark.bus
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ({"steps": [{"argv": ["/bin/false"]}]}, 1),
+        ({"steps": [{"argv": ["/bin/sleep", "60"]}], "timeout_s": 1}, 124),
+        ({"steps": [{"argv": ["/bin/true"]}], "collect": ["results/research/x.json"], "gate": "reports"}, 5),
+        ({"steps": [{"argv": ["/bin/true"]}], "code": "request"}, 4),
+    ],
+    ids=["failed", "timed out", "gate rejected", "refused"],
+)
+def test_a_wait_ends_with_the_code_that_the_state_stands_for(
+    kakeya, clone, runners, presets, monkeypatch, job, code
+):
+    folder = str(presets(job=job))
+    monkeypatch.setenv("KAKEYA_PRESETS", folder)
+    runners.start(preset_folder=folder)
+    assert kakeya(clone, "run", "job", "--wait", "60").returncode == code
+    for command in (("wait",), ("logs", "-f")):
+        assert kakeya(clone, *command).returncode == code
+
+
+@pytest.mark.bus
+def test_a_cancelled_request_ends_with_6(kakeya, clone, runners):
+    kakeya(clone, "run", "noop")
+    kakeya(clone, "cancel")
+    runners.start()
+    assert kakeya(clone, "wait", "--timeout", "60").returncode == 6
+
+
+def test_an_interrupted_wait_ends_with_130_and_no_noise(kakeya, clone):
+    kakeya(clone, "run", "noop")
+    waiting = start(clone, "wait")
+    assert "requested" in waiting.stderr.readline()
+    time.sleep(0.3)
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith("interrupted\n")
+
+
+@pytest.mark.parametrize("args", [("presets",), ("list", "--json")])
+def test_a_reader_that_has_had_enough_hears_no_complaint(kakeya, clone, args):
+    kakeya(clone, "run", "noop")
+    process = start(clone, *args)
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait(30)
+    assert said == ""
+
+
+HEAVY = (
+    "pydantic",
+    "requests",
+    "rich",
+    "yaml",
+    "git",
+    "pygit2",
+    "dulwich",
+    "numpy",
+    "mlx",
+    "runner",
+    "engine",
+    "psutil",
+)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"]], ids=str)
+def test_help_imports_nothing_heavy(args):
+    code = f"""
+import sys
+from bridge.cli import cli
+try:
+    cli.main({args!r}, prog_name="kakeya")
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_loads_and_says_in_its_help_what_the_table_says(name):
+    module, line = COMMANDS[name]
+    command = importlib.import_module(module).command
+    context = click.Context(command, info_name=name)
+    first = " ".join(command.get_help(context).split("\n\n")[1].split())
+    assert first.startswith(line.split(";")[0].removesuffix("."))
+
+
+def test_help_lists_every_command_with_its_line():
+    text = " ".join(cli.get_help(click.Context(cli, info_name="kakeya")).split())
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name} {line}" in text
+
+
+def test_help_tells_the_table_of_exit_codes():
+    text = " ".join(cli.get_help(click.Context(cli, info_name="kakeya")).split())
+    for code in (
+        "0 succeeded",
+        "1 ",
+        "2 usage",
+        "3 infrastructure",
+        "4 refused",
+        "5 ",
+        "6 cancelled",
+        "70 ",
+        "124 ",
+        "130 ",
+    ):
+        assert code in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("program", ["kakeya", "kakeya-runner", "kakeya-engine"])
+def test_completion_prints_a_script(kakeya, tmp_path, shell, program):
+    done = kakeya(tmp_path, "completion", shell, "--program", program)
+    assert done.returncode == 0
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    assert f"{variable}={shell}_complete" in done.stdout
+
+
+def test_the_bash_script_is_one_that_bash_reads(kakeya, tmp_path):
+    script = kakeya(tmp_path, "completion", "bash").stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_the_version_is_printed(kakeya, tmp_path):
+    assert re.fullmatch(r"kakeya \d+\.\d+\.\d+\S*\n", kakeya(tmp_path, "--version").stdout)

@@ -1,0 +1,270 @@
+"""The client's verbs over real git and real runner processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from bridge import wire
+from bridge.client import SENT, Client
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.remote import Pushed, Remote
+from bridge.wire import State
+
+pytestmark = pytest.mark.bus
+
+TALK = "import time; [(print('line', i, flush=True), time.sleep(0.4)) for i in range(3)]"
+PYTHON = "${ENV:KAKEYA_MAC_PYTHON}"
+
+
+@pytest.fixture
+def jobs(presets):
+    return str(
+        presets(
+            talk={"steps": [{"argv": [PYTHON, "-c", TALK]}]},
+            sleep={"steps": [{"argv": [PYTHON, "-c", "import time; time.sleep(60)"]}]},
+            fail={"steps": [{"argv": [PYTHON, "-c", "print('no'); raise SystemExit(3)"]}]},
+            slow={"steps": [{"argv": [PYTHON, "-c", "import time; time.sleep(60)"]}], "timeout_s": 1},
+            noop={"steps": [{"argv": ["/bin/echo", "done"]}]},
+        )
+    )
+
+
+@pytest.fixture
+def served(clone, runners, jobs) -> Client:
+    """A client with a runner at the other end."""
+    runners.start(preset_folder=jobs)
+    return Client(clone, presets=jobs)
+
+
+def test_the_verbs_of_a_request_that_succeeds(served, tmp_path):
+    run = served.run("noop")
+    status = run.wait(30)
+    assert (status.state, status.exit_code, status.preset) == (State.SUCCEEDED, 0, "noop")
+    assert run.status().state is State.SUCCEEDED
+    assert run.logs() == "done\n"
+    assert run.verify().holds
+    assert (run.fetch(tmp_path / "out").folder / wire.RESULT).exists()
+    assert [found.branch for found in served.list()] == [run.branch]
+    assert run.cancel().state is State.SUCCEEDED
+
+
+def test_following_yields_states_in_order_and_the_whole_log_once(served):
+    events = list(served.run("talk").follow(30))
+    states = [event.status.state for event in events]
+    assert states[0] is State.REQUESTED
+    assert states[-1] is State.SUCCEEDED
+    order = list(State)
+    assert [order.index(state) for state in states] == sorted(order.index(state) for state in states)
+    assert "".join(event.log for event in events) == "line 0\nline 1\nline 2\n"
+    assert sum(1 for event in events if event.log) > 1
+
+
+def test_the_log_can_be_read_while_the_job_runs(served, wait_for):
+    run = served.run("talk")
+    wait_for(lambda: "line 0" in run.logs())
+    assert run.status().state in (State.RUNNING, State.SUCCEEDED)
+    run.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("preset", "state", "code"), [("fail", State.FAILED, 1), ("slow", State.TIMED_OUT, 124)]
+)
+def test_a_job_that_ends_badly_says_how(served, preset, state, code):
+    run = served.run(preset)
+    status = run.wait(30)
+    assert (status.state, status.exit_code) == (state, code)
+    assert status.detail
+    assert run.verify().holds
+
+
+def test_a_running_job_is_cancelled(served, wait_for):
+    run = served.run("sleep")
+    wait_for(lambda: run.status().state is State.RUNNING)
+    assert run.cancel("not needed").detail == "the requester asked for a stop"
+    status = run.wait(30)
+    assert (status.state, status.exit_code) == (State.CANCELLED, 6)
+    assert run.verify().holds
+
+
+def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, runners):
+    client = Client(clone, presets=jobs)
+    run = client.run("noop")
+    assert run.cancel().detail == "cancelled by the requester; a runner will confirm"
+    assert run.cancel().detail == "cancelled by the requester; a runner will confirm"
+    runners.start(preset_folder=jobs)
+    assert run.wait(30).state is State.CANCELLED
+
+
+def test_a_request_that_the_runner_does_not_take_is_refused_with_the_reason(clone, runners):
+    runners.start(presets=["other-*"])
+    status = Client(clone).run("noop").wait(30)
+    assert (status.state, status.exit_code) == (State.REFUSED, 4)
+    assert "not run on this host" in status.detail
+
+
+def test_two_clients_at_once_get_their_own_answers(served, bus, tmp_path, git, jobs):
+    git(tmp_path, "clone", "--quiet", str(bus), "second")
+    second = Client(tmp_path / "second", presets=jobs)
+    found: dict[str, State] = {}
+
+    def ask(client: Client) -> None:
+        run = client.run("noop")
+        found[run.branch] = run.wait(60).state
+
+    threads = [threading.Thread(target=ask, args=(client,)) for client in (served, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [State.SUCCEEDED, State.SUCCEEDED]
+    assert {status.branch for status in second.list()} == set(found)
+
+
+def test_a_wait_without_a_runner_ends_in_time_and_says_so(client):
+    begun = time.monotonic()
+    with pytest.raises(WaitTimeout, match=r"no runner took .* within 0\.3 s") as caught:
+        client.run("noop").wait(0.3)
+    assert time.monotonic() - begun < 5
+    assert (int(caught.value.exit_code), caught.value.code) == (3, "no_answer_in_time")
+
+
+def test_a_wait_for_a_job_that_is_not_done_says_where_it_stands(served, wait_for):
+    run = served.run("sleep")
+    wait_for(lambda: run.status().state is State.RUNNING)
+    with pytest.raises(WaitTimeout, match="is still running"):
+        run.wait(0.2)
+    run.cancel()
+    run.wait(30)
+
+
+def test_a_branch_that_is_rewritten_while_it_is_followed_is_refused(client, git, bus):
+    run = client.run("noop")
+    events = run.follow(30)
+    assert next(events).status.state is State.REQUESTED
+    git(bus, "update-ref", f"refs/heads/{run.branch}", "refs/heads/main")
+    with pytest.raises(RefusedError, match="was rewritten"):
+        list(events)
+
+
+def test_an_unknown_preset_or_a_bad_parameter_sends_nothing(client, git, bus):
+    wrong = (("nop", {}), ("noop", {"n": 1}), ("kv-codec-rd", {"n_vectors": True}), ("pytest-path", {}))
+    for preset, params in wrong:
+        with pytest.raises(UsageError):
+            client.run(preset, params)
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge") == ""
+
+
+def test_the_last_request_is_the_default(client):
+    client.run("noop")
+    time.sleep(1.1)  # nonces have whole seconds
+    last = client.run("noop")
+    assert client.find().branch == last.branch
+
+
+def test_a_request_is_found_by_branch_nonce_or_a_part(client):
+    run = client.run("noop")
+    nonce = run.status().nonce
+    for name in (run.branch, nonce, nonce[-8:]):
+        assert client.find(name).branch == run.branch
+
+
+def test_a_request_of_another_clone_is_found_on_the_remote(client, bus, tmp_path, git):
+    run = client.run("noop")
+    git(tmp_path, "clone", "--quiet", str(bus), "second")
+    assert Client(tmp_path / "second").find(run.status().nonce).branch == run.branch
+
+
+def test_a_name_that_fits_several_requests_is_not_guessed(client):
+    client.run("noop")
+    client.run("noop")
+    with pytest.raises(UsageError, match="2 requests fit 'noop'"):
+        client.find("noop")
+
+
+@pytest.mark.parametrize("name", ["nothing-like-it", ""])
+def test_a_name_that_fits_none_is_told(client, name):
+    with pytest.raises(UsageError, match="no request fits"):
+        client.find(name)
+
+
+def test_without_a_request_there_is_no_last_one(client):
+    with pytest.raises(UsageError, match="no request was sent"):
+        client.find()
+
+
+def test_a_request_that_is_not_on_the_remote_is_told(client):
+    with pytest.raises(UsageError, match="there is no request") as caught:
+        client.status("mac-bridge/noop-1700000000-abc123")
+    assert caught.value.code == "no_such_request"
+
+
+def test_a_request_without_an_answer_has_nothing_to_fetch(client, tmp_path):
+    run = client.run("noop")
+    with pytest.raises(InfrastructureError, match="no answer yet") as caught:
+        run.fetch(tmp_path / "out")
+    assert caught.value.code == "no_answer_yet"
+    assert run.logs() == ""
+
+
+def test_the_list_is_newest_first_and_limited(client):
+    first = client.run("noop").branch
+    time.sleep(1.1)
+    second = client.run("noop").branch
+    assert [status.branch for status in client.list()] == [second, first]
+    assert [status.branch for status in client.list(1)] == [second]
+
+
+def test_branches_that_are_no_requests_are_not_listed(client, git, bus):
+    git(bus, "update-ref", "refs/heads/mac-bridge/something", "refs/heads/main")
+    assert client.list() == []
+
+
+def sent(client: Client) -> list[str]:
+    return client.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+
+
+def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus):
+    done = served.run("noop")
+    done.wait(30)
+    waiting = served.run("noop", labels=["elsewhere"])
+    assert served.gc(timedelta(hours=1), remote=True) == []
+    assert len(sent(served)) == 2
+
+    time.sleep(1.1)
+    assert served.gc(timedelta(0), remote=True, dry_run=True) == sorted([done.branch, waiting.branch])
+    assert len(sent(served)) == 2
+    assert served.gc(timedelta(0)) == sorted([done.branch, waiting.branch])
+    assert sent(served) == []
+    assert git(bus, "rev-parse", f"refs/heads/{done.branch}")
+
+    assert served.gc(timedelta(0), remote=True) == [done.branch]
+    assert [status.branch for status in served.list()] == [waiting.branch]
+
+
+def test_a_branch_that_never_rests_cannot_be_cancelled(client, monkeypatch):
+    run = client.run("noop")
+    monkeypatch.setattr(Remote, "push", lambda *_args, **_more: Pushed.STALE)
+    with pytest.raises(InfrastructureError, match="changed faster"):
+        run.cancel()
+
+
+def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_path):
+    http_bus.token = "right"
+    (tmp_path / "token").write_text("right\n")
+    (tmp_path / "token").chmod(0o600)
+    git(clone, "remote", "set-url", "origin", http_bus.url_with("right"))
+    bus = {
+        "url": http_bus.url,
+        "token_file": str(tmp_path / "token"),
+        "poll_s": 0.1,
+        "pushes_per_minute": 600,
+    }
+    runners.start(preset_folder=jobs, bus=bus)
+    run = Client(clone, presets=jobs).run("talk")
+    assert run.wait(60).state is State.SUCCEEDED
+    assert run.verify().holds
+    assert run.logs() == "line 0\nline 1\nline 2\n"

@@ -1,0 +1,217 @@
+"""The protocol as a state machine: requesters and two runners do whatever they may, in any order, on a real bus.
+
+Each step is a call of the code that does it in earnest: claims, heartbeats, answers, cancellations, foreign pushes,
+deletions, crashes, lapsed leases, and polls that are out of date by the time they are acted upon. After each, what lies
+on the bus must still make sense to everybody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from bridge import history, names, objects, wire
+from bridge.git import Git
+from bridge.wire import State
+from runner.answer import Outcome, answer
+from runner.bus import Pushed
+from runner.decide import Action, TipWatch, decide
+from runner.lease import Lease
+from runner.policy import load_policy
+from runner.serve import flush, handle
+from runner.session import open_session
+
+pytestmark = [pytest.mark.bus, pytest.mark.slow]
+
+RUNNERS = st.sampled_from(["one", "two"])
+PICK = st.integers(0, 5)
+GOOD = wire.Reason(code="ok", message="every step ended with 0")
+
+
+class World:
+    """What outlives one example, because it is dear: the bus, a clone, two open runners."""
+
+    def __init__(self, bus, client, sessions):
+        self.bus = Git.isolated(bus)
+        self.client = client
+        self.sessions = sessions
+
+
+class Protocol(RuleBasedStateMachine):
+    world: World
+
+    def __init__(self):
+        super().__init__()
+        self.tips: dict[str, str] = {}  # where each branch was after the last step
+        self.requests: dict[str, str] = {}
+        self.holds: dict[str, Lease | None] = {"one": None, "two": None}
+        self.seen = {"one": {}, "two": {}}  # each runner's last poll, which may be out of date
+        self.watches = {"one": TipWatch(), "two": TipWatch()}
+        self.claims: dict[str, list[int]] = defaultdict(list)
+
+    def pick(self, number: int) -> str:
+        return sorted(self.tips)[number % len(self.tips)]
+
+    # What requesters do.
+
+    @rule()
+    def send(self):
+        run = self.world.client.run("noop")
+        self.tips[run.branch] = self.requests[run.branch] = run.commit
+
+    @precondition(lambda self: self.tips)
+    @rule(number=PICK)
+    def cancel(self, number):
+        self.world.client.cancel(self.pick(number))
+
+    @precondition(lambda self: self.tips)
+    @rule(number=PICK)
+    def push_something_else(self, number):
+        branch, git = self.pick(number), self.world.client.git
+        self.world.client.view(branch)
+        tip = self.tips[branch]
+        tree = objects.overlay(git, f"{tip}^{{tree}}", {"more.txt": names.new_nonce().encode()})
+        commit = objects.commit(git, tree, [tip], "More\n", None)
+        self.world.client.remote.push(branch, commit, expect=tip)
+
+    @precondition(lambda self: self.tips)
+    @rule(number=PICK)
+    def delete(self, number):
+        branch = self.pick(number)
+        self.world.bus("update-ref", "-d", f"refs/heads/{branch}")
+        del self.tips[branch]
+
+    # What runners do.
+
+    @rule(name=RUNNERS)
+    def poll(self, name):
+        tips = self.world.sessions[name].bus.fetch()
+        mine = {branch: tip for branch, tip in tips.items() if branch in self.tips}
+        self.watches[name].see(mine)
+        self.seen[name] = history.read_views(self.world.sessions[name].bus.git, mine)
+
+    @rule(name=RUNNERS)
+    def time_passes(self, name):
+        watch = self.watches[name]
+        watch._since = {branch: (tip, at - 1e6) for branch, (tip, at) in watch._since.items()}
+
+    @precondition(lambda self: any(self.seen.values()))
+    @rule(name=RUNNERS, number=PICK)
+    def act(self, name, number):
+        """Do about one branch what was decided, on what the runner knew at its last poll."""
+        session, views = self.world.sessions[name], self.seen[name]
+        if self.holds[name] is not None or not views:
+            return
+        view = views[sorted(views)[number % len(views)]]
+        action = decide(session, view, self.watches[name])
+        if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
+            handle(session, view, action)
+        if action is not Action.TAKE:
+            return
+        lease = Lease(session, view)
+        nonce = names.parse_branch(view.branch).nonce
+        session.ledger.begin(lease.request, branch=view.branch, nonce=nonce, preset="noop")
+        if lease.advance(State.CLAIMED) is Pushed.DONE:
+            self.claims[view.branch].append(lease.token)
+            self.holds[name] = lease
+
+    @precondition(lambda self: any(self.holds.values()))
+    @rule(name=RUNNERS)
+    def beat(self, name):
+        lease = self.holds[name]
+        if lease is None or lease.advance(State.RUNNING, chunk=b"a line\n") is not Pushed.STALE:
+            return
+        view = lease.moved()
+        if view is None or lease.is_fenced(view):
+            self.holds[name] = None
+        else:
+            lease.build_on(view)
+
+    @precondition(lambda self: any(self.holds.values()))
+    @rule(name=RUNNERS, chunk=st.sampled_from([b"", b"the end\n"]))
+    def finish(self, name, chunk):
+        lease = self.holds[name]
+        if lease is not None:
+            answer(self.world.sessions[name], lease, Outcome(State.SUCCEEDED, GOOD, last_chunk=chunk))
+            self.holds[name] = None
+
+    @precondition(lambda self: any(self.holds.values()))
+    @rule(name=RUNNERS)
+    def hand_back(self, name):
+        if lease := self.holds[name]:
+            lease.advance(State.REQUESTED)
+            self.world.sessions[name].ledger.settled(lease.request, "handed back")
+            self.holds[name] = None
+
+    @precondition(lambda self: any(self.holds.values()))
+    @rule(name=RUNNERS)
+    def crash(self, name):
+        self.holds[name] = None
+        self.watches[name] = TipWatch()
+        self.seen[name] = {}
+
+    @rule(name=RUNNERS)
+    def start_again(self, name):
+        flush(self.world.sessions[name])
+
+    # What must hold.
+
+    @invariant()
+    def the_bus_makes_sense(self):
+        for branch, before in list(self.tips.items()):
+            now = objects.resolve(self.world.bus, f"refs/heads/{branch}")
+            assert now is not None, "no runner deletes a branch"
+            if now != before:
+                assert history.is_ancestor(self.world.bus, before, now), "every push is a fast-forward"
+                self.check_history(branch, now)
+                self.tips[branch] = now
+
+    def check_history(self, branch: str, tip: str) -> None:
+        states = [s for _, s, _ in history.stream(self.world.bus, self.requests[branch], tip)]
+        order = [(state.token, state.sequence) for state in states]
+        assert order == sorted(set(order)), "tokens and sequences grow"
+        finals = [state for state in states if state.state.is_final]
+        assert len(finals) <= 1, "a request has one answer"
+        assert not finals or states[-1] == finals[0], "nothing follows the answer"
+        by_token = defaultdict(set)
+        for state in states:
+            by_token[state.token].add(state.runner.instance)
+        assert all(len(instances) == 1 for instances in by_token.values()), "a claim belongs to one runner"
+        assert len({state.salt for state in states}) == len(states)
+
+    @invariant()
+    def no_claim_was_given_out_twice(self):
+        assert all(len(set(tokens)) == len(tokens) for tokens in self.claims.values())
+
+
+@pytest.fixture
+def world(bus, client, runners):
+    with ExitStack() as stack:
+        sessions = {}
+        for name in ("one", "two"):
+            policy = load_policy(runners.policy(name, presets=["noop"], sandbox="off"))
+            sessions[name] = stack.enter_context(open_session(policy, lambda _: None))
+        yield World(bus, client, sessions)
+
+
+def test_whatever_everybody_does_the_bus_makes_sense(world):
+    machine = type("ProtocolHere", (Protocol,), {"world": world})
+    few = settings(
+        max_examples=12,
+        stateful_step_count=14,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    run_state_machine_as_test(machine, settings=few)
