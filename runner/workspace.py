@@ -145,7 +145,7 @@ def _check_names(entries: Iterable[Entry]) -> None:
 def _is_forbidden(part: str) -> bool:
     """Say whether a name is none, leads elsewhere or is git's own, also as other systems read it."""
     pieces = [_fold(piece.partition(":")[0]) for piece in part.split("\\")]
-    return part in ("", ".", "..") or any(piece in (".git", "git~1") for piece in pieces)
+    return not _fold(part) or any(piece in (".git", "git~1") for piece in pieces)
 
 
 def _fold(name: str) -> str:

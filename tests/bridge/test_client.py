@@ -10,7 +10,7 @@ import pytest
 
 from bridge import wire
 from bridge.client import SENT, Client
-from bridge.errors import InfrastructureError, RefusedError, UsageError, VerificationError, WaitTimeout
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.remote import Pushed, Remote
 from bridge.wire import State
 
@@ -204,8 +204,9 @@ def test_a_request_that_is_not_on_the_remote_is_told(client):
 
 def test_a_request_without_an_answer_has_nothing_to_fetch(client, tmp_path):
     run = client.run("noop")
-    with pytest.raises(VerificationError, match="no answer yet"):
+    with pytest.raises(InfrastructureError, match="no answer yet") as caught:
         run.fetch(tmp_path / "out")
+    assert caught.value.code == "no_answer_yet"
     assert run.logs() == ""
 
 
