@@ -94,6 +94,28 @@ def test_row_14_the_signing_key_is_in_no_file_and_no_variable_of_a_job(trusting,
     assert private.splitlines()[1].encode() not in everything
 
 
+@pytest.mark.usefixtures("confined")
+def test_row_14_a_confined_job_cannot_read_the_signing_key(attacked, runners):
+    state = runners.folder / "state-attacked"
+    keys.make_key(state)
+    script = f"""
+        import pathlib
+        for path in ({str(state / keys.PRIVATE)!r}, {str(state)!r}):
+            try:
+                print("READ", pathlib.Path(path).read_text()[:5])
+            except OSError as error:
+                print("no:", type(error).__name__)
+        print(list(pathlib.Path({str(state)!r}).parent.glob("*/runner.key")))
+    """
+
+    answer = attacked.by(script)
+
+    assert answer.result.state is wire.State.SUCCEEDED
+    assert "READ" not in answer.log
+    assert answer.log.endswith("[]\n")
+    assert (state / keys.PRIVATE).read_bytes().splitlines()[1] not in answer.everything()
+
+
 # Row 19: replay.
 
 

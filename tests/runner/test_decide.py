@@ -30,15 +30,16 @@ def session():
     """What `decide` asks of a session: who this runner is, and how many attempts there are."""
     return SimpleNamespace(
         identity=SimpleNamespace(instance="ours"),
+        ledger=SimpleNamespace(wrote=lambda salt: salt == "written here"),
         policy=SimpleNamespace(limits=SimpleNamespace(attempts=3)),
     )
 
 
-def view(state=None, *, runner="theirs", token=1, cancel=False, foreign=False):
+def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=False, foreign=False):
     """Return a branch that stands like this."""
     at = "2026-01-01T00:00:00Z"
     file = state and wire.StateFile(
-        schema_version=2, state=state, branch="b", request=COMMIT, salt="s", token=token, sequence=1,
+        schema_version=2, state=state, branch="b", request=COMMIT, salt=salt, token=token, sequence=1,
         lease_s=10.0, runner=wire.Runner(id="x", instance=runner, version="1"), at=at,
     )  # fmt: skip
     note = wire.CancelFile(schema_version=2, branch="b", request=COMMIT, by="me", at=at) if cancel else None
@@ -53,6 +54,7 @@ ROWS = {
     "held by another, lapsed": (view(State.RUNNING), 12.1, Action.TAKE),
     "claimed by another, lapsed": (view(State.CLAIMED), 12.1, Action.TAKE),
     "ours, after a crash": (view(State.RUNNING, runner="ours"), 0, Action.TAKE),
+    "in our name, by another": (view(State.RUNNING, runner="ours", salt="copied"), 0, Action.WAIT),
     "cancelled while another holds it": (view(State.RUNNING, cancel=True), 0, Action.WAIT),
     "cancelled, and the holder is gone": (view(State.RUNNING, cancel=True), 12.1, Action.CANCEL),
     "pushed to, and the holder is gone": (view(State.RUNNING, foreign=True), 12.1, Action.SUPERSEDE),
