@@ -91,7 +91,9 @@ class TestRow04CredentialsInFilesUrlsAndArguments:
         assert "processes 2\n" in answer.log
 
     @pytest.mark.parametrize("sandbox", ["off", "require"])
-    def test_row_04_the_token_is_in_no_argument_and_no_environment_of_the_job(self, attacked, token_file, sandbox):
+    def test_row_04_the_token_is_in_no_argument_and_no_environment_of_the_job(
+        self, attacked, token_file, sandbox
+    ):
         script = "import os, sys; print(dict(os.environ), sys.argv, open('/proc/self/environ').read())"
 
         answer = attacked.by(script, policy={"sandbox": sandbox, "bus": {"token_file": str(token_file)}})
@@ -229,7 +231,9 @@ class TestRow13TrapsForTheNextRun:
 
 
 class TestRow14ForgedEvidence:
-    def test_row_14_a_job_that_writes_a_result_and_looks_for_the_key_changes_nothing(self, attacked, tmp_path):
+    def test_row_14_a_job_that_writes_a_result_and_looks_for_the_key_changes_nothing(
+        self, attacked, tmp_path
+    ):
         state = tmp_path / "runners" / "state-attacked"
         state.mkdir()
         for name in ("signing-key", "key.pem"):
@@ -265,7 +269,9 @@ class TestRow14ForgedEvidence:
 
 
 class TestRow15LogBombs:
-    def test_row_15_an_endless_line_is_taken_in_little_memory_and_the_client_says_that_it_was_cut(self, attacked):
+    def test_row_15_an_endless_line_is_taken_in_little_memory_and_the_client_says_that_it_was_cut(
+        self, attacked
+    ):
         size = 200 << 20
         script = f"""
             import os
@@ -313,7 +319,9 @@ class TestRow15LogBombs:
 
 
 class TestRow16BombsOfFilesAndReports:
-    def test_row_16_special_large_and_many_reports_are_left_with_the_reason_and_the_answer_arrives(self, attacked):
+    def test_row_16_special_large_and_many_reports_are_left_with_the_reason_and_the_answer_arrives(
+        self, attacked
+    ):
         script = """
             import os, socket
             os.chdir("results/research")
