@@ -96,7 +96,8 @@ def main() -> int:
     watched = Usage(job["bounds"], job["watched"])
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = time.monotonic() - began
-    wrapped = bool(job["inside"])
+    # bubblewrap stays above the job; seatbelt becomes the job.
+    wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
     survivors, ended = _end_all(
         child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched

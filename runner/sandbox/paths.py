@@ -66,7 +66,7 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
     found: list[Layer] = []
     for path in sorted(wanted, key=lambda p: (len(p.parts), p)):
         under = [layer.shown for layer in (*below, *found) if path.is_relative_to(layer.path)]
-        if wanted[path] != (under[-1] if under else False) and path.exists():
+        if wanted[path] != (under[-1] if under else False) and _is_there(path):
             found.append(Layer(path, wanted[path]))
     return found
 
@@ -76,11 +76,18 @@ def _both_ways(paths: Iterable[Path]) -> list[Path]:
 
 
 def _importable(folder: Path) -> list[Path]:
-    return [
-        entry
-        for entry in folder.iterdir()
-        if entry.suffix in _MODULES or (entry.name.isidentifier() and entry.is_dir())
-    ]
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [e for e in entries if e.suffix in _MODULES or (e.name.isidentifier() and e.is_dir())]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # it lies where this user may not look
+        return False
 
 
 def with_hub(path: Path) -> Path:
