@@ -65,6 +65,7 @@ def fill(caches, tokens, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", default="1024,8192")
+    parser.add_argument("--only", default=",".join(CACHES), help="names of caches, with commas")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--kv-heads", type=int, default=2)
@@ -76,7 +77,7 @@ def main():
     print(f"{'cache':14} {'tokens':>7} {'live':>8} {'of raw':>7} {'prefill':>8} {'decode':>8} peaks")
     for tokens in map(int, args.tokens.split(",")):
         raw = None
-        for name, make in CACHES.items():
+        for name, make in ((name, CACHES[name]) for name in args.only.split(",")):
             mx.random.seed(0)
             caches = [make() for _ in range(args.layers)]
             fill(caches, tokens - args.chunk - 1, args)

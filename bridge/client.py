@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
 from bridge import environment, github, history, names, objects, send, wire
 from bridge.binding import Binding, repository_name
-from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.errors import InfrastructureError, UsageError, WaitTimeout
 from bridge.export import Fetched, write_answer
 from bridge.git import open_repository
 from bridge.history import View
@@ -21,49 +22,14 @@ from bridge.names import Namespace
 from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.remote import Pushed, Remote
+from bridge.sent import Sent, asked_at, by_age
+from bridge.status import Event, Status, events, status_of
 from bridge.verify import Report, read_result, verify
 from bridge.wire import CancelFile, Result, State
 
-# Which requests were sent from this repository, so that "the last one" means one's own.
-SENT = "refs/kakeya-sent/"
-
 FIRST_POLL_S = 0.1
+PATIENCE_S = 60.0
 LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
-
-
-@dataclass(frozen=True)
-class Status:
-    """Where a request stands."""
-
-    branch: str
-    state: State
-    request: str
-    tip: str
-    preset: str | None = None
-    nonce: str | None = None
-    runner: str | None = None
-    step: int | None = None
-    at: str | None = None
-    detail: str = ""
-    exit_code: int | None = None
-    actions: github.ActionsRun | None = None
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "actions"}
-        return plain | {"state": str(self.state), "actions": self.actions.as_dict() if self.actions else None}
-
-
-Branches = list[str]
-Statuses = list[Status]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened on a request branch: a change of state, or a piece of log."""
-
-    status: Status
-    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +94,11 @@ class Client:
         """The remote that is the bus."""
         return Remote.of(self.git, self._remote_name)
 
+    @property
+    def sent(self) -> Sent:
+        """The notes on what was sent from here."""
+        return Sent(self.git)
+
     @cached_property
     def presets(self) -> dict[str, Preset]:
         """The presets installed here. The runner judges by its own."""
@@ -191,7 +162,7 @@ class Client:
         )
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
-        self.git("update-ref", SENT + prepared.branch, prepared.commit)
+        self.sent.add(prepared.branch, prepared.commit)
         return Run(self, prepared.branch, prepared.commit)
 
     def find(self, name: str | None = None) -> Run:
@@ -201,8 +172,7 @@ class Client:
         """
         if name is not None and names.parse_branch(name):
             return Run(self, name)
-        listed = self.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
-        sent = sorted((ref.removeprefix(SENT) for ref in listed), key=_age)
+        sent = self.sent.branches()
         if name is None:
             if not sent:
                 raise UsageError(
@@ -242,16 +212,8 @@ class Client:
 
     def status(self, branch: str) -> Status:
         """Return where a request stands now, with what GitHub Actions says where it can be asked."""
-        return self._status(self.view(branch), ask_github=True)
-
-    def list(self, limit: int = 50) -> Statuses:
-        """Return the newest requests on the remote, newest first."""
-        tips = self.remote.fetch(*self.patterns)
-        chosen = sorted((branch for branch in tips if names.parse_branch(branch)), key=_age, reverse=True)[
-            :limit
-        ]
-        views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
-        return [self._status(views[branch]) for branch in chosen]
+        actions = github.actions_run(self.remote.url, branch)
+        return replace(status_of(self.view(branch)), actions=actions)
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
         """Yield a request's states and pieces of log as they come, from the first, until it has ended.
@@ -262,9 +224,10 @@ class Client:
         longest = LONGEST_POLL_S[self._is_local]
         pause, seen, told = FIRST_POLL_S, None, None
         while True:
-            view = self.view(branch)
+            # A remote that never answered is told at once; one that stopped answering is waited for.
+            view = self.view(branch) if seen is None else self._view_patiently(branch, deadline)
             if view.tip != seen:
-                for event in self._events(view, seen):
+                for event in events(self.git, view, seen):
                     now = (event.status.state, event.status.detail)
                     if event.log or now != told:
                         yield event
@@ -290,7 +253,7 @@ class Client:
         """Return a request's log: the kept one where it has ended, else what was streamed so far."""
         view = self.view(branch)
         if not view.stands.is_final:
-            return "".join(event.log for event in self._events(view, None))
+            return "".join(event.log for event in events(self.git, view, None))
         result = read_result(self.git, view)
         parts = [
             objects.read_blob(self.git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs
@@ -322,7 +285,7 @@ class Client:
         for _ in range(20):
             view = self.view(branch)
             if view.stands.is_final or view.cancel:
-                return self._status(view)
+                return status_of(view)
             who = send.identity(self.git)
             note = CancelFile(
                 schema_version=2,
@@ -335,31 +298,23 @@ class Client:
             tree = objects.overlay(self.git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
             commit = objects.commit(self.git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
             if self.remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
-                return self._status(history.read_view(self.git, branch, commit))
+                return status_of(history.read_view(self.git, branch, commit))
         raise InfrastructureError(f"{branch} changed faster than it could be cancelled", fix="Try again.")
 
-    def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Branches:
+    def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> list[str]:
         """Forget requests that are older and, with `remote`, delete the finished ones among them from the remote.
 
         Returns the branches concerned. A request that has no answer yet is never deleted from the remote.
         """
         before = datetime.now(UTC).timestamp() - older_than.total_seconds()
         tips = self.remote.fetch(*self.patterns)
-        old = {
-            b: tip
-            for b, tip in tips.items()
-            if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before
-        }
+        old = {branch: tip for branch, tip in tips.items() if 0 < asked_at(branch) < before}
         views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
-        sent = [
-            ref.removeprefix(SENT)
-            for ref in self.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
-        ]
-        mine = [b for b in sent if (p := names.parse_branch(b)) and names.nonce_time(p.nonce) < before]
+        mine = [branch for branch in self.sent.branches() if asked_at(branch) < before]
         if not dry_run:
             for branch in mine:
-                self.git("update-ref", "-d", SENT + branch)
+                self.sent.forget(branch)
             for branch in finished if remote else ():
                 self.remote.delete(branch, expect=old[branch])
         return sorted({*mine, *(finished if remote else ())})
@@ -370,50 +325,18 @@ class Client:
         return url.startswith(("/", "file://", "."))
 
     def _verify(self, view: View) -> Report:
-        sent = objects.resolve(self.git, SENT + view.branch)
-        return verify(self.git, view, self.presets, self.pin, sent)
+        return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
 
-    def _events(self, view: View, seen: str | None) -> Iterator[Event]:
-        """Yield what happened on a branch since the commit `seen`, ending with where it stands now."""
-        if seen is not None and not history.is_ancestor(self.git, seen, view.tip):
-            raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
-        if seen is None:
-            yield Event(
-                self._status(View(view.branch, view.request, view.request, None, None, foreign=False))
-            )
-        final: Result | None = None
-        for commit, state, piece in history.stream(self.git, seen or view.request, view.tip):
-            if state.branch != view.branch or state.request != view.request:
-                continue
-            now = View(view.branch, commit, view.request, state, None, foreign=False)
-            if state.state.is_final:
-                final = read_result(self.git, now)
-            yield Event(self._status(now, result=final), piece.decode("utf-8", "replace"))
-
-    def _status(self, view: View, *, ask_github: bool = False, result: Result | None = None) -> Status:
-        parsed = names.parse_branch(view.branch)
-        state = view.state
-        detail = state.detail if state else ""
-        if view.stands is State.REQUESTED and view.cancel:
-            detail = "cancelled by the requester; a runner will confirm"
-        elif view.cancel and not view.stands.is_final:
-            detail = "the requester asked for a stop"
-        if result:
-            detail = result.reason.message
-        return Status(
-            branch=view.branch,
-            state=view.stands,
-            request=view.request,
-            tip=view.tip,
-            preset=parsed.preset if parsed else None,
-            nonce=parsed.nonce if parsed else None,
-            runner=state.runner.id if state else None,
-            step=state.step if state else None,
-            at=state.at if state else None,
-            detail=detail,
-            exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
-            actions=github.actions_run(self.remote.url, view.branch) if ask_github else None,
-        )
+    def _view_patiently(self, branch: str, deadline: float | None) -> View:
+        """Fetch one branch, and wait out a remote that is out of reach for a while: a job may take hours."""
+        until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
+        while True:
+            try:
+                return self.view(branch)
+            except InfrastructureError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(LONGEST_POLL_S[self._is_local])
 
     def _no_answer(self, view: View, waited: float) -> WaitTimeout:
         run = github.actions_run(self.remote.url, view.branch)
@@ -426,7 +349,10 @@ class Client:
             fix = "`kakeya wait` goes on waiting; `kakeya logs -f` shows what it prints."
         return WaitTimeout(what, fix=fix, code="no_answer_in_time")
 
-
-def _age(branch: str) -> tuple[int, str]:
-    parsed = names.parse_branch(branch)
-    return (names.nonce_time(parsed.nonce) if parsed else 0, branch)
+    # Last, since its name hides Python's own from what follows it.
+    def list(self, limit: int = 50) -> list[Status]:
+        """Return the newest requests on the remote, newest first."""
+        tips = self.remote.fetch(*self.patterns)
+        chosen = sorted((branch for branch in tips if asked_at(branch)), key=by_age, reverse=True)[:limit]
+        views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
+        return [status_of(views[branch]) for branch in chosen]

@@ -22,7 +22,8 @@ from bridge.errors import InfrastructureError, UsageError
 from bridge.export import Fetched
 from bridge.git import Git
 from bridge.objects import Identity
-from bridge.process import DEVNULL, STDOUT, Expired, Popen, start
+from bridge.pins import SETTING
+from bridge.process import DEVNULL, STDOUT, Expired, Popen, run, start
 
 PRESETS = ("mlx-env-probe", "kv-codec-rd")
 REPORT = "results/research/kv_codec_rd.json"
@@ -119,6 +120,10 @@ def _set_up(folder: Path) -> Stage:
     }
     place.policy.write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
     place.policy.chmod(0o600)
+    # The runner signs, and the clone trusts the key that its maintainer saw.
+    argv = (sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "keygen")
+    run(*argv, env=environment.for_user_git())
+    repo("config", SETTING, str(folder / "state" / "runner.pub"))
     return place
 
 

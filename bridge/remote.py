@@ -117,6 +117,8 @@ class Remote:
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         self.git("update-ref", PRIVATE + branch, commit)
+        # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
+        self.git("update-ref", "-d", f"refs/remotes/{self.name}/{branch}", ok=(0, 1, 128))
         return Pushed.DONE
 
     def try_push(self, branch: str, commit: str) -> None:

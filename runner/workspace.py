@@ -6,7 +6,6 @@ The tree is written from git objects, file by file: no checkout, no `.git`, no h
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ from bridge.params import PathParam, Value
 from bridge.presets import Preset
 from runner.policy import Limits
 from runner.refusal import Refusal
+from runner.remove import remove
 
 _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20
@@ -57,16 +57,6 @@ def sweep(state: Path) -> None:
     """Remove what runs that were killed left behind."""
     for left in (state / "work").glob("*"):
         remove(left)
-
-
-def remove(root: Path) -> None:
-    """Remove a folder, also one whose permissions a job took away. What cannot be removed waits for the next sweep."""
-    root.chmod(0o700)
-    for folder, folders, _ in os.walk(root):
-        for path in (Path(folder, name) for name in folders):
-            if not path.is_symlink():
-                path.chmod(0o700)
-    shutil.rmtree(root, ignore_errors=True)
 
 
 def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
@@ -145,7 +135,7 @@ def _check_names(entries: Iterable[Entry]) -> None:
 def _is_forbidden(part: str) -> bool:
     """Say whether a name is none, leads elsewhere or is git's own, also as other systems read it."""
     pieces = [_fold(piece.partition(":")[0]) for piece in part.split("\\")]
-    return part in ("", ".", "..") or any(piece in (".git", "git~1") for piece in pieces)
+    return not _fold(part) or any(piece in (".git", "git~1") for piece in pieces)
 
 
 def _fold(name: str) -> str:

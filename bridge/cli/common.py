@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.text import Text
 
 from bridge import environment
-from bridge.client import Client, Event, Run, Status
+from bridge.client import Client, Run
 from bridge.command import Duration, put_json, say
 from bridge.presets import load_presets
+from bridge.status import Event, Status
 from bridge.wire import EXIT_CODES, State
 
 COLORS = {

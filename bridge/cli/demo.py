@@ -80,7 +80,8 @@ def _play(out: Console, client: Client, place: demo.Stage, preset: str) -> tuple
     answer = demo.answer_of(run, place)
     kept = sum(check.ok is True for check in answer.report.checks)
     gate = f"; gate: {answer.result.gate.verdict}" if answer.result.gate else ""
-    out.print(f"  [green]verified[/]: {kept} checks hold, {len(answer.files)} files{gate}\n")
+    signed = ", signed with the pinned key" if answer.report.signed else ""
+    out.print(f"  [green]verified[/]: {kept} checks hold{signed}, {len(answer.files)} files{gate}\n")
     return run, answer
 
 
@@ -118,5 +119,6 @@ def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:
         "branch": run.branch,
         "state": answer.result.state,
         "holds": answer.report.holds,
+        "signed": answer.report.signed,
         "files": [str(path) for path in answer.files],
     }

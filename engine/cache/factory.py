@@ -38,10 +38,11 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
     return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer))
 
 
-def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module | None], Any]) -> list[Any]:
+def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Any]:
     """Return the model's caches with ``wrap(cache, layer)`` in place of each that holds keys and values."""
     caches = lm_cache.make_prompt_cache(model)
-    layers = model.layers if len(model.layers) == len(caches) else [None] * len(caches)
+    # Where layers share caches or have none, no cache can be told its layer: the whole model is asked.
+    layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
     holders = [i for i, cache in enumerate(caches) if _holds(cache)]
     for i in holders[boundary : len(holders) - boundary]:
         caches[i] = _wrap_one(caches[i], layers[i], wrap)
@@ -54,14 +55,14 @@ def _holds(cache: Any) -> bool:
     return type(cache) in KEY_VALUE
 
 
-def _wrap_one(cache: Any, layer: nn.Module | None, wrap: Callable[[Any, nn.Module | None], Any]) -> Any:
+def _wrap_one(cache: Any, layer: nn.Module, wrap: Callable[[Any, nn.Module], Any]) -> Any:
     if isinstance(cache, lm_cache.CacheList):
         return lm_cache.CacheList(*(_wrap_one(inner, layer, wrap) for inner in cache.caches))
     return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
 
 
-def _packed(cache: Any, spec: Spec, layer: nn.Module | None) -> Any:
-    views = layer is not None and route(layer)
+def _packed(cache: Any, spec: Spec, layer: nn.Module) -> Any:
+    views = route(layer)
     if type(cache) is lm_cache.RotatingKVCache:
         return LatticeRotatingKVCache(cache.max_size, cache.keep, spec.bits, spec.effort, views=views)
     return LatticeKVCache(spec.bits, spec.effort, views=views)

@@ -4,7 +4,8 @@
 //   KK_DIM, KK_VALUE_DIM  head sizes of keys and values        KK_BITS     bits of a field
 //   KK_THREADS            threads of a group                   KK_BYTES    a pointer to const bytes
 //   KK_SHARED             memory of the group                  KK_SYNC     wait for the group
-//   KK_FN                 what precedes a function             KK_EXP, KK_EXP2
+//   KK_FN                 what precedes a function             KK_LOCAL    memory of a thread, in pointers
+//   KK_EXP, KK_EXP2       e^x and 2^x
 // and, where the body (below KK_BODY) stands:
 //   kk_thread, kk_split, kk_row   which thread of the group, which split of the tokens, which query row
 //   queries   float [rows, KK_DIM], rotated and scaled; keys, values: bytes [kv heads, length, row bytes]
@@ -46,9 +47,9 @@ KK_FN float kk_step(KK_BYTES row, int block) {
 }
 
 // The codeword of a block, times 16: the point of its coset in the shifted Voronoi cell of q E8.
-KK_FN void kk_point(KK_BYTES row, int dim, int block, int *point) {
+KK_FN void kk_point(KK_BYTES row, int dim, int block, KK_LOCAL int *point) {
   const int shift[8] = {0, 1, 2, 3, 4, 5, 6, 8};
-  const int q = 1 << KK_BITS, period = 16 * q, half = 8 * q;
+  const int q = 1 << KK_BITS, period = 16 * q, middle = 8 * q;
   int some[8];
   int parity = 0, sum = 0;
   for (int k = 0; k < 8; k++) {
@@ -66,9 +67,9 @@ KK_FN void kk_point(KK_BYTES row, int dim, int block, int *point) {
     int tried[8];
     int wraps = 0, worst = 0, norm = 0;
     for (int k = 0; k < 8; k++) {
-      int ahead = some[k] + (coset ? 0 : half);
-      tried[k] = (ahead & (period - 1)) - half;
-      wraps += (ahead - half - tried[k]) / period;
+      int ahead = some[k] + (coset ? 0 : middle);
+      tried[k] = (ahead & (period - 1)) - middle;
+      wraps += (ahead - middle - tried[k]) / period;
       norm += tried[k] * tried[k];
       int size = tried[k] < 0 ? -tried[k] : tried[k];
       int most = tried[worst] < 0 ? -tried[worst] : tried[worst];
@@ -98,19 +99,19 @@ const int head = (int)kk_row / of_head;
 const int seen = causal ? length - rows + (int)kk_row % rows + 1 : length;
 const int first = (int)((long)length * (int)kk_split / splits);
 const int last = (int)((long)length * ((int)kk_split + 1) / splits);
-const int thread = (int)kk_thread;
-const int lanes = KK_THREADS / KK_VALUE_BLOCKS, lane = thread / KK_VALUE_BLOCKS, own = thread % KK_VALUE_BLOCKS;
+const int self = (int)kk_thread;
+const int lanes = KK_THREADS / KK_VALUE_BLOCKS, lane = self / KK_VALUE_BLOCKS, own = self % KK_VALUE_BLOCKS;
 KK_BYTES key_rows = keys + (size_t)head * length * KK_ROW_BYTES(KK_DIM);
 KK_BYTES value_rows = values + (size_t)head * length * KK_ROW_BYTES(KK_VALUE_DIM);
 
-for (int i = thread; i < KK_DIM; i += KK_THREADS) kk_query[i] = queries[(size_t)kk_row * KK_DIM + i];
+for (int i = self; i < KK_DIM; i += KK_THREADS) kk_query[i] = queries[(size_t)kk_row * KK_DIM + i];
 float largest = KK_LOWEST, total = 0;
 float sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 KK_SYNC;
 
 for (int start = first; start < last; start += KK_THREADS) {
   // One thread, one token: its score.
-  int token = start + thread;
+  int token = start + self;
   float score = KK_LOWEST;
   if (token < last && token < seen) {
     score = 0;
@@ -123,12 +124,12 @@ for (int start = first; start < last; start += KK_THREADS) {
       score += dot * kk_step(row, block) * (1.0f / 16);
     }
   }
-  kk_scores[thread] = score;
+  kk_scores[self] = score;
   KK_SYNC;
   float highest = largest;
   for (int i = 0; i < KK_THREADS; i++) highest = kk_scores[i] > highest ? kk_scores[i] : highest;
   KK_SYNC;
-  kk_scores[thread] = score > KK_LOWEST / 2 ? KK_EXP(score - highest) : 0;
+  kk_scores[self] = score > KK_LOWEST / 2 ? KK_EXP(score - highest) : 0;
   KK_SYNC;
   float fade = KK_EXP(largest - highest);
   largest = highest;
@@ -146,16 +147,16 @@ for (int start = first; start < last; start += KK_THREADS) {
   KK_SYNC;
 }
 
-for (int k = 0; k < 8; k++) kk_sums[thread * 8 + k] = lane < lanes ? sums[k] : 0;
+for (int k = 0; k < 8; k++) kk_sums[self * 8 + k] = lane < lanes ? sums[k] : 0;
 KK_SYNC;
 const size_t part = (size_t)kk_row * splits + kk_split;
-for (int i = thread; i < KK_VALUE_DIM; i += KK_THREADS) {
+for (int i = self; i < KK_VALUE_DIM; i += KK_THREADS) {
   float sum = 0;
   for (int other = 0; other < lanes; other++)
     sum += kk_sums[(other * KK_VALUE_BLOCKS + i % KK_VALUE_BLOCKS) * 8 + i / KK_VALUE_BLOCKS];
   out_values[part * KK_VALUE_DIM + i] = sum;
 }
-if (thread == 0) {
+if (self == 0) {
   out_stats[part * 2] = largest;
   out_stats[part * 2 + 1] = total;
 }

@@ -11,6 +11,7 @@ _METAL = """
 #define KK_SHARED threadgroup
 #define KK_SYNC threadgroup_barrier(mem_flags::mem_threadgroup)
 #define KK_FN inline
+#define KK_LOCAL thread
 #define KK_EXP(x) metal::exp(x)
 #define KK_EXP2(x) metal::exp2(x)
 """
@@ -19,6 +20,7 @@ _CUDA = """
 #define KK_SHARED __shared__
 #define KK_SYNC __syncthreads()
 #define KK_FN __device__ inline
+#define KK_LOCAL
 #define KK_EXP(x) expf(x)
 #define KK_EXP2(x) exp2f(x)
 """

@@ -295,7 +295,8 @@ def test_an_interrupted_wait_ends_with_130_and_no_noise(kakeya, clone):
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=20)
     assert waiting.returncode == 130
-    assert said.split() == ["interrupted"]
+    assert "Traceback" not in said
+    assert said.endswith("interrupted\n")
 
 
 @pytest.mark.parametrize("args", [("presets",), ("list", "--json")])

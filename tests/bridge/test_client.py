@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from bridge import wire
-from bridge.client import SENT, Client
-from bridge.errors import InfrastructureError, RefusedError, UsageError, VerificationError, WaitTimeout
+from bridge.client import Client
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.remote import Pushed, Remote
 from bridge.wire import State
 
@@ -204,8 +204,9 @@ def test_a_request_that_is_not_on_the_remote_is_told(client):
 
 def test_a_request_without_an_answer_has_nothing_to_fetch(client, tmp_path):
     run = client.run("noop")
-    with pytest.raises(VerificationError, match="no answer yet"):
+    with pytest.raises(InfrastructureError, match="no answer yet") as caught:
         run.fetch(tmp_path / "out")
+    assert caught.value.code == "no_answer_yet"
     assert run.logs() == ""
 
 
@@ -223,7 +224,7 @@ def test_branches_that_are_no_requests_are_not_listed(client, git, bus):
 
 
 def sent(client: Client) -> list[str]:
-    return client.git.text("for-each-ref", "--format=%(refname)", SENT).splitlines()
+    return client.sent.branches()
 
 
 def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus):
@@ -267,3 +268,28 @@ def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_pat
     assert run.wait(60).state is State.SUCCEEDED
     assert run.verify().holds
     assert run.logs() == "line 0\nline 1\nline 2\n"
+
+
+def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, bus, runners, monkeypatch):
+    monkeypatch.setattr("bridge.client.LONGEST_POLL_S", {True: 0.05, False: 0.05})
+    run = client.run("noop")
+    events = run.follow(timeout=60)
+    next(events)
+    away = bus.rename(bus.with_name("away"))
+    threading.Timer(0.3, lambda: away.rename(bus)).start()
+    threading.Timer(0.6, runners.start).start()
+
+    states = [event.status.state for event in events]
+
+    assert states[-1] is State.SUCCEEDED
+
+
+def test_a_remote_that_never_answered_is_told_at_once(client, bus):
+    run = client.run("noop")
+    bus.rename(bus.with_name("away"))
+    began = time.monotonic()
+
+    with pytest.raises(InfrastructureError):
+        run.wait(timeout=60)
+
+    assert time.monotonic() - began < 30

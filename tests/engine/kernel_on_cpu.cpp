@@ -10,6 +10,7 @@
 #define KK_SHARED static
 #define KK_SYNC barrier.arrive_and_wait()
 #define KK_FN static inline
+#define KK_LOCAL
 #define KK_EXP(x) std::exp((float)(x))
 #define KK_EXP2(x) std::exp2((float)(x))
 #include KK_FILE

@@ -1,6 +1,6 @@
 """Write data/golden_classic.npz from the published package: ``python tests/engine/make_golden.py``.
 
-Needs torch and kakeyalattice, which nothing else in the project does.
+Needs the dependency group `parity`, which nothing else in the project does.
 """
 
 from pathlib import Path

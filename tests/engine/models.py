@@ -58,6 +58,44 @@ def gemma2(layers=2):
     return _seeded(module.Model(args))
 
 
+def gemma4(layers=6):
+    """Sliding and full layers of unequal head sizes, the last two sharing earlier ones' keys and values."""
+    module = import_module("mlx_lm.models.gemma4_text")
+    args = module.ModelArgs(
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=4,
+        head_dim=64,
+        global_head_dim=128,
+        vocab_size=128,
+        vocab_size_per_layer_input=128,
+        num_kv_shared_layers=2,
+        hidden_size_per_layer_input=16,
+        sliding_window=16,
+        sliding_window_pattern=2,
+    )
+    return _seeded(module.Model(args))
+
+
+def gpt_oss():
+    """Attention sinks, and a window."""
+    module = import_module("mlx_lm.models.gpt_oss")
+    args = module.ModelArgs(
+        num_hidden_layers=2,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=64,
+        head_dim=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=16,
+    )
+    return _seeded(module.Model(args))
+
+
 def tokens(n, seed=0, vocab=128):
     return mx.array(np.random.default_rng(seed).integers(0, vocab, (1, n)))
 

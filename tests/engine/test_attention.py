@@ -140,3 +140,26 @@ def test_no_such_mask():
     keys, values = _views(np.random.default_rng(0), 1, 1, 4, 64)
     with pytest.raises(ValueError, match="diagonal"):
         attend(mx.ones((1, 1, 1, 64)), keys, values, scale=1.0, mask="diagonal")
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_memory_does_not_grow_with_the_cache(rows, monkeypatch):
+    """What attention needs beyond the packed rows is a tile or two, however long they are."""
+    monkeypatch.setattr(tiles, "TILE", 256)
+    monkeypatch.setattr(tiles, "ROWS", 512)
+    codec = VoronoiCodec(128, 4.25)
+    peaks = []
+    for length in (2048, 16384):
+        packed = np.random.default_rng(0).integers(0, 256, (2, 1, 2, length, 68), dtype=np.uint8)
+        packed[..., 1] = 0
+        keys, values = (PackedView(mx.array(rows_of), codec, mx.bfloat16) for rows_of in packed)
+        queries = mx.zeros((1, 4, rows, 128))
+        mx.eval(queries, keys.rows, values.rows)
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        mx.eval(attend(queries, keys, values, scale=1.0))
+        peaks.append(mx.get_peak_memory() - before)
+    dense = 2 * 2 * 16384 * 128 * 2
+    assert peaks[1] < 1.1 * peaks[0]
+    assert peaks[1] < dense / 3

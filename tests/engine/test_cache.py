@@ -15,7 +15,7 @@ from engine.cache.spec import parse
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.lm import mlx_lm
-from engine.mx import mx
+from engine.mx import mx, nn
 
 generate = importlib.import_module("mlx_lm.generate")  # the package's attribute is a function
 
@@ -69,6 +69,16 @@ def test_stock_generation_gives_the_same_tokens(make):
             break
 
 
+@pytest.mark.parametrize("make", [models.gemma4, models.gpt_oss])
+def test_other_layers_get_views_and_run(make):
+    """Shared and unequal keys and values, sliding layers, sinks: as the same values in stock caches."""
+    model = make()
+    held = caches.make_caches(model, SPEC)
+    assert all(c.views for c in held)
+    ours, plain = (_logits(model, c, 40, 1, 1) for c in (held, _held_raw(model)))
+    assert mx.abs(ours - plain).mean().item() < 0.01 * mx.abs(plain).mean().item()
+
+
 def test_which_cache_holds_what():
     model = models.gemma3()
     kinds = [type(c).__name__ for c in caches.make_caches(model, SPEC)]
@@ -96,7 +106,7 @@ def test_views_only_where_the_layer_can_take_them():
 
 def test_state_caches_are_left_alone():
     class Mixed:
-        layers = (None, None, None)
+        layers = (nn.Linear(2, 2),) * 3
 
         def make_cache(self):
             return [

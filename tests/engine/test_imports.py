@@ -1,4 +1,5 @@
 import ast
+import importlib
 
 import pytest
 
@@ -44,3 +45,17 @@ def test_mlx_lm_comes_after_the_preload(python):
     done = python("-c", "import engine.lm; from engine import blas; print(blas.preload().reason)")
     assert "before the engine" not in done.stdout
     assert done.returncode == 0, done.stderr
+
+
+def test_the_twin_needs_no_mlx(python):
+    code = "import engine.codec.twin.voronoi, engine.codec.sources, sys; print('mlx' in sys.modules)"
+    assert python("-c", code).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("package", ["engine.codec", "engine.cache"])
+def test_public_names_are_sorted_and_there(package):
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError):
+        module.nonsense  # noqa: B018

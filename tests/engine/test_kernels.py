@@ -1,6 +1,7 @@
 """The kernel that ships for Metal and CUDA, compiled for the CPU and compared with the MLX path."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 from importlib.resources import files
@@ -15,7 +16,7 @@ from engine.codec import hadamard
 from engine.codec.twin import voronoi as twin
 from engine.codec.voronoi import VoronoiCodec
 from engine.kernels import decode
-from engine.kernels.source import FILE, THREADS, Shape, header, source
+from engine.kernels.source import FILE, THREADS, Shape, body, core, header, source
 from engine.mx import mx
 
 CPP = Path(__file__).parent / "kernel_on_cpu.cpp"
@@ -132,6 +133,16 @@ def test_the_text_of_each_backend(backend):
     assert text.count("KK_BODY") == 1  # in the comment that explains it
     assert text.count("{") == text.count("}")
     assert ("threadgroup_position_in_grid" in source(backend)) == (backend == "metal")
+
+
+def test_no_name_is_a_keyword_of_metal_or_cuda():
+    """What compiles here has to compile there, too: Metal wants address spaces, and reserves more words."""
+    text = re.sub(r"//.*", "", core() + body())
+    assert not re.findall(
+        r"\b(thread|threadgroup|device|constant|half|kernel|vertex|fragment|sampler|this)\b", text
+    )
+    pointers = re.findall(r"(\w+)\s+\w+\s*\*", text)
+    assert set(pointers) == {"KK_LOCAL"}
 
 
 @pytest.mark.metal

@@ -72,7 +72,7 @@ def test_code_that_nobody_vouches_for_is_refused(trusting, signed_by, trust, sai
     ("options", "principal", "said"),
     [
         ('namespaces="file"', None, "another purpose"),
-        ('namespaces="git",valid-before="20200101"', None, "its key"),
+        ('namespaces="git",valid-before="20200101"', None, "key"),
         ('namespaces="git",valid-after="20990101"', None, "key"),
         ('namespaces="git"', "*@example.invalid", "not on this host's list"),
         ('namespaces="git"', "*", "not on this host's list"),

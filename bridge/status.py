@@ -1,0 +1,88 @@
+"""Where a request stands, and what happened to it: a branch's history in the form that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bridge import history, names, wire
+from bridge.errors import RefusedError
+from bridge.git import Git
+from bridge.github import ActionsRun
+from bridge.history import View
+from bridge.verify import read_result
+from bridge.wire import State
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a request stands."""
+
+    branch: str
+    state: State
+    request: str
+    tip: str
+    preset: str | None = None
+    nonce: str | None = None
+    runner: str | None = None
+    step: int | None = None
+    at: str | None = None
+    detail: str = ""
+    exit_code: int | None = None
+    actions: ActionsRun | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "actions"}
+        return plain | {"state": str(self.state), "actions": self.actions.as_dict() if self.actions else None}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened on a request branch: a change of state, or a piece of log."""
+
+    status: Status
+    log: str = ""
+
+
+def status_of(view: View) -> Status:
+    """Return where a request stands, from its branch alone."""
+    parsed = names.parse_branch(view.branch)
+    state = view.state
+    detail = state.detail if state else ""
+    if view.stands is State.REQUESTED and view.cancel:
+        detail = "cancelled by the requester; a runner will confirm"
+    elif view.cancel and not view.stands.is_final:
+        detail = "the requester asked for a stop"
+    return Status(
+        branch=view.branch,
+        state=view.stands,
+        request=view.request,
+        tip=view.tip,
+        preset=parsed.preset if parsed else None,
+        nonce=parsed.nonce if parsed else None,
+        runner=state.runner.id if state else None,
+        step=state.step if state else None,
+        at=state.at if state else None,
+        detail=detail,
+        exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
+    )
+
+
+def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
+    """Yield what happened on a branch since the commit `seen` (None: since the request), oldest first.
+
+    Raises RefusedError where the branch was rewritten since.
+    """
+    if seen is not None and not history.is_ancestor(git, seen, view.tip):
+        raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
+    if seen is None:
+        yield Event(status_of(View(view.branch, view.request, view.request, None, None, foreign=False)))
+    for commit, state, piece in history.stream(git, seen or view.request, view.tip):
+        if state.branch != view.branch or state.request != view.request:
+            continue
+        now = View(view.branch, commit, view.request, state, None, foreign=False)
+        status = status_of(now)
+        if state.state.is_final:
+            status = replace(status, detail=read_result(git, now).reason.message)
+        yield Event(status, piece.decode("utf-8", "replace"))

@@ -1,0 +1,459 @@
+"""Attacks on trust: rows 14, 19 to 22 and 24 to 26 of the table in docs/security.md.
+
+Each test shows that the attack is refused or noticed, and that nothing else ran.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bridge import objects, wire
+from bridge.binding import Binding
+from bridge.client import Client
+from bridge.errors import RefusedError, VerificationError
+from bridge.history import read_view
+from runner import keys
+from runner.intake import admit
+from runner.lease import Lease
+from runner.refusal import Refusal
+from runner.serve import Rounds
+
+pytestmark = pytest.mark.bus
+
+FORGERY = b'"forged"'
+
+
+@pytest.fixture
+def answered(client, keyed):
+    """A request with a signed answer."""
+    run = client.run("noop")
+    keyed.handle()
+    return run
+
+
+@pytest.fixture
+def reader(clone, keyed):
+    """A client that pins the runner's key."""
+    return Client(clone, public_key=keyed.key())
+
+
+def said(report, name="signature"):
+    """Return what a failed check says."""
+    return "".join(check.message for check in report.checks if check.name == name and check.ok is False)
+
+
+def reasons(report):
+    """Return the names of the checks that failed."""
+    return {check.name for check in report.checks if check.ok is False}
+
+
+# Row 14: the job overwrites evidence, or signs.
+
+
+def test_row_14_a_job_that_writes_evidence_of_its_own_changes_nothing(trusting, presets, clone, tmp_path):
+    script = (
+        "import pathlib\n"
+        "for name in ('result.json', 'evidence.dsse.json', 'state.json', 'logs/forging-0.log'):\n"
+        "    path = pathlib.Path('.mac-bridge') / name\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"    path.write_bytes({FORGERY!r})\n"
+    )
+    program = tmp_path / "presets" / "forging.py"
+    program.write_text(script)
+    presets(forging={"steps": [{"argv": [sys.executable, str(program)]}]})
+    run = Client(clone, presets=trusting.folder).run("forging")
+
+    result = trusting.answer(run)
+
+    assert result.state is wire.State.SUCCEEDED
+    for path in (wire.RESULT, wire.EVIDENCE, wire.STATE, f"{wire.LOGS}/forging-0.log"):
+        assert FORGERY not in trusting.forger.read(run.branch, path)
+    reader = Client(clone, presets=trusting.folder, public_key=trusting.keyed.key())
+    assert reader.verify(run.branch).signed
+
+
+def test_row_14_the_signing_key_is_in_no_file_and_no_variable_of_a_job(trusting, presets, clone):
+    script = "import os, sys; print(sorted(os.environ)); print([p for _, _, fs in os.walk('..') for p in fs])"
+    presets(looking={"steps": [{"argv": [sys.executable, "-c", script]}]})
+    run = Client(clone, presets=trusting.folder).run("looking")
+
+    trusting.answer(run)
+
+    seen = trusting.forger.read(run.branch, f"{wire.LOGS}/looking-0.log").decode()
+    assert keys.PRIVATE not in seen
+    private = (trusting.keyed.key().parent / keys.PRIVATE).read_text()
+    everything = b"".join(
+        trusting.forger.read(run.branch, entry.path)
+        for entry in objects.list_tree(trusting.forger.git, f"refs/heads/{run.branch}", recursive=True)
+    )
+    assert private.splitlines()[1].encode() not in everything
+
+
+@pytest.mark.usefixtures("confined")
+def test_row_14_a_confined_job_cannot_read_the_signing_key(attacked, runners):
+    state = runners.folder / "state-attacked"
+    keys.make_key(state)
+    script = f"""
+        import pathlib
+        for path in ({str(state / keys.PRIVATE)!r}, {str(state)!r}):
+            try:
+                print("READ", pathlib.Path(path).read_text()[:5])
+            except OSError as error:
+                print("no:", type(error).__name__)
+        print(list(pathlib.Path({str(state)!r}).parent.glob("*/runner.key")))
+    """
+
+    answer = attacked.by(script)
+
+    assert answer.result.state is wire.State.SUCCEEDED
+    assert "READ" not in answer.log
+    assert answer.log.endswith("[]\n")
+    assert (state / keys.PRIVATE).read_bytes().splitlines()[1] not in answer.everything()
+
+
+# Row 19: replay.
+
+
+def test_row_19_a_manifest_copied_to_another_branch_is_refused(trusting, git, clone):
+    run = trusting.ask("alice")
+    trusting.answer(run)
+    trusting.ran.unlink()
+    copy = run.branch.replace("mac-bridge/", "claude/mac-bridge-")
+    git(clone, "push", "--quiet", "origin", f"{run.commit}:refs/heads/{copy}")
+
+    trusting.answer(run)
+
+    result = json.loads(trusting.forger.read(copy, wire.RESULT))
+    assert (result["state"], result["reason"]["code"]) == ("refused", "replayed")
+    assert not trusting.ran.exists()
+
+
+def test_row_19_a_signed_request_on_another_branch_of_the_same_nonce_is_refused(trusting, git, clone):
+    """Before the request itself was ever seen, so that no ledger knows its nonce."""
+    run = trusting.ask("alice")
+    copy = run.branch.replace("mac-bridge/", "claude/mac-bridge-")
+    git(clone, "push", "--quiet", "origin", f"{run.commit}:refs/heads/{copy}", f":refs/heads/{run.branch}")
+
+    trusting.keyed.handle(**trusting.policy())
+
+    result = json.loads(trusting.forger.read(copy, wire.RESULT))
+    assert result["reason"]["code"] == "untrusted_code"
+    assert "signed for another branch" in result["reason"]["message"]
+    assert not trusting.ran.exists()
+
+
+def test_row_19_an_answered_request_that_is_deleted_and_pushed_again_is_refused(trusting, git, clone):
+    run = trusting.ask("alice")
+    trusting.answer(run)
+    trusting.ran.unlink()
+    git(clone, "push", "--quiet", "--force", "origin", f"{run.commit}:refs/heads/{run.branch}")
+
+    result = trusting.answer(run)
+
+    assert result.reason.code == "replayed"
+    assert not trusting.ran.exists()
+
+
+# Row 20: a signature used in another context.
+
+
+def signed_anew(trusting, run, *, name="alice", namespace="git", change=lambda raw: raw, armor=None):
+    """Replace a request's commit by one like it, signed by hand with ssh-keygen; return the new commit."""
+    git = trusting.client.git
+    raw = git("cat-file", "commit", run.commit).stdout
+    header, _, message = raw.partition(b"\n\n")
+    plain = header[: header.index(b"\ngpgsig")] if b"\ngpgsig" in header else header
+    payload = change(plain + b"\n\n" + message)
+    argv = ["ssh-keygen", "-q", "-Y", "sign", "-n", namespace, "-f", str(trusting.signers.key(name))]
+    signature = armor or subprocess.run(argv, input=payload, capture_output=True, check=True).stdout
+    head, _, message = payload.partition(b"\n\n")
+    field = b"\ngpgsig " + signature.rstrip(b"\n").replace(b"\n", b"\n ")
+    stored = git("hash-object", "-t", "commit", "-w", "--stdin", stdin=head + field + b"\n\n" + message).text
+    git("push", "--quiet", "--force", "origin", f"{stored}:refs/heads/{run.branch}")
+    return stored
+
+
+def test_row_20_the_forging_helper_makes_signatures_that_count(trusting):
+    """Otherwise the refusals below would show nothing."""
+    run = trusting.ask("alice")
+    signed_anew(trusting, run)
+
+    assert trusting.answer(run).trusted_by == "signature of alice@example.invalid"
+
+
+def test_row_20_a_signature_of_another_namespace_is_refused(trusting):
+    trusting.signers.allow("alice", options="")
+    run = trusting.ask("alice")
+    signed_anew(trusting, run, namespace="file")
+
+    assert "made for another purpose" in trusting.refused(run)
+
+
+def test_row_20_a_signature_for_another_repository_is_refused(trusting, git, tmp_path):
+    """What Alice asked of one runner is pushed to the bus of another, which trusts her too."""
+    elsewhere = tmp_path / "elsewhere.git"
+    git(tmp_path, "clone", "--quiet", "--bare", str(trusting.forger.bus), str(elsewhere))
+    git(trusting.client.git.directory, "remote", "add", "elsewhere", str(elsewhere))
+    trusting.client.git("config", "user.signingkey", f"{trusting.signers.key('alice')}.pub")
+    run = Client(trusting.client.git.directory, "elsewhere", presets=trusting.folder).run("here", sign=True)
+    git(trusting.client.git.directory, "push", "--quiet", "origin", f"{run.commit}:refs/heads/{run.branch}")
+
+    assert "signed for another repository" in trusting.refused(run)
+
+
+def test_row_20_a_signature_for_another_definition_of_the_preset_is_refused(trusting, presets):
+    run = trusting.ask("alice")
+    presets(
+        here={"code": "request", "steps": [{"argv": ["/usr/bin/touch", str(trusting.ran), "--no-create"]}]}
+    )
+
+    assert "another definition of the preset" in trusting.refused(run)
+
+
+def test_row_20_a_signature_in_another_format_is_refused(trusting):
+    pgp = b"-----BEGIN PGP SIGNATURE-----\n\niQEz\n-----END PGP SIGNATURE-----\n"
+    run = trusting.ask("alice")
+    signed_anew(trusting, run, armor=pgp)
+
+    assert "not an SSH signature" in trusting.refused(run)
+
+
+def test_row_20_two_signatures_are_refused(trusting):
+    run = trusting.ask("alice")
+    signed_anew(trusting, run, change=lambda raw: raw.replace(b"\n\n", b"\ngpgsig-sha256 x\n\n", 1))
+
+    assert "more than one signature" in trusting.refused(run)
+
+
+def test_row_20_the_signature_of_another_commit_is_refused(trusting):
+    trusted = trusting.ask("alice")
+    raw = trusting.client.git("cat-file", "commit", trusted.commit).stdout
+    field = raw.partition(b"\n\n")[0].partition(b"\ngpgsig ")[2].replace(b"\n ", b"\n") + b"\n"
+    trusting.client.git("push", "--quiet", "origin", f":refs/heads/{trusted.branch}")
+    run = trusting.ask()
+    signed_anew(trusting, run, armor=field)
+
+    assert "does not fit the commit" in trusting.refused(run)
+
+
+def test_row_20_a_signature_that_says_nothing_of_its_purpose_is_refused(trusting):
+    """A signed commit out of a project's history is no request, whatever was put around it."""
+    run = trusting.ask("alice")
+    signed_anew(trusting, run, change=lambda raw: raw.partition(b"\n\n")[0] + b"\n\nA commit\n")
+
+    assert "does not say what it is for" in trusting.refused(run)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "Branch: a\n",
+        "x\n\nBranch: a\nRepository: b\n",
+        "x\n\nBranch: a\nBranch: b\nRepository: c\nPreset: d\n",
+    ],
+)
+def test_row_20_trailers_that_are_missing_or_stand_twice_bind_nothing(message):
+    assert Binding.parse(message) is None
+
+
+# Row 21: a key is rotated or revoked, and the commit stays the same.
+
+
+def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off_the_list(trusting):
+    run = trusting.ask("alice")
+    with trusting.keyed.session(**trusting.policy()) as session:
+        tip = session.bus.tip(run.branch)
+        view = read_view(session.bus.git, run.branch, tip)
+        arguments = (session.bus.git, view, session.presets, session.policy, session.ledger)
+        assert admit(*arguments).trusted_by == "signature of alice@example.invalid"
+
+        trusting.signers.allow("bob")
+
+        with pytest.raises(Refusal, match="not on this host's list"):
+            admit(*arguments)
+        assert Rounds(session).next()
+
+    assert trusting.result(run).reason.code == "untrusted_code"
+    assert not trusting.ran.exists()
+
+
+def test_row_21_a_key_that_is_taken_off_while_its_request_is_claimed_runs_nothing(trusting, monkeypatch):
+    run = trusting.ask("alice")
+    advance = Lease.advance
+
+    def rotate_then_advance(lease, state, **more):
+        if state is wire.State.CLAIMED:
+            trusting.signers.allow("bob")
+        return advance(lease, state, **more)
+
+    monkeypatch.setattr(Lease, "advance", rotate_then_advance)
+
+    assert "not on this host's list" in trusting.refused(run)
+
+
+# Row 22: a prefix is squatted, or flooded.
+
+
+def test_row_22_a_branch_that_stands_in_the_way_of_requests_is_named(client, git, clone):
+    git(clone, "push", "--quiet", "origin", "HEAD:refs/heads/mac-bridge")
+
+    with pytest.raises(RefusedError) as error:
+        client.run("noop")
+
+    assert error.value.code == "squatted"
+    assert "'mac-bridge'" in error.value.message
+
+
+def test_row_22_a_flood_under_one_prefix_keeps_no_other_prefix_waiting(client, clone, keyed, git):
+    commits = [client.run("noop", requested_by=f"flood {i}") for i in range(8)]
+    other = Client(clone, prefix="claude/mac-bridge-").run("noop")
+    quota = {"limits": {"per_requester": {"waiting": 3}}}
+
+    with keyed.session(**quota) as session:
+        rounds = Rounds(session)
+        assert rounds.next()
+        assert rounds.next()
+
+    states = [run.status().state for run in commits]
+    assert other.status().state is wire.State.SUCCEEDED
+    assert states.count(wire.State.SUCCEEDED) == 1
+
+
+# Row 24: an answer that asks for another run.
+
+
+def test_row_24_an_answer_never_asks_for_another_run(answered, keyed, git, bus):
+    tips = git(bus, "for-each-ref", "--format=%(refname) %(objectname)")
+
+    keyed.handle()
+    keyed.handle("two")
+
+    assert git(bus, "for-each-ref", "--format=%(refname) %(objectname)") == tips
+    lines = git(bus, "log", "--format=%B%x00", f"{answered.commit}..{answered.branch}").split("\0")
+    assert [line for line in lines if line.strip() and "[skip ci]" not in line] == []
+
+
+# Row 25: the history is rewritten after the result.
+
+
+def test_row_25_a_branch_that_was_rewritten_to_another_request_is_noticed(client, answered, forger, keyed):
+    """Also without a key: who sent a request knows its commit."""
+    other = client.run("noop", requested_by="forger")
+    keyed.handle()
+    files = {}
+    for path in (wire.RESULT, wire.STATE):
+        content = json.loads(forger.read(other.branch, path)) | {"branch": answered.branch}
+        files[path] = json.dumps(content).encode()
+    commit = forger.put(other.branch, files, other.commit)
+    forger.git("update-ref", f"refs/heads/{answered.branch}", commit)
+    client.view(answered.branch)
+
+    report = client.verify(answered.branch)
+
+    assert f"{answered.commit[:12]} was sent from here" in said(report, "sent")
+    with pytest.raises(VerificationError, match="nothing was written"):
+        client.fetch(answered.branch)
+
+
+def test_row_25_an_answer_whose_history_was_cut_short_is_noticed(reader, answered, forger):
+    forger.put(answered.branch, {}, answered.commit)
+    reader.view(answered.branch)
+
+    assert "the history was rewritten" in said(reader.verify(answered.branch))
+    with pytest.raises(VerificationError, match="nothing was written"):
+        reader.fetch(answered.branch)
+
+
+def test_row_25_a_file_that_was_changed_in_a_new_commit_is_noticed(reader, answered, forger):
+    forger.put(answered.branch, {wire.SUMMARY: FORGERY})
+    reader.view(answered.branch)
+
+    report = reader.verify(answered.branch)
+
+    assert {"files", "signature"} <= reasons(report)
+    assert "summary.json' was changed" in said(report)
+
+
+# Row 26: evidence that is not what it seems.
+
+
+def test_row_26_the_answer_of_another_machine_is_rejected(reader, client, keyed):
+    run = client.run("noop")
+    keyed.handle("two")
+
+    assert "signed with another key" in said(reader.verify(run.branch))
+
+
+def test_row_26_the_result_of_one_machine_under_the_name_of_another_is_rejected(reader, answered, forger):
+    host = json.loads(forger.read(answered.branch, wire.RESULT))["host"]
+    forger.rewrite(answered.branch, host=host | {"fingerprint": "sha256:" + "1" * 64})
+    reader.view(answered.branch)
+
+    assert "host was changed" in said(reader.verify(answered.branch))
+
+
+def test_row_26_evidence_of_another_answer_of_the_same_machine_is_rejected(
+    reader, client, keyed, forger, answered
+):
+    run = client.run("noop")
+    keyed.handle()
+    forger.put(run.branch, {wire.EVIDENCE: forger.read(answered.branch, wire.EVIDENCE)})
+    reader.view(run.branch)
+
+    message = said(reader.verify(run.branch))
+
+    assert f"branch was changed: signed as '{answered.branch}', here '{run.branch}'" in message
+    assert "'request' was changed" in message
+
+
+def test_row_26_a_run_that_took_no_time_is_rejected(client, answered, forger):
+    commands = json.loads(forger.read(answered.branch, wire.RESULT))["commands"]
+    forger.rewrite(answered.branch, commands=[{**commands[0], "seconds": 0.0}])
+    client.view(answered.branch)
+
+    assert "after no time at all" in said(client.verify(answered.branch), "times")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 4000.0])
+def test_row_26_times_that_contradict_each_other_are_rejected(client, answered, forger, seconds):
+    commands = json.loads(forger.read(answered.branch, wire.RESULT))["commands"]
+    forger.rewrite(answered.branch, seconds=seconds, commands=[{**commands[0], "seconds": 30.0}])
+    client.view(answered.branch)
+
+    assert said(client.verify(answered.branch), "times")
+
+
+def test_row_26_a_log_of_another_run_is_rejected(client, answered, forger):
+    """Also without a key, as long as the history is there: the log was streamed while the job ran."""
+    log = f"{wire.LOGS}/noop-0.log"
+    reused = forger.read(answered.branch, log).replace(b"nothing", b"no-more")
+    forger.rewrite(answered.branch, {log: reused})
+    client.view(answered.branch)
+
+    assert "not what was streamed" in said(client.verify(answered.branch), "logs")
+
+
+def test_row_26_a_log_of_another_run_is_rejected_by_its_signature(reader, answered, forger):
+    log = f"{wire.LOGS}/noop-0.log"
+    forger.rewrite(answered.branch, {log: b"from another run\n"})
+    reader.view(answered.branch)
+
+    assert f"'{log}' was changed" in said(reader.verify(answered.branch))
+
+
+def test_row_26_a_signature_over_something_else_is_rejected(reader, answered, forger, keyed):
+    """The runner's own key, used for what is no answer at all."""
+    from bridge import attestation  # noqa: PLC0415 - used here alone
+
+    forged = attestation.sign({"_type": "something else"}, keys.load_signer(keyed.key().parent))
+    assert base64.b64decode(json.loads(forged)["payload"])
+    forger.put(answered.branch, {wire.EVIDENCE: forged})
+    reader.view(answered.branch)
+
+    assert "not a statement on a test result" in said(reader.verify(answered.branch))
