@@ -19,7 +19,7 @@ HEADS = "refs/bus/"
 KEPT = "refs/kept/"
 
 _MANY_REFS = 500
-_DELETED_AT_ONCE = 100
+_DELETED_AT_ONCE = 1000
 
 
 class Pushed(Enum):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bridge import history, names, objects
+from bridge import history, names
 from bridge.errors import InfrastructureError
 from bridge.git import Git
 from bridge.history import View
@@ -23,7 +23,6 @@ from runner.session import Session
 # A client that waits polls every few seconds, and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
-_FETCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -92,20 +91,25 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
     if not (archive / "HEAD").exists():
         archive.mkdir(parents=True, exist_ok=True)
         kept("init", "--bare", "--quiet", "--template=", str(archive))
-    listed = kept.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/")
-    there = dict(line.split(" ") for line in listed.splitlines())
+    there = _refs(kept)
     places = {}
     for branch, tip in tips.items():
         taken = there.get(f"refs/heads/{branch}", tip) != tip
         places[branch] = f"refs/again/{tip}" if taken else f"refs/heads/{branch}"
-    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
-    branches = list(tips)
-    for i in range(0, len(branches), _FETCHED_AT_ONCE):
-        some = [f"{HEADS}{branch}:{places[branch]}" for branch in branches[i : i + _FETCHED_AT_ONCE]]
-        kept("fetch", *flags, "--", str(git.directory), *some)
-    missing = [b for b, place in places.items() if objects.resolve(kept, place) != tips[b]]
+    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
+    specs = "".join(f"{HEADS}{branch}:{place}\n" for branch, place in places.items())
+    kept("fetch", *flags, "--", str(git.directory), stdin=specs)
+    kept("pack-refs", "--all")
+    there = _refs(kept)
+    missing = [branch for branch, place in places.items() if there.get(place) != tips[branch]]
     if missing:
         raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
+
+
+def _refs(git: Git) -> dict[str, str]:
+    """Return every reference with its commit."""
+    listed = git.text("for-each-ref", "--format=%(refname) %(objectname)")
+    return dict(line.split(" ") for line in listed.splitlines())
 
 
 def _tidy(session: Session) -> None:

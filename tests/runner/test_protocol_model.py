@@ -28,6 +28,7 @@ from runner.answer import Outcome, answer
 from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
 from runner.lease import Lease
+from runner.patience import Patience
 from runner.policy import load_policy
 from runner.serve import flush, handle
 from runner.session import open_session
@@ -65,6 +66,7 @@ class Protocol(RuleBasedStateMachine):
 
     # What requesters do.
 
+    @precondition(lambda self: len(self.tips) < 2)
     @rule()
     def send(self):
         run = self.world.client.run("noop")
@@ -96,20 +98,27 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(name=RUNNERS)
     def poll(self, name):
+        self.look(name)
+
+    def look(self, name):
         tips = self.world.sessions[name].bus.fetch()
         mine = {branch: tip for branch, tip in tips.items() if branch in self.tips}
         self.watches[name].see(mine)
         self.seen[name] = history.read_views(self.world.sessions[name].bus.git, mine)
 
-    @rule(name=RUNNERS)
     def time_passes(self, name):
+        """Let a runner believe that nothing moved for longer than any lease."""
         watch = self.watches[name]
         watch._since = {branch: (tip, at - 1e6) for branch, (tip, at) in watch._since.items()}
 
-    @precondition(lambda self: any(self.seen.values()))
-    @rule(name=RUNNERS, number=PICK)
-    def act(self, name, number):
-        """Do about one branch what was decided, on what the runner knew at its last poll."""
+    @precondition(lambda self: self.tips)
+    @rule(name=RUNNERS, number=PICK, fresh=st.booleans(), lapsed=st.booleans())
+    def act(self, name, number, fresh, lapsed):
+        """Do about one branch what was decided, on what the runner knows: from just now, or from its last poll."""
+        if fresh:
+            self.look(name)
+        if lapsed:
+            self.time_passes(name)
         session, views = self.world.sessions[name], self.seen[name]
         if self.holds[name] is not None or not views:
             return
@@ -163,7 +172,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(name=RUNNERS)
     def start_again(self, name):
-        flush(self.world.sessions[name])
+        flush(self.world.sessions[name], Patience())
 
     # What must hold.
 

@@ -16,6 +16,7 @@ from runner.decide import Action, TipWatch, decide
 from runner.identity import instance_of
 from runner.intake import admit
 from runner.lease import Lease
+from runner.patience import Patience
 from runner.retention import store
 from runner.serve import Rounds, flush
 
@@ -121,7 +122,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         path = session.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
     with host.session() as session:
-        flush(session)
+        flush(session, Patience())
     assert host.result(branch).state == "succeeded"
     assert not ran.exists()
 
