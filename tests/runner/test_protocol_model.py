@@ -209,3 +209,24 @@ def test_whatever_everybody_does_the_bus_makes_sense(world):
         database=None,
     )
     run_state_machine_as_test(machine, settings=few)
+
+
+def test_the_model_notices_a_runner_that_writes_after_it_was_overtaken(world, monkeypatch):
+    """The model itself is tested: with the fence taken away, the story that it is there for ends in an error."""
+
+    def story() -> None:
+        machine = type("ProtocolHere", (Protocol,), {"world": world})()
+        machine.send()
+        machine.act("one", 0, fresh=True, lapsed=False)
+        machine.act("two", 0, fresh=True, lapsed=True)
+        assert machine.holds["two"] is not None
+        machine.the_bus_makes_sense()
+        machine.beat("one")
+        machine.beat("one")
+        machine.the_bus_makes_sense()
+        assert machine.holds["one"] is None
+
+    story()
+    monkeypatch.setattr(Lease, "is_fenced", lambda *_: False)
+    with pytest.raises(AssertionError, match="tokens and sequences grow"):
+        story()
