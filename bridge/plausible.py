@@ -17,10 +17,20 @@ _SLACK_S = 2.0
 
 
 def check_times(result: Result) -> Check:
-    """Steps take time, and no more than the whole run took."""
+    """Steps take time, and no more than the whole run took.
+
+    The steps are measured by a clock that only runs forward, the run by the host's own. Where that one was set back
+    meanwhile, the two differ in an honest answer too, so this is told and is no failure.
+    """
     wrong = list(_wrong_times(result))
     if wrong:
         return Check("times", ok=False, message="; ".join(wrong))
+    total = sum(command.seconds for command in result.commands)
+    if total > result.seconds + _SLACK_S:
+        message = (
+            f"the steps took {total:g} s of a run that took {result.seconds:g} s: was the clock set back?"
+        )
+        return Check("times", ok=None, message=message)
     return Check("times", ok=True, message=f"{result.seconds:g} s, finished at {result.finished_at}")
 
 
@@ -28,9 +38,6 @@ def _wrong_times(result: Result) -> Iterator[str]:
     for i, command in enumerate(result.commands):
         if command.exit_code is not None and command.seconds <= 0:
             yield f"step {i} ended with {command.exit_code} after no time at all"
-    total = sum(command.seconds for command in result.commands)
-    if total > result.seconds + _SLACK_S:
-        yield f"the steps took {total:g} s of a run that took {result.seconds:g} s"
     try:
         span = (parse_time(result.finished_at) - parse_time(result.started_at)).total_seconds()
     except ValueError:

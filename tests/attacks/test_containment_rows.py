@@ -70,7 +70,7 @@ SEARCH = """
 
 
 class TestRow04CredentialsInFilesUrlsAndArguments:
-    def test_a_job_that_looks_everywhere_finds_no_credential(self, attacked, token_file, tmp_path):
+    def test_row_04_a_job_that_looks_everywhere_finds_no_credential(self, attacked, token_file, tmp_path):
         state = tmp_path / "runners" / "state-attacked"
         (Path.home() / ".ssh").mkdir()
         (Path.home() / ".ssh" / "id_ed25519").write_text(TOKEN)
@@ -91,7 +91,9 @@ class TestRow04CredentialsInFilesUrlsAndArguments:
         assert "processes 2\n" in answer.log
 
     @pytest.mark.parametrize("sandbox", ["off", "require"])
-    def test_the_token_is_in_no_argument_and_no_environment_of_the_job(self, attacked, token_file, sandbox):
+    def test_row_04_the_token_is_in_no_argument_and_no_environment_of_the_job(
+        self, attacked, token_file, sandbox
+    ):
         script = "import os, sys; print(dict(os.environ), sys.argv, open('/proc/self/environ').read())"
 
         answer = attacked.by(script, policy={"sandbox": sandbox, "bus": {"token_file": str(token_file)}})
@@ -110,7 +112,7 @@ class TestRow05EnvironmentLeak:
     )  # fmt: skip
 
     @pytest.mark.parametrize("sandbox", ["off", "require"])
-    def test_of_fifty_canaries_a_job_sees_none(self, attacked, monkeypatch, sandbox):
+    def test_row_05_of_fifty_canaries_a_job_sees_none(self, attacked, monkeypatch, sandbox):
         assert len(self.NAMES) == 50
         for name in self.NAMES:
             monkeypatch.setenv(name, f"/canary/{name}")
@@ -131,7 +133,7 @@ class TestRow05EnvironmentLeak:
 
 
 class TestRow09LinksSwappedAfterTheCheck:
-    def test_what_lies_outside_is_never_read_while_links_are_swapped(self, tmp_path):
+    def test_row_09_what_lies_outside_is_never_read_while_links_are_swapped(self, tmp_path):
         tree, outside = tmp_path / "tree", tmp_path / "outside"
         reports = tree / wire.REPORTS
         for folder in (reports / "real", outside):
@@ -168,7 +170,7 @@ class TestRow09LinksSwappedAfterTheCheck:
         assert not any(b"SECRET" in data for files in read for data in files.values())
 
     @pytest.mark.parametrize("link", ["results", "results/research"])
-    def test_a_folder_of_reports_that_is_a_link_holds_none(self, attacked, tmp_path, link):
+    def test_row_09_a_folder_of_reports_that_is_a_link_holds_none(self, attacked, tmp_path, link):
         outside = tmp_path / "outside" / "research"
         outside.mkdir(parents=True)
         (outside / "stolen.json").write_text('"SECRET"')
@@ -186,7 +188,7 @@ class TestRow09LinksSwappedAfterTheCheck:
 
 
 class TestRow13TrapsForTheNextRun:
-    def test_what_one_job_plants_the_next_does_not_find(self, attacked, tmp_path):
+    def test_row_13_what_one_job_plants_the_next_does_not_find(self, attacked, tmp_path):
         sentinel = tmp_path / "sentinel"
         plant = """
             import os, sys
@@ -229,7 +231,9 @@ class TestRow13TrapsForTheNextRun:
 
 
 class TestRow14ForgedEvidence:
-    def test_a_job_that_writes_a_result_and_looks_for_the_key_changes_nothing(self, attacked, tmp_path):
+    def test_row_14_a_job_that_writes_a_result_and_looks_for_the_key_changes_nothing(
+        self, attacked, tmp_path
+    ):
         state = tmp_path / "runners" / "state-attacked"
         state.mkdir()
         for name in ("signing-key", "key.pem"):
@@ -265,7 +269,9 @@ class TestRow14ForgedEvidence:
 
 
 class TestRow15LogBombs:
-    def test_an_endless_line_is_taken_in_little_memory_and_the_client_says_that_it_was_cut(self, attacked):
+    def test_row_15_an_endless_line_is_taken_in_little_memory_and_the_client_says_that_it_was_cut(
+        self, attacked
+    ):
         size = 200 << 20
         script = f"""
             import os
@@ -296,7 +302,7 @@ class TestRow15LogBombs:
         assert "only the head and the tail of .mac-bridge/logs/attack-0.log were kept" in shown.stderr
         assert any("cut to head and tail" in check.message for check in answer.run.verify().checks)
 
-    def test_nothing_that_steers_a_terminal_or_a_ci_system_comes_through(self, attacked):
+    def test_row_15_nothing_that_steers_a_terminal_or_a_ci_system_comes_through(self, attacked):
         script = r"""
             import sys
             sys.stdout.buffer.write(b"\x1b]0;owned\x07\x1b[2J\x9b31m\n::set-env name=x::y\n##[error]no\n")
@@ -313,7 +319,9 @@ class TestRow15LogBombs:
 
 
 class TestRow16BombsOfFilesAndReports:
-    def test_special_large_and_many_reports_are_left_with_the_reason_and_the_answer_arrives(self, attacked):
+    def test_row_16_special_large_and_many_reports_are_left_with_the_reason_and_the_answer_arrives(
+        self, attacked
+    ):
         script = """
             import os, socket
             os.chdir("results/research")
@@ -347,7 +355,7 @@ class TestRow16BombsOfFilesAndReports:
         assert result.skipped[-1] == "and more"
         assert answer.run.verify().holds
 
-    def test_reports_together_are_bounded(self, attacked):
+    def test_row_16_reports_together_are_bounded(self, attacked):
         script = """
             for i in range(5):
                 open(f"results/research/{i}.json", "wb").write(bytes([48 + i]) * (600 << 10))
@@ -362,7 +370,7 @@ class TestRow16BombsOfFilesAndReports:
         ]
         assert len([reason for reason in result.skipped if "together" in reason]) == 4
 
-    def test_a_folder_without_bottom_is_removed_again(self, attacked, tmp_path):
+    def test_row_16_a_folder_without_bottom_is_removed_again(self, attacked, tmp_path):
         script = """
             import os
             for _ in range(4000):
@@ -380,7 +388,7 @@ class TestRow16BombsOfFilesAndReports:
     @pytest.mark.parametrize(
         "bomb", ["[" * 100_000, '{"a": NaN}', '{"a": 1e999}', "9" * 100_000, '{"a":1,"a":2}']
     )
-    def test_a_report_that_is_a_bomb_is_rejected_by_the_gate(self, attacked, bomb):
+    def test_row_16_a_report_that_is_a_bomb_is_rejected_by_the_gate(self, attacked, bomb):
         (attacked.folder / "bomb").write_text(bomb)
         script = """
             import os
@@ -424,7 +432,7 @@ class TestRow23ProcessEscape:
 
     @pytest.mark.parametrize("sandbox", ["off", "require"])
     @pytest.mark.parametrize("how", ["ends", "is ended"])
-    def test_nothing_survives_a_job(self, attacked, sandbox, how):
+    def test_row_23_nothing_survives_a_job(self, attacked, sandbox, how):
         mark = f"86399.{os.getpid()}{abs(hash((sandbox, how))) % 10_000}"
         stays = ["stay"] if how == "is ended" else []
 
@@ -440,7 +448,7 @@ class TestRow23ProcessEscape:
 
 
 class TestRow27SecretsInPiecesAndEncodings:
-    def test_a_secret_that_leaked_into_a_job_leaves_it_in_no_form(self, attacked, token_file):
+    def test_row_27_a_secret_that_leaked_into_a_job_leaves_it_in_no_form(self, attacked, token_file):
         script = """
             import base64, json, os, sys, time, urllib.parse
             secret = os.environ["LEAKED"]

@@ -204,17 +204,15 @@ def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
     assert len(unanswered) > 150, "the flood came first"
 
 
-def test_a_ledger_that_is_garbage_is_named_with_what_to_do(runners, counting):
-    folder, _ = counting
-    policy = runners.policy(preset_folder=str(folder))
+def test_a_ledger_that_is_garbage_is_named_and_stops_no_request(runners, client, requester, counting):
+    folder, count = counting
     state = runners.folder / "state-one"
     state.mkdir()
     (state / "ledger.sqlite").write_bytes(b"garbage" * 4096)
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "serve"]
+    branch = _asked(client, requester, "count")
 
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    runner = runners.start(preset_folder=str(folder))
 
-    assert done.returncode == 3
-    assert str(state / "ledger.sqlite") in done.stderr
-    assert "Move the file away" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert "ledger" in runner.said()
+    assert _runs(count) == 1

@@ -76,8 +76,8 @@ def _show(made: dict) -> None:
         shown.add_column(name, justify="left" if name == "codec" else "right", no_wrap=True)
     for rate, label, limit in sorted(by_codec):
         found = by_codec[rate, label, limit]
-        errors = [f"{found[name]:.3e}" if name in found else "" for name in names]
-        shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.3e}")
+        errors = [f"{found[name]:.2e}" if name in found else "" for name in names]
+        shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.2e}")
     Console().print(shown)
 
 
