@@ -116,18 +116,19 @@ class TestRace:
     def test_of_two_claims_on_one_tip_exactly_one_is_pushed(self, host, requester):
         branch = requester.send(requester.manifest())
         with host.session("one") as one, host.session("two") as two:
-            leases = []
+            claims = []
             for session in (one, two):
                 tip = session.bus.fetch()[branch]
-                leases.append(Lease(session, history.read_view(session.bus.git, branch, tip)))
+                lease = Lease(session, history.read_view(session.bus.git, branch, tip))
+                claims.append((session.bus, lease.commit(State.CLAIMED, {}, tip), tip))
             barrier = threading.Barrier(2)
             ends = []
 
-            def claim(lease):
+            def push(bus, commit, tip):
                 barrier.wait()
-                ends.append(lease.advance(State.CLAIMED))
+                ends.append(bus.push(branch, commit, expect=tip))
 
-            threads = [threading.Thread(target=claim, args=(lease,)) for lease in leases]
+            threads = [threading.Thread(target=push, args=claim) for claim in claims]
             for thread in threads:
                 thread.start()
             for thread in threads:
