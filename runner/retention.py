@@ -41,8 +41,10 @@ class Swept:
         return asdict(self)
 
 
-def sweep(session: Session, rule: Retention, *, dry_run: bool = False) -> Swept:
-    """Archive and delete the answered requests that the rule lets go. Raises InfrastructureError without the bus.
+def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int | None = None) -> Swept:
+    """Archive and delete the answered requests that the rule lets go, the oldest first and at `most` so many.
+
+    Raises InfrastructureError without the bus.
 
     A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`.
     """
@@ -50,7 +52,7 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False) -> Swept:
     tips = session.bus.fetch()
     views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
     answered = [view for view in views.values() if view.stands.is_final]
-    chosen = {view.branch: view.tip for view in choose(answered, rule, time.time())}
+    chosen = {view.branch: view.tip for view in choose(answered, rule, time.time())[:most]}
     deleted: list[str] = []
     if chosen and not dry_run:
         store(session.bus.git, archive, chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -204,6 +205,23 @@ def test_serve_sweeps_now_and_then(host, old):
         assert len(branches(host.bus)) == 1
     assert any("retention: 1 answers are in" in line for line in host.told)
     assert branch not in branches(host.bus)
+
+
+def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
+    monkeypatch.setattr("runner.chores._PORTION", 2)
+    for days in (30, 20, 10):
+        old(State.SUCCEEDED, days=days)
+    now = time.monotonic()
+    with host.session(retention={"days": 1}) as session:
+        chores = Chores(session)
+        chores.maybe()
+        assert len(branches(host.bus)) == 1
+        chores.maybe()
+        assert len(branches(host.bus)) == 1
+        monkeypatch.setattr("runner.chores.time.monotonic", lambda: now + 120)
+        chores.maybe()
+
+    assert branches(host.bus) == []
 
 
 def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp_path):
