@@ -45,6 +45,7 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
             tell(
                 f"the ledger knows {found} requests again; what left the bus without an archive is forgotten"
             )
+    _release_settled(ledger, store)
     return ledger
 
 
@@ -82,3 +83,11 @@ def _find_pending(ledger: Ledger, store: Git) -> None:
                 state=str(state.state),
             )
             ledger.answered(state.request, str(state.state), answer, expect)
+
+
+def _release_settled(ledger: Ledger, store: Git) -> None:
+    """Let go of answers that nothing waits for: a kill came before they were noted, or after they were pushed."""
+    waiting = {KEPT + pending.answer for pending in ledger.pending()}
+    for ref in store.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+        if ref not in waiting:
+            store("update-ref", "-d", ref)

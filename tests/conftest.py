@@ -132,8 +132,8 @@ class Runners:
         path.write_text(yaml.safe_dump(settings))
         return path
 
-    def start(self, name: str = "one", *, args: tuple[str, ...] = (), **overrides: object) -> RunnerProcess:
-        """Start a runner and return once it serves."""
+    def launch(self, name: str = "one", *, args: tuple[str, ...] = (), **overrides: object) -> RunnerProcess:
+        """Start a runner and return at once."""
         policy = self.policy(name, **overrides)
         log = self.folder / f"{name}-{len(self.started)}.log"
         argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "serve", *args]
@@ -141,6 +141,12 @@ class Runners:
             process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder)
         runner = RunnerProcess(policy, process, log)
         self.started.append(runner)
+        return runner
+
+    def start(self, name: str = "one", *, args: tuple[str, ...] = (), **overrides: object) -> RunnerProcess:
+        """Start a runner and return once it serves."""
+        runner = self.launch(name, args=args, **overrides)
+        process = runner.process
         wait_for(lambda: "serving" in runner.said() or process.poll() is not None)
         assert process.poll() is None, runner.said()
         return runner

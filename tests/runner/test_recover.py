@@ -127,6 +127,15 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
     assert not ran.exists()
 
 
+def test_answers_that_nothing_waits_for_are_let_go_at_the_start(host, answered):
+    _, branch = answered
+    with host.session() as session:
+        session.bus.keep(session.bus.fetch()[branch])
+    with host.session() as session:
+        assert session.bus.git.text("for-each-ref", "refs/kept/") == ""
+    assert host.result(branch).state == "succeeded"
+
+
 def test_an_error_that_is_no_damage_moves_nothing(host, answered, monkeypatch):
     path = ledger_of(host)
     holder = sqlite3.connect(path, isolation_level=None)
