@@ -1,0 +1,646 @@
+"""Rows of the attack table that are about a request on its way in: 1, 3, 6 to 8, 10 to 12, 17 and 18.
+
+Each test pushes what a hostile requester could push, or races over it, and shows what the host did with it. A job
+of any preset here leaves a line behind, so a test also sees that nothing ran that should not.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bridge import environment, history, objects, wire
+from bridge import git as door
+from bridge.cli import cli
+from bridge.errors import GitError, PolicyError, RefusedError
+from bridge.git import Git
+from bridge.manifest import format_time
+from bridge.names import new_nonce
+from bridge.presets import load_presets
+from bridge.wire import Reason, State
+from runner import lease, serve
+from runner.answer import Outcome, answer
+from runner.bus import Pushed
+from runner.decide import Action, TipWatch, decide
+from runner.policy import load_policy
+from runner.serve import Rounds
+from runner.session import open_session
+
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+def moment(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(time.time() + seconds, UTC))
+
+
+@dataclass
+class Target:
+    """A host, and a stranger who puts on its bus whatever git can hold."""
+
+    bus: Path
+    folder: Path
+    ran: Path
+    runners: Any
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def git(self) -> Git:
+        return Git.isolated(self.bus)
+
+    @property
+    def runs(self) -> list[str]:
+        """What the jobs that ran left behind."""
+        return self.ran.read_text().splitlines() if self.ran.exists() else []
+
+    def tree(self, entries: dict[str, Any]) -> str:
+        """Write a tree byte by byte: text, (mode, content) or a dict for a folder. Git's own commands refuse many."""
+        raw = b""
+        # In git's order, or it refuses the tree for that.
+        for name in sorted(
+            entries, key=lambda name: f"{name}{'/' * isinstance(entries[name], dict)}".encode()
+        ):
+            value = entries[name]
+            mode, content = value if isinstance(value, tuple) else ("100644", value)
+            if isinstance(value, dict):
+                mode, oid = "40000", self.tree(value)
+            else:
+                oid = content if mode == "160000" else objects.write_blob(self.git, content.encode())
+            raw += f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid)
+        return self.git.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+
+    def manifest(self, preset: str, **changes: object) -> dict[str, object]:
+        """Return a valid manifest with changes."""
+        return {
+            "schema_version": 2, "preset": preset, "params": {}, "ref": "HEAD", "requested_by": "a stranger",
+            "nonce": new_nonce(), "workload": self.git.text("rev-parse", "main"), "created_at": moment(0),
+            "expires_at": moment(3600), "code": "request" if preset == "here" else "installed",
+        } | changes  # fmt: skip
+
+    def ask(
+        self,
+        preset: str = "count",
+        *,
+        branch: str = "",
+        files: dict[str, Any] | None = None,
+        **changes: object,
+    ) -> str:
+        """Put a request on the bus and return its branch, in which `{}` stands for the nonce."""
+        manifest = self.manifest(preset, **changes)
+        name = (branch or f"mac-bridge/{preset}-{{}}").replace("{}", str(manifest["nonce"]))
+        return self.put(name, {**(files or {"tests": {"what.txt": "as asked\n"}})}, manifest)
+
+    def put(self, branch: str, files: dict[str, Any], manifest: object, *parents: str) -> str:
+        """Set a branch to a commit of these files with a manifest, by default upon the workload."""
+        whole = {**files, ".mac-bridge": {"request.json": json.dumps(manifest)}}
+        upon = parents or (self.git.text("rev-parse", "main"),)
+        commit = objects.commit(self.git, self.tree(whole), upon, "a request\n", STRANGER)
+        self.git("update-ref", f"refs/heads/{branch}", commit)
+        return branch
+
+    def tip(self, branch: str) -> str:
+        return self.git.text("rev-parse", f"refs/heads/{branch}")
+
+    @contextmanager
+    def session(self, name: str = "one", **policy: Any) -> Any:
+        """Open a session of the runner `name`, which runs everybody's code: that is not what holds anything here."""
+        rules = {"preset_folder": str(self.folder), "trust": {"code_request": "allow"}, **policy}
+        with open_session(load_policy(self.runners.policy(name, **rules)), self.told.append) as session:
+            yield session
+
+    def handle(self, name: str = "one", **policy: Any) -> None:
+        """Let the runner handle whatever there is."""
+        with self.session(name, **policy) as session:
+            rounds = Rounds(session)
+            while rounds.next():
+                pass
+
+    def result(self, branch: str) -> wire.Result | None:
+        blob = objects.read_blob(self.git, f"refs/heads/{branch}", wire.RESULT, max_bytes=wire.MAX_RESULT)
+        return wire.parse_result(blob) if blob else None
+
+    def refused(self, branch: str) -> str:
+        """See that a request was refused and ran no command; return the reason."""
+        result = self.result(branch)
+        assert result is not None, "it was not answered"
+        assert (result.state, result.commands) == (State.REFUSED, []), result.reason
+        return result.reason.code
+
+
+@pytest.fixture
+def target(bus, presets, runners, tmp_path):
+    ran = tmp_path / "ran"
+    words = {"type": "enum", "values": ["one", "two"], "default": "one"}
+    note, show = f"echo ran >> {ran}", f'cat "$1" >> {ran}'
+    folder = presets(
+        count={
+            "params": {
+                "n": {"type": "int", "min": 1, "max": 50, "default": 1},
+                "word": words,
+                "loud": {"type": "flag", "option": "--loud"},
+            },
+            "steps": [{"argv": ["/bin/sh", "-c", note, "sh", "{n}", "{word}", "{loud}"]}],
+        },
+        here={
+            "code": "request",
+            "params": {"path": {"type": "path", "under": ["tests"], "default": "tests/what.txt"}},
+            "steps": [{"argv": ["/bin/sh", "-c", show, "sh", "{path}"]}],
+        },
+    )
+    return Target(bus, folder, ran, runners)
+
+
+# Row 1: the allow-list, or the workflow, comes from the pushed branch.
+
+
+def test_row_01_a_branch_that_widens_its_own_preset_changes_nothing(target):
+    wider = (target.folder / "count.yaml").read_text().replace("max: 50", "max: 5000000")
+    evil = wider.replace("name: count", "name: evil")
+    policy = "schema_version: 1\npresets: ['*']\ntrust: {code_request: allow}\n"
+    files = {
+        "presets": {"count.yaml": wider, "evil.yaml": evil},
+        ".mac-bridge-presets": {"count.yaml": wider},
+        "runner.yaml": policy,
+        ".github": {"workflows": {"mac-bridge.yaml": "on: push\njobs: {x: {steps: [{run: 'true'}]}}\n"}},
+        "bridge": {"__init__.py": "raise SystemExit(0)\n"},
+    }
+    assert wider != (target.folder / "count.yaml").read_text()
+    above = target.ask(files=files, params={"n": 51})
+    own = target.ask("evil", files=files)
+    target.handle()
+
+    assert (target.refused(above), target.refused(own)) == ("out_of_range", "unknown_preset")
+    assert target.runs == []
+
+    within = target.ask(files=files, params={"n": 50})
+    target.handle()
+
+    result = target.result(within)
+    known = load_presets(target.folder)["count"]
+    assert (result.state, result.preset_digest) == (State.SUCCEEDED, known.digest)
+    assert result.commands[0].argv == ["/bin/sh", "-c", known.steps[0].argv[2], "sh", "50", "one"]
+
+
+# Row 3: the request's tip moves after it was validated.
+
+
+def swap(target: Target, branch: str, *parents: str, keep: bool = False) -> None:
+    """Put other code under the manifest of a request, perhaps with what runners added to it."""
+    manifest = json.loads(target.git.text("show", f"{branch}:{wire.REQUEST}"))
+    content = {"tests/what.txt": b"swapped\n"}
+    if not keep:
+        target.put(branch, {"tests": {"what.txt": "swapped\n"}}, manifest, *parents)
+        return
+    tree = objects.overlay(target.git, f"{branch}^{{tree}}", content)
+    target.git(
+        "update-ref", f"refs/heads/{branch}", objects.commit(target.git, tree, parents, "x\n", STRANGER)
+    )
+
+
+@pytest.mark.parametrize("how", ["on top", "in its place"])
+def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target, monkeypatch, how):
+    branch = target.ask("here")
+    real, moved = serve.admit, []
+
+    def admit(git, view, *rest):
+        admitted = real(git, view, *rest)
+        if not moved:
+            swap(target, branch, *([view.tip] if how == "on top" else []))
+            moved.append(target.tip(branch))
+        return admitted
+
+    monkeypatch.setattr(serve, "admit", admit)
+    target.handle()
+
+    assert target.result(branch) is None
+    assert target.told[-1] == f"{branch}: another runner was faster"
+    target.handle()
+    assert target.refused(branch) == "replayed"
+    assert target.result(branch).request == moved[0]
+    assert target.runs == []
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["upon the claim", "without the claim"])
+def test_row_03_a_push_between_the_claim_and_the_run_runs_what_was_validated(target, monkeypatch, keep):
+    branch = target.ask("here")
+    validated = target.tip(branch)
+    real = lease.Lease.advance
+
+    def advance(held, state, **more):
+        pushed = real(held, state, **more)
+        if state is State.CLAIMED:
+            swap(target, branch, target.tip(branch), keep=keep)
+        return pushed
+
+    monkeypatch.setattr(lease.Lease, "advance", advance)
+    target.handle()
+    target.handle()
+
+    # Whether the push was seen while the job ran or afterwards: never the other code.
+    assert target.runs in ([], ["as asked"])
+    assert target.result(branch).request == validated or target.refused(branch) == "replayed"
+
+
+# Row 6: values that begin with a dash, name a file, are empty or hold what ends a text or a line.
+
+VALUES = {
+    "an option of git": "--upload-pack=/bin/sh", "a short option": "-x", "a file of arguments": "@/etc/passwd",
+    "the end of options": "--", "empty": "", "NUL": "one\0-x", "a newline": "one\n", "a carriage return": "one\r",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_row_06_a_value_that_a_program_reads_in_another_way_is_refused(target, monkeypatch, value):
+    called = []
+    monkeypatch.setattr(
+        door, "run", lambda *argv, _run=door.run, **how: called.append(argv) or _run(*argv, **how)
+    )
+    expected = {
+        target.ask(params={"word": value}): "out_of_range",
+        target.ask(params={"n": value}): "bad_type",
+        target.ask(params={"loud": value}): "bad_type",
+        target.ask("here", params={"path": value}): "path_escape",
+        target.ask("here", params={"path": f"tests/{value}/../../x"}): "path_escape",
+        target.ask(branch="mac-bridge/count-{}", preset=value): "bad_manifest",
+        target.ask(ref=value, workload=value): "bad_manifest",
+    }
+    called.clear()
+    target.handle()
+
+    assert {branch: target.refused(branch) for branch in expected} == expected
+    assert target.runs == []
+    # And git was never given it.
+    assert len(called) > 10
+    whole = [arg for argv in called for arg in argv if arg != "--"]
+    assert not [arg for arg in whole if arg == value or (len(value) > 2 and value in arg)]
+
+
+def test_row_06_good_values_become_whole_elements_of_the_argument_list(target):
+    good = target.ask(params={"n": 7, "word": "two", "loud": True})
+    target.handle()
+
+    script = f"echo ran >> {target.ran}"
+    assert target.result(good).commands[0].argv == ["/bin/sh", "-c", script, "sh", "7", "two", "--loud"]
+
+
+# Row 7: hostile names of branches.
+
+NAMES = {
+    "a command": "mac-bridge/$(touch${IFS}pwned)-{}", "backquotes": "mac-bridge/`id`-{}",
+    "a second command": "mac-bridge/count;id-{}", "a pipe": "mac-bridge/count|sh-{}",
+    "quotes": "mac-bridge/'\"-{}", "reordered text": "mac-bridge/co\u202eunt-{}",
+    "letters that look alike": "mac-bridge/c\u043eunt-{}", "a variable": "mac-bridge/${HOME}/count-{}",
+    "a percent sign": "mac-bridge/%s%n-{}", "an option": "mac-bridge/--upload-pack=id-{}",
+    "a dash": "mac-bridge/-x-{}", "a list": "mac-bridge/a,b=c-{}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clone, name):
+    branch, beside = target.ask(branch=name), target.ask()
+    target.handle()
+
+    assert target.result(beside).state is State.SUCCEEDED
+    assert target.runs == ["ran"]
+    assert target.result(branch) is None or target.refused(branch) == "branch_mismatch"
+    assert not [*target.bus.parent.rglob("pwned")]
+    assert all(line.isascii() and line.isprintable() for line in target.told)
+    listed = CliRunner().invoke(cli, ["-C", str(clone), "list"])
+    assert listed.exit_code == 0, listed.output
+    assert all(line.isascii() and line.isprintable() for line in listed.output.splitlines())
+
+
+@pytest.mark.parametrize("name", [*NAMES.values(), "-x", "--upload-pack=id", "../main", "mac-bridge/a\nb"])
+def test_row_07_a_hostile_name_that_is_handed_to_once_is_refused(target, name):
+    with target.session() as session, pytest.raises(RefusedError) as caught:
+        serve.once(session, name)
+
+    assert caught.value.code in ("branch_not_served", "no_such_request")
+    assert caught.value.message.isprintable()
+    assert "\u202e" not in caught.value.message
+    assert target.runs == []
+
+
+# Row 8: paths that lead elsewhere.
+
+PATHS = {
+    "up": ({"..": {"escaped": "x"}}, None),
+    "a slash in a name": ({"../escaped": "x"}, None),
+    "absolute": ({"/tmp/escaped": "x"}, None),
+    ".GIT": ({".GIT": {"config": "x"}}, None),
+    ".git with a joiner": ({".g\u200dit": {"config": "x"}}, None),
+    "a short name": ({"GIT~1": {"config": "x"}}, None),
+    "a link to a file outside": ({"tests": {"what.txt": ("120000", "/etc/passwd")}}, None),
+    "a link to a folder outside": ({"tests": ("120000", "../../.."), "x": "x"}, None),
+    "a link to a sibling": ({"tests": {"what.txt": ("120000", "../secret")}, "secret": "x"}, None),
+    "two spellings": ({"tests": {"what.txt": "x"}, "Tests": {"what.txt": "y"}}, None),
+    "path up": ({"tests": {"what.txt": "x"}}, "tests/../../escaped"),
+    "path absolute": ({"tests": {"what.txt": "x"}}, "/etc/passwd"),
+    "path into .git": ({"tests": {"what.txt": "x"}}, "tests/.git/config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "path"), PATHS.values(), ids=PATHS)
+def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, path):
+    branch = target.ask("here", files=files, **({"params": {"path": path}} if path else {}))
+    beside = target.ask()
+    target.handle()
+
+    assert target.runs == ["ran"], "only the request beside it ran"
+    assert target.result(beside).state is State.SUCCEEDED
+    # Where git itself refuses the objects, the branch is not even fetched.
+    if target.result(branch) is not None:
+        assert target.refused(branch) in ("hostile_tree", "path_escape", "no_such_path")
+    assert not [*tmp_path.rglob("escaped")]
+    assert list((tmp_path / "runners" / "state-one" / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "mode", ["10644", "20644", "60644", "140644"], ids=["FIFO", "device", "disk", "socket"]
+)
+def test_row_08_a_mode_that_no_tree_should_hold_makes_no_special_file(target, mode):
+    """Git reads such a mode as a submodule's, so the job finds an empty folder."""
+    branch = target.ask("here", files={"tests": {"what.txt": (mode, "x")}})
+    target.handle()
+
+    result = target.result(branch)
+    if result is not None and result.state is not State.REFUSED:
+        log = target.git.text("show", f"{branch}:{result.commands[0].log}")
+        assert (result.state, "Is a directory" in log) == (State.FAILED, True)
+    assert target.runs == []
+
+
+# Row 10: submodules and hooks.
+
+
+def hooks(sentinel: Path) -> dict[str, Any]:
+    """Hooks in every place from which some git was once made to take them."""
+    hook = ("100755", f"#!/bin/sh\ntouch {sentinel}\n")
+    return dict.fromkeys(("post-checkout", "post-merge", "reference-transaction", "pre-push"), hook)
+
+
+def modules(path: str, url: str, extra: str = "") -> str:
+    return f'[submodule "x"]\n\tpath = {path}\n\turl = {url}\n{extra}'
+
+
+MODULES = {
+    "a command for the update": lambda at: {
+        ".gitmodules": modules("x", "../x", f"\tupdate = !touch {at}\n"), "x": ("160000", "2" * 40)},
+    "a link in another case (CVE-2024-32002)": lambda at: {
+        ".gitmodules": modules("A/modules/x", "../evil.git"), "A": {"modules": {"x": ("160000", "2" * 40)}},
+        "a": ("120000", ".git"), "y": {"hooks": hooks(at)}},
+    "a carriage return (CVE-2025-48384)": lambda at: {
+        ".gitmodules": modules('"sub\r"', "../evil.git"), "sub": ("160000", "2" * 40),
+        "sub\r": ("120000", "./hooks"), "hooks": hooks(at)},
+    "hooks in the tree": lambda at: {"hooks": hooks(at), ".githooks": hooks(at), ".husky": hooks(at)},
+    "a bare repository in the tree": lambda at: {
+        "HEAD": "ref: refs/heads/main\n", "objects": {"x": "x"}, "refs": {"x": "x"}, "hooks": hooks(at),
+        "config": f"[core]\n\tbare = true\n\tfsmonitor = touch {at}\n\thooksPath = hooks\n"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
+def test_row_10_submodules_and_hooks_of_a_request_never_run(target, tmp_path, make):
+    sentinel = tmp_path / "sentinel"
+    files = {**make(sentinel), "tests": {"what.txt": "as asked\n"}}
+    branch, beside = target.ask("here", files=files), target.ask()
+    target.handle()
+
+    assert not sentinel.exists()
+    assert target.result(beside).state is State.SUCCEEDED
+    result = target.result(branch)
+    if result is None or result.state is State.REFUSED:
+        assert target.runs == ["ran"]
+    else:
+        assert (result.state, sorted(target.runs)) == (State.SUCCEEDED, ["as asked", "ran"])
+
+
+def test_row_10_hooks_of_the_host_s_user_do_not_run_either(target, tmp_path):
+    sentinel, place = tmp_path / "sentinel", tmp_path / "hooks"
+    place.mkdir()
+    for name, (_, script) in hooks(sentinel).items():
+        (place / name).write_text(script)
+        (place / name).chmod(stat.S_IRWXU)
+    with (Path.home() / ".gitconfig").open("a") as config:
+        config.write(f"[core]\n\thooksPath = {place}\n\tfsmonitor = touch {sentinel}\n")
+        config.write(f"[init]\n\ttemplateDir = {place.parent}\n")
+    branch = target.ask("here")
+    target.handle()
+
+    assert target.result(branch).state is State.SUCCEEDED
+    assert target.runs == ["as asked"]
+    assert not sentinel.exists()
+
+
+# Row 11: filters that attributes call for.
+
+
+@pytest.mark.parametrize("kind", ["smudge", "process", "clean"])
+def test_row_11_a_filter_that_the_request_s_attributes_name_does_not_run(target, tmp_path, kind):
+    """The host's user has filters, as who installed git-lfs; a request's `.gitattributes` picks them."""
+    sentinel = tmp_path / "sentinel"
+    with (Path.home() / ".gitconfig").open("a") as config:
+        for name in ("lfs", "evil"):
+            config.write(f'[filter "{name}"]\n\t{kind} = touch {sentinel}; cat\n\trequired = true\n')
+        config.write(f'[diff "evil"]\n\ttextconv = touch {sentinel}; cat\n')
+        config.write(f'[merge "evil"]\n\tdriver = touch {sentinel}\n')
+    pointer = "version https://git-lfs.github.com/spec/v1"
+    text = f"{pointer}\n$Id$\n"
+    attributes = "* filter=evil diff=evil merge=evil ident text eol=crlf export-subst\n*.txt filter=lfs\n"
+    files = {
+        ".gitattributes": attributes,
+        ".lfsconfig": f"[lfs]\n\turl = file://{tmp_path}/evil.git\n",
+        "tests": {".gitattributes": attributes, "what.txt": text},
+    }
+    branch = target.ask("here", files=files)
+    target.handle()
+
+    assert not sentinel.exists()
+    assert target.result(branch).state is State.SUCCEEDED
+    assert target.ran.read_text() == text
+
+
+# Row 12: hostile addresses, and objects that git would fetch when they are missed.
+
+
+@pytest.mark.parametrize(
+    "url", ["ext::sh -c 'touch {}'", "file://{}.git", "-u{}", "ssh://-oProxyCommand=touch {}/x"]
+)
+def test_row_12_an_address_that_a_request_names_is_never_asked(target, tmp_path, url):
+    sentinel = tmp_path / "sentinel"
+    url = url.format(sentinel)
+    files = {
+        ".gitmodules": modules("x", url), "x": ("160000", "2" * 40), ".lfsconfig": f"[lfs]\n\turl = {url}\n",
+        "tests": {"what.txt": "as asked\n"},
+    }  # fmt: skip
+    branch = target.ask("here", files=files, ref=url)
+    workload = target.ask(workload=url)
+    target.handle()
+
+    assert not sentinel.exists()
+    assert target.refused(workload) == "bad_manifest"
+    result = target.result(branch)
+    assert target.runs == ([] if result is None or result.state is State.REFUSED else ["as asked"])
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c 'touch {}'", "fd::7", "-u{}", "ssh://-oProxyCommand=touch {}/x"])
+def test_row_12_a_bus_at_such_an_address_is_refused_before_it_is_asked(target, tmp_path, url):
+    sentinel = tmp_path / "sentinel"
+    with (
+        pytest.raises(PolicyError, match="not the address"),
+        target.session(bus={"url": url.format(sentinel)}),
+    ):
+        pytest.fail("it was opened")
+
+    assert not sentinel.exists()
+
+
+def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(target, tmp_path):
+    """Not even where the store was made to believe in one, and the user's own settings allow the transport."""
+    sentinel = tmp_path / "sentinel"
+    with (Path.home() / ".gitconfig").open("a") as config:
+        config.write('[protocol]\n\tallow = always\n[protocol "ext"]\n\tallow = always\n')
+    missing = target.ask("here", files={"tests": {"what.txt": "gone\n"}})
+    blob = target.git.text("rev-parse", f"{missing}:tests/what.txt")
+    with target.session() as session:
+        git = session.bus.git
+        git("config", "core.repositoryFormatVersion", "1")
+        git("config", "extensions.partialClone", "evil")
+        git("config", "remote.evil.promisor", "true")
+        git("config", "remote.evil.url", f"ext::sh -c touch% {sentinel}")
+        with pytest.raises(GitError):
+            git("cat-file", "blob", blob)
+        (target.bus / "objects" / blob[:2] / blob[2:]).unlink()
+        beside = target.ask()
+        with pytest.raises(Exception, match="fetch"):
+            Rounds(session).next()
+        target.git("update-ref", "-d", f"refs/heads/{missing}")
+        rounds = Rounds(session)
+        while rounds.next():
+            pass
+
+    assert not sentinel.exists()
+    assert target.result(beside).state is State.SUCCEEDED
+    assert target.runs == ["ran"]
+    # The trap works: git falls into it where the transport is allowed.
+    git("-c", "protocol.ext.allow=always", "cat-file", "blob", blob, ok=range(256))
+    assert sentinel.exists()
+
+
+# Row 17: two claims of one request.
+
+
+def make_copies(target: Target, names: list[str]) -> None:
+    """Give runners one identity, as when a whole disk is copied: a copied folder alone would be noticed."""
+    for name in names:
+        state = target.runners.folder / f"state-{name}"
+        state.mkdir()
+        (state / "instance").write_text("0123456789abcdef\n")
+
+
+def race(target: Target, names: list[str], **policy: Any) -> None:
+    """Let these runners handle everything at once, each until nothing is left to do."""
+    barrier = threading.Barrier(len(names))
+    failed = []
+
+    def work(name: str) -> None:
+        try:
+            with target.session(name, **policy) as session:
+                rounds = Rounds(session)
+                barrier.wait(30)
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    if not rounds.next() and all(target.result(branch) for branch in session.bus.fetch()):
+                        return
+                failed.append(f"{name}: not done in time")
+        except BaseException as error:
+            failed.append(repr(error))
+            raise
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert failed == []
+
+
+@pytest.mark.parametrize("who", ["three runners", "three copies of one"])
+def test_row_17_racers_run_each_request_once(target, who):
+    names, policy = ["one", "two", "three"], {}
+    if who == "three copies of one":
+        policy = {"id": "one"}
+        make_copies(target, names)
+    branches = [target.ask() for _ in range(4)]
+    race(target, names, **policy)
+
+    assert target.runs == ["ran"] * len(branches)
+    for branch in branches:
+        states = [state for _, state, _ in history.stream(target.git, target.result(branch).request, branch)]
+        assert {state.token for state in states} == {1}
+        assert Counter(state.state for state in states)[State.SUCCEEDED] == 1
+
+
+def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monkeypatch):
+    """Git tells who pushes an id that is there already that all is well, so two claims must never have one id."""
+    monkeypatch.setattr(lease, "format_time", lambda _: "2026-01-01T00:00:00Z")
+    dates = {"GIT_AUTHOR_DATE": "1790000000 +0000", "GIT_COMMITTER_DATE": "1790000000 +0000"}
+    real = environment.for_isolated_git
+    monkeypatch.setattr(environment, "for_isolated_git", lambda: real() | dates)
+    branch = target.ask()
+    make_copies(target, ["one", "two"])
+    with target.session("one") as one, target.session("two", id="one") as two:
+        claims = []
+        for session in (one, two):
+            view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
+            held = lease.Lease(session, view)
+            claims.append((session.bus, held.commit(State.CLAIMED, {}, view.tip), view.tip))
+        ends = [bus.push(branch, commit, expect=tip) for bus, commit, tip in claims]
+
+    assert one.identity == two.identity
+    assert claims[0][1] != claims[1][1]
+    assert ends == [Pushed.DONE, Pushed.STALE]
+    assert target.tip(branch) == claims[0][1]
+    assert target.runs == []
+
+
+# Row 18: a runner that sleeps through its lease.
+
+
+def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(target, wait_for):
+    branch = target.ask()
+    short = {"bus": {"lease_s": 1.0}}
+    with target.session("sleeper", **short) as sleeper, target.session("other", **short) as other:
+        view = history.read_view(sleeper.bus.git, branch, sleeper.bus.fetch()[branch])
+        held = lease.Lease(sleeper, view)
+        assert held.advance(State.CLAIMED) is Pushed.DONE
+        rounds = Rounds(other)
+        assert not rounds.next(), "a lease is respected while it lasts"
+        assert target.runs == []
+        wait_for(rounds.next)
+        tip = target.tip(branch)
+
+        # It wakes up: a heartbeat, a look, the answer of the job that it had, and a new round.
+        assert held.advance(State.RUNNING, chunk=b"late\n") is Pushed.STALE
+        moved = held.moved()
+        assert moved is not None
+        assert held.is_fenced(moved)
+        late = Outcome(State.FAILED, Reason(code="exit_code", message="late"))
+        assert answer(sleeper, held, late) is None
+        assert decide(sleeper, moved, TipWatch()) is Action.NOTHING
+        assert not Rounds(sleeper).next()
+
+    assert target.tip(branch) == tip
+    result = target.result(branch)
+    assert (result.state, result.token, result.runner.id) == (State.SUCCEEDED, 2, "other")
+    assert target.runs == ["ran"]
