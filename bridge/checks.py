@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from bridge.command import put_json, say
+from bridge.errors import ExitCode
+
 
 @dataclass(frozen=True)
 class Check:
@@ -30,3 +33,18 @@ def show(checks: Iterable[Check]) -> None:
         click.echo(f"{click.style(f'{word:<4}', fg=color)}  {check.name:<12} {check.message}")
         if check.fix and check.ok is not True:
             click.echo(f"{'':<19}{check.fix}")
+
+
+def show_as_they_come(checks: Iterable[Check], next_step: str, *, as_json: bool) -> ExitCode:
+    """Print checks while they are made, and at the end whether all is there. Returns the exit code for that."""
+    found = []
+    for check in checks:
+        found.append(check)
+        if not as_json:
+            show([check])
+    ready = all(check.ok is not False for check in found)
+    if as_json:
+        put_json({"ready": ready, "checks": [check.as_dict() for check in found]})
+    else:
+        say(f"ready: {next_step}" if ready else "not ready: see the lines marked FAIL")
+    return ExitCode.SUCCEEDED if ready else ExitCode.FAILED

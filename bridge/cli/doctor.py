@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from bridge.checks import show
+from bridge.checks import show_as_they_come
 from bridge.cli.common import remote_option
-from bridge.command import json_option, put_json, say
+from bridge.command import json_option
 from bridge.doctor import examine
-from bridge.errors import ExitCode
 
 
 @click.command()
@@ -20,14 +19,6 @@ def command(context: click.Context, *, as_json: bool) -> int:
 
     Nothing is sent. Ends with 0 where a request can be made, with 1 where it cannot.
     """
-    found = []
-    for check in examine(context.obj["repo"], context.obj["remote"]):
-        found.append(check)
-        if not as_json:
-            show([check])
-    ready = all(check.ok is not False for check in found)
-    if as_json:
-        put_json({"ready": ready, "checks": [check.as_dict() for check in found]})
-    else:
-        say("ready: kakeya run noop --wait" if ready else "not ready: see the lines marked FAIL")
-    return ExitCode.SUCCEEDED if ready else ExitCode.FAILED
+    return show_as_they_come(
+        examine(context.obj["repo"], context.obj["remote"]), "kakeya run noop --wait", as_json=as_json
+    )
