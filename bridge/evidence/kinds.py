@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from bridge.evidence.parts import (
-    Arm, Claim, Count, Counters, Identity, Measure, Model, Name, Number, Part, Positive, Prompt, Seconds,
-    Text, Time, Tokens, Workload,
+    Arm,
+    Claim,
+    Count,
+    Counters,
+    Identity,
+    Measure,
+    Model,
+    Name,
+    Number,
+    Part,
+    Positive,
+    Prompt,
+    Seconds,
+    Text,
+    Time,
+    Tokens,
+    Workload,
 )  # fmt: skip
 
 Rows = Field(min_length=1, max_length=200_000)
@@ -72,20 +87,21 @@ class Decode(Part):
     warmup: bool = False
     prefill_s: Seconds
     # The time from the first token to the last: of `decode_tokens` tokens, the first one excepted.
-    decode_s: Seconds
+    decode_s: Measure
     decode_tokens: Count
     e2e_s: Seconds
     # Every token that was put out, the stop token included; and their text.
     tokens: Tokens
     text: Annotated[str, Field(max_length=1_000_000)]
     stop: Literal["eos", "stop", "length"]
-    # Tokens that each round committed, and drafts that it proposed and accepted.
+    # Of each round: tokens that it committed, the target's own included; drafts that it proposed and accepted.
     commits: list[Count] | None = None
     drafted: list[Count] | None = None
     accepted: list[Count] | None = None
     divergence: Divergence | None = None
     memory: Memory | None = None
-    # What was counted while it ran: `injected_positions`, `reconstructed_positions`, `encoded_vectors`, ...
+    # What was counted while it ran. `injected_positions`: over all layers, how many cached positions attention read
+    # whose keys and values a codec, a reconstruction or the poison had made.
     counters: Counters
 
 
@@ -105,10 +121,9 @@ class QuantRow(Part):
 
     arm: Name
     prompt: Name
-    # The live arrays of the encoded keys and values, side information included, and how many values they stand for.
-    stored_bytes: Positive
-    n_values: Positive
+    # The arrays of the encoded keys and values, side information included, and how many values they stand for.
     memory: Memory
+    n_values: Positive
     sum_squared_error: Measure
     sum_squares: Measure
     # Over the scored positions of the prompt: KL divergence from the raw cache in nats, equal top tokens, and -ln p.
@@ -151,7 +166,9 @@ class Seeded(Part):
 
 
 class Report(Part):
-    """What all kinds share."""
+    """What all kinds share. No other field stands beside these: what is measured is in rows, what is said in claims."""
+
+    model_config = ConfigDict(extra="forbid")
 
     schema_version: Literal[3]
     created_at: Time
@@ -241,6 +258,7 @@ class Parity(WithModels):
     config: Seeded
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
     prompts: Annotated[list[Prompt], Field(min_length=1, max_length=10_000)]
+    arms: Annotated[list[Arm], Field(min_length=2, max_length=2)]
     rows: Annotated[list[ParityRow], Rows]
 
 

@@ -28,7 +28,7 @@ Counters = Annotated[dict[Word, Count], Field(max_length=100, default_factory=di
 class Part(BaseModel):
     """A piece of a report: its fields are of one type each; what is not known here may stand beside them."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
 
 
 class Code(Part):
@@ -118,7 +118,7 @@ class Arm(Part):
 class Where(Part):
     """Which rows a claim is about; what is left out is not restricted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid")
 
     workload: Name | None = None
     prompt: Name | None = None
