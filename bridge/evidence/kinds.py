@@ -26,7 +26,7 @@ from bridge.evidence.parts import (
     Workload,
 )  # fmt: skip
 
-Rows = Field(min_length=1, max_length=200_000)
+Rows = Field(min_length=1, max_length=50_000)
 
 
 class CodecRow(Part):
@@ -34,7 +34,7 @@ class CodecRow(Part):
 
     codec: Text
     distribution: Text
-    n_vectors: Positive
+    n_vectors: Count
     stored_bits_per_value: Measure
     rel_mse: Measure
     rel_mse_stderr: Measure
@@ -70,12 +70,19 @@ class Memory(Part):
     peak_bytes: Count | None = None
 
 
+class Choice(Part):
+    """A token and its logit."""
+
+    token: Count
+    logit: Number
+
+
 class Divergence(Part):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
-    # The oracle's two best tokens there, with their logits.
-    best: Annotated[list[tuple[Count, Number]], Field(min_length=2, max_length=2)]
+    # The oracle's two best tokens there.
+    best: Annotated[list[Choice], Field(min_length=2, max_length=2)]
 
 
 class Decode(Part):
@@ -174,7 +181,7 @@ class Report(Part):
     created_at: Time
     seconds: Measure
     identity: Identity
-    claims: Annotated[list[Claim], Field(max_length=1000, default_factory=list)]
+    claims: Annotated[list[Claim], Field(max_length=200, default_factory=list)]
 
 
 class WithModels(Report):
@@ -188,7 +195,7 @@ class Decoded(WithModels):
 
     config: DecodeConfig
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=10_000)]
+    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
     arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
     rows: Annotated[list[Decode], Rows]
 
@@ -246,7 +253,7 @@ class KvQuant(WithModels):
     kind: Literal["kakeya.kv-quant"]
     config: Seeded
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=10_000)]
+    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
     arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
     rows: Annotated[list[QuantRow], Rows]
 
@@ -257,7 +264,7 @@ class Parity(WithModels):
     kind: Literal["kakeya.parity"]
     config: Seeded
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=10_000)]
+    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
     arms: Annotated[list[Arm], Field(min_length=2, max_length=2)]
     rows: Annotated[list[ParityRow], Rows]
 

@@ -54,7 +54,7 @@ class Identity(Part):
     modified: list[Word] = []
     cores: Positive | None = None
     memory_bytes: Positive | None = None
-    # Load average of a minute before and after, and what the host says of mains, battery and throttling.
+    # Load averages of 1, 5 and 15 minutes at the end, and what the host says of mains and battery.
     load: list[Measure] = []
     power: dict[Word, object] = {}
 
