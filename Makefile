@@ -62,6 +62,7 @@ fuzz: .venv/.dev
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
 	@$(PY) docs/build_presets.py
+	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_schema.py
 
 clean:

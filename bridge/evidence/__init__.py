@@ -12,6 +12,7 @@ from bridge import strictjson
 from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
 from bridge.evidence.kinds import MODELS
+from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.shape import read
 from bridge.evidence.table import TABLE
@@ -19,7 +20,6 @@ from bridge.evidence.view import View
 from bridge.wire import Gate, Violation
 
 SCHEMA_VERSION = 3
-KINDS = tuple(RULES)
 
 # A preset bounds its reports more tightly.
 MAX_BYTES = 64 * 1024 * 1024
@@ -27,6 +27,17 @@ MAX_DEPTH = 32
 
 # More are not told: the verdict is clear by then, and the result stays readable.
 MAX_VIOLATIONS = 100
+
+__all__ = [
+    "KINDS",
+    "MAX_BYTES",
+    "MAX_VIOLATIONS",
+    "check_report",
+    "check_reports",
+    "judge",
+    "verdict",
+    "violation",
+]
 
 
 def check_report(report: Mapping[str, Any]) -> list[Violation]:
@@ -86,7 +97,7 @@ def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not isinstance(kind, str) or kind not in RULES:
         yield "UNKNOWN_KIND", f"no rule knows reports of kind {kind!r}"
         return
-    old = kind == legacy.KIND
+    old = kind == LEGACY
     wanted = legacy.SCHEMA_VERSION if old else SCHEMA_VERSION
     if version != wanted or isinstance(version, bool):
         early = old and not (isinstance(version, int) and version > wanted)

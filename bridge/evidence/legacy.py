@@ -22,7 +22,6 @@ from bridge.evidence.rules_speed import (
 from bridge.evidence.stats import median, repeats_at_the_end
 from bridge.evidence.view import STOCK_LOOP
 
-KIND = "k3_integrated_niah_acceptance_mac"
 SCHEMA_VERSION = 2
 
 _ROUNDING = 0.005

@@ -16,6 +16,8 @@ VERIFIED = ("verify_ms", "verify_ratio")
 COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta")
 ARMLESS = (*VERIFIED, "agreement")
 
+LEGACY = "k3_integrated_niah_acceptance_mac"
+
 OF_KIND: dict[str, tuple[str, ...]] = {
     "kakeya.codec-rd": (),
     "kakeya.spec-bench": (*TIMED, *ACCEPTED, *MEMORY, "identical_outputs"),
@@ -27,6 +29,9 @@ OF_KIND: dict[str, tuple[str, ...]] = {
     "kakeya.kv-quant": (*RATES, *RATIOS),
     "kakeya.parity": ("agreement",),
 }
+
+# Every kind that the gate knows, the older one last.
+KINDS = (*OF_KIND, LEGACY)
 
 
 def missing_in(claim: Claim) -> list[str]:

@@ -13,6 +13,7 @@ from bridge.evidence import rules_recall as recall
 from bridge.evidence import rules_report as report
 from bridge.evidence import rules_speed as speed
 from bridge.evidence import rules_sweep as sweep
+from bridge.evidence.names import LEGACY
 
 Rule = Callable[[Any], Iterator[str]]
 
@@ -64,7 +65,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         stored.equal_q_not_equal_rate,
     ),
     "kakeya.parity": (*_PROMPTED, sweep.speedup_self_comparison, sweep.workload_degenerate),
-    legacy.KIND: legacy.RULES,
+    LEGACY: legacy.RULES,
 }  # fmt: skip
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from bridge.evidence import check_report, check_reports
 from bridge.evidence.kinds import MODELS
-from bridge.evidence.legacy import KIND as LEGACY_KIND
 from bridge.evidence.legacy import Legacy
+from bridge.evidence.names import LEGACY
 from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.table import TABLE
 from bridge.evidence.view import View
@@ -39,7 +39,7 @@ def told(lie):
     report = reports.HONEST[lie.kind]()
     lie.edit(report)
     if lie.restate:
-        (reports.restate_legacy if lie.kind == LEGACY_KIND else reports.restate)(report)
+        (reports.restate_legacy if lie.kind == LEGACY else reports.restate)(report)
     return report
 
 
@@ -87,10 +87,10 @@ def test_each_rule_catches_a_lie():
         if report.get("kind") != lie.kind or "schema_version" in str(lie.codes):
             continue
         try:
-            model = (Legacy if lie.kind == LEGACY_KIND else MODELS[lie.kind]).model_validate(report)
+            model = (Legacy if lie.kind == LEGACY else MODELS[lie.kind]).model_validate(report)
         except ValueError:
             continue  # its shape is the lie
-        subject = model if lie.kind == LEGACY_KIND else View(model)
+        subject = model if lie.kind == LEGACY else View(model)
         caught |= {rule for rule in RULES[lie.kind] if [*rule(subject)]}
     every = {rule for rules in RULES.values() for rule in rules}
     assert sorted(f"{rule.__module__}.{rule.__name__}" for rule in every - caught) == []
