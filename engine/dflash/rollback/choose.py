@@ -5,7 +5,9 @@ from typing import Any
 
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
+from engine.dflash.rollback.recurrent import Recompute
 from engine.dflash.rollback.rounds import Part, Rollback
 from engine.dflash.rollback.trim import Trim
 from engine.errors import BadInput
@@ -14,6 +16,7 @@ from engine.lm import cache as lm_cache
 KINDS = ("auto", "late", "trim", "carry")
 GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
 RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
+RECURRENT = (lm_cache.ArraysCache,)
 
 
 def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
@@ -32,28 +35,52 @@ def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
     parts: list[Part] = []
-    seen = [_part(cache, kind, parts) for cache in caches]
-    return Rollback(parts, seen)
+    given = [_given(cache, kind, parts) for cache in caches]
+    return (Carrying if kind == "carry" else Rollback)(parts, given)
 
 
-def _part(cache: Any, kind: str, parts: list[Part]) -> Any:
+def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
     """Add what takes ``cache`` back to ``parts``; return what the model is given in its place."""
-    if isinstance(cache, lm_cache.CacheList):
-        return lm_cache.CacheList(*(_part(inner, kind, parts) for inner in cache.caches))
+    if type(cache) is lm_cache.CacheList:
+        return lm_cache.CacheList(*(_given(inner, kind, parts) for inner in cache.caches))
     held = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
-    if type(held) in RINGS:
-        if kind == "trim":
-            raise BadInput(
-                f"a {type(held).__name__} cannot be trimmed once it wraps", "rollback late, or auto"
-            )
-        parts.append(LateRing(held, *_stores(cache)))
-    elif type(held) in GROWING and kind == "late" and type(held) is not lm_cache.QuantizedKVCache:
-        parts.append(LateGrowing(held, *_stores(cache)))
-    elif type(held) in GROWING:
-        parts.append(Trim(cache))
-    else:
-        raise BadInput(f"no rollback {kind!r} for a {type(held).__name__}", "decode it without speculation")
-    return parts[-1].cache
+    if type(held) not in (*GROWING, *RINGS, *RECURRENT):
+        raise BadInput(f"no rollback is known for a {type(held).__name__}", "decode without speculation")
+    make = _carry if kind == "carry" else _ring if type(held) in RINGS else _other
+    parts.append(make(cache, held, kind))
+    return parts[-1].given
+
+
+def _carry(cache: Any, held: Any, kind: str) -> Part:
+    if getattr(held, "keep", 0):
+        raise BadInput(
+            f"rollback {kind} cannot serve a ring that keeps its first {held.keep} tokens: "
+            "mlx-lm hides them from all rows of a forward but the first",
+            "rollback late",
+        )
+    return Carry(cache, held)
+
+
+def _ring(cache: Any, held: Any, kind: str) -> Part:
+    if kind == "trim":
+        raise BadInput(
+            f"a {type(held).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
+            "rollback late",
+        )
+    if held.keep >= held.max_size:
+        raise BadInput(f"a ring of {held.max_size} tokens that keeps the first {held.keep} has no room")
+    return LateRing(held, *_stores(cache))
+
+
+def _other(cache: Any, held: Any, kind: str) -> Part:
+    if type(held) not in RECURRENT:
+        late = kind == "late" and type(held) is not lm_cache.QuantizedKVCache
+        return LateGrowing(held, *_stores(cache)) if late else Trim(cache)
+    if kind == "trim":
+        raise BadInput("a recurrent state cannot be trimmed", "rollback auto")
+    if held.lengths is not None or held.left_padding is not None:
+        raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
+    return Recompute(held)
 
 
 def _stores(cache: Any) -> tuple[Callable, Callable]:

@@ -30,7 +30,7 @@ class Late:
 
     def __init__(self, cache: Any, store: Callable[..., Pair], read: Callable[..., Pair]) -> None:
         self.inner, self._store, self._read = cache, store, read
-        self.cache = self
+        self.given = self
         self.block: Pair | None = None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:

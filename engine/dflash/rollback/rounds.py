@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.dflash.rollback.recurrent import recorded
 from engine.errors import RollbackError
 from engine.mx import mx
 
@@ -40,11 +41,11 @@ class Part(Protocol):
 
     Attributes:
         name: the kind, for reports.
-        cache: what the model is given in the cache's place during a round, or the cache itself.
+        given: what the model is given during a round: a stand-in, or the cache itself.
     """
 
     name: str
-    cache: Any
+    given: Any
 
     def begin(self) -> None:
         """Note what going back takes; the forward follows."""
@@ -80,20 +81,23 @@ class Rollback:
 
     Attributes:
         name: the kinds at work, such as ``late+trim``.
-        caches: what the model takes as ``cache`` within a round. The caller's caches outside of one.
+        caches: what the model takes as ``cache`` within a round. Outside of one the caller's are used.
         counters: see :class:`Counters`.
-        pending: kept tokens that the caches do not hold yet.
     """
 
     def __init__(self, parts: Sequence[Part], caches: list[Any]) -> None:
         self.parts = list(parts)
         self.caches = caches
-        self.name = "+".join(sorted({part.name for part in parts}))
+        names = {part.name for part in parts}
+        self.name = "+".join(sorted(names))
         self.counters = Counters()
-        self.pending = 0
+        self._trims, self._recomputes = "trim" in names, "recompute" in names
         self._rows: int | None = None
-        self._trims = any(part.name == "trim" for part in parts)
-        self._recomputes = any(part.name == "recompute" for part in parts)
+
+    @property
+    def pending(self) -> int:
+        """Kept tokens that the caches do not hold yet."""
+        return 0
 
     def prepare(self, model: Callable) -> Callable:
         """Return what to run in the model's place: itself, unless layers have to hand out their inputs.
@@ -101,7 +105,7 @@ class Rollback:
         Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
         left as it was.
         """
-        return model
+        return recorded(model) if self._recomputes else model
 
     def forward(self, model: Callable, tokens: mx.array) -> Any:
         """Open a round: run ``model(tokens, cache=caches)`` and return its output, row for row ``tokens``.
@@ -113,11 +117,7 @@ class Rollback:
         Raises:
             RollbackError: the round before was neither committed nor abandoned.
         """
-        if self._rows is not None:
-            raise RollbackError("a round is open already", "commit or abandon it first")
-        self._rows = tokens.shape[1]
-        for part in self.parts:
-            part.begin()
+        self._open(tokens.shape[1])
         return model(tokens, cache=self.caches)
 
     def rows(self, output: Any) -> Any:
@@ -141,22 +141,35 @@ class Rollback:
             raise RollbackError(f"{kept} of {rows} tokens cannot be kept")
         self._rows = None
         self.counters.count(rows, kept, sum(part.held_bytes() for part in self.parts))
-        for part in self.parts:
-            part.commit(rows, kept)
-        if kept < rows:
-            self.counters.trimmed += (rows - kept) * self._trims
-            self.counters.recomputed += kept * self._recomputes
+        self._commit(rows, kept)
 
     def abandon(self) -> None:
         """Close the round, if one is open, keeping nothing of it. The forward may have failed half-way."""
         if self._rows is None:
             return
-        for part in self.parts:
-            part.abandon()
         self._rows = None
         self.counters.abandoned += 1
+        for part in self.parts:
+            part.abandon()
 
     def settle(self, model: Callable) -> None:
         """Abandon an open round and let the caches catch up with what was kept. Call it when all is done."""
         del model
         self.abandon()
+
+    def _open(self, rows: int) -> None:
+        if self._rows is not None:
+            raise RollbackError("a round is open already", "commit or abandon it first")
+        self._note()
+        self._rows = rows
+
+    def _note(self) -> None:
+        for part in self.parts:
+            part.begin()
+
+    def _commit(self, rows: int, kept: int) -> None:
+        for part in self.parts:
+            part.commit(rows, kept)
+        if kept < rows:
+            self.counters.trimmed += (rows - kept) * self._trims
+            self.counters.recomputed += kept * self._recomputes

@@ -15,12 +15,12 @@ class Trim:
     name = "trim"
 
     def __init__(self, cache: Any) -> None:
-        self.cache = cache
+        self.given = cache
         self._before = 0
 
     def begin(self) -> None:
         """Note the length."""
-        self._before = self.cache.offset
+        self._before = self.given.offset
 
     def commit(self, rows: int, kept: int) -> None:
         """Drop the last ``rows - kept`` entries.
@@ -28,27 +28,27 @@ class Trim:
         Raises:
             RollbackError: the forward added another number, or fewer were dropped than asked for.
         """
-        if self.cache.offset != self._before + rows:
+        if self.given.offset != self._before + rows:
             raise RollbackError(
-                f"a cache of {self._before} tokens holds {self.cache.offset} after a forward over {rows}"
+                f"a cache of {self._before} tokens holds {self.given.offset} after a forward over {rows}"
             )
         if kept < rows:
             self._drop(rows - kept)
 
     def abandon(self) -> None:
         """Drop what the forward added, if it came that far."""
-        if self.cache.offset != self._before:
-            self._drop(self.cache.offset - self._before)
+        if self.given.offset != self._before:
+            self._drop(self.given.offset - self._before)
 
     def held_bytes(self) -> int:
         """Nothing is held outside the cache."""
         return 0
 
     def _drop(self, count: int) -> None:
-        length = self.cache.offset
-        dropped = self.cache.trim(count)
-        if dropped != count or self.cache.offset != length - count:
+        length = self.given.offset
+        dropped = self.given.trim(count)
+        if dropped != count or self.given.offset != length - count:
             raise RollbackError(
-                f"{type(self.cache).__name__} dropped {dropped} of {count} tokens "
-                f"and holds {self.cache.offset} of {length}"
+                f"{type(self.given).__name__} dropped {dropped} of {count} tokens "
+                f"and holds {self.given.offset} of {length}"
             )
