@@ -146,6 +146,19 @@ def test_a_settled_cache_goes_on_in_another_generation(built):
     assert mx.abs(after[0] - after[1]).max() < 1e-4
 
 
+def test_carrying_puts_a_ring_back_bit_for_bit(built):
+    """A forward over one token writes into the ring's own arrays."""
+    model, caches = built("gemma3"), make_caches(built("gemma3"), "raw")
+    rollback = rollback_for(caches, "carry")
+    rollback.advance(model, models.tokens(30))
+    rollback.advance(model, models.tokens(1))
+    before = [np.array(x) for x in caches[0].state[:2]]
+    mx.eval(rollback.forward(model, models.tokens(1, seed=7)))
+    assert not np.array_equal(before[0], np.array(caches[0].keys))
+    rollback.abandon()
+    assert all(np.array_equal(x, np.array(y)) for x, y in zip(before, caches[0].state[:2], strict=True))
+
+
 def test_two_generations_share_one_recording_model(built):
     model, ids = built("qwen3_5"), models.tokens(6)
     pair = [make_caches(model, "raw") for _ in range(2)]
