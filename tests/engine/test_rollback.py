@@ -109,6 +109,25 @@ def test_bytes_past_the_window_are_those_of_plain_decoding(built):
     assert rollback.counters.held_bytes == block * token
 
 
+def test_a_round_of_one_token_goes_straight_into_the_ring(built):
+    model = built("gemma3")
+    caches, reference = make_caches(model, "raw"), make_caches(model, "raw")
+    rollback = rollback_for(caches)
+    for held in (caches, reference):
+        model(models.tokens(40), cache=held)
+    for seed, kept in enumerate([1, 0, 0, 1, 1, 0, 1]):
+        token = models.tokens(1, seed=seed)
+        ours = rollback.forward(model, token)
+        assert sum(part.held_bytes() for part in rollback.parts) == 0
+        rollback.commit(kept)
+        if kept:
+            assert mx.array_equal(ours, model(token, cache=reference))  # the same operations
+    block = models.tokens(5, seed=9)
+    ours = rollback.forward(model, block)
+    for i in range(5):
+        assert mx.abs(ours[:, i] - model(block[:, i : i + 1], cache=reference)[:, 0]).max() < 1e-4
+
+
 def test_no_buffer_outlives_its_round():
     ring, ids = lm_cache.RotatingKVCache(64), np.random.default_rng(0)
     rollback = rollback_for([ring])

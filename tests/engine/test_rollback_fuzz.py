@@ -96,6 +96,14 @@ def sees_past_the_window(patch):
     patch.setattr(late.LateRing, "make_mask", make_mask)
 
 
+def does_not_step_back(patch):
+    def abandon(ring):
+        ring.inner.offset -= ring._ahead
+        ring._ahead, ring.block = False, None
+
+    patch.setattr(late.LateRing, "abandon", abandon)
+
+
 def never_trims(patch):
     patch.setattr(trim.Trim, "_drop", lambda *_: None)
 
@@ -118,6 +126,7 @@ def leaves_the_state_as_it_is(patch):
         (keeps_one_more, "ring"),
         (takes_the_ring_for_a_row, "ring"),
         (sees_past_the_window, "ring"),
+        (does_not_step_back, "ring"),
         (never_trims, "raw"),
         (puts_the_length_back_alone, "ring, carried"),
         (leaves_the_state_as_it_is, "recurrent"),
@@ -174,7 +183,8 @@ TestMachine.settings = settings(max_examples=25, stateful_step_count=12, deadlin
 
 
 def one_step(state, rng, folder):
-    ids = rng.integers(0, 64, int(rng.integers(1, 17))).tolist()
+    size = 1 if rng.random() < 0.2 else int(rng.integers(1, 17))
+    ids = rng.integers(0, 64, size).tolist()
     what = rng.choice(
         ["round", "one", "chunk", "abandon", "fail", "state", "file", "copy", "check"],
         p=[0.62, 0.08, 0.04, 0.05, 0.05, 0.06, 0.01, 0.03, 0.06],
