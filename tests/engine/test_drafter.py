@@ -127,10 +127,9 @@ def test_context_may_come_in_any_pieces(kind):
     context, read = bound.make_cache(), 0
     for i, piece in enumerate(pieces):
         read += piece.shape[1]
-        if i % 3 == 0:
+        if apart := i % 3 == 0:
             bound.absorb(piece, context)
-            piece = None
-        drafted = bound.propose(11, piece, context, 5)
+        drafted = bound.propose(11, None if apart else piece, context, 5)
         assert context.offset == read
         fresh = bound.make_cache()
         _close(drafted.logits, bound.propose(11, whole[:, :read], fresh, 5).logits)
@@ -176,7 +175,9 @@ def test_a_block_leaves_nothing_behind():
     copy = context.copy()
     for rows in (9, 1, 15):
         mx.eval(bound.propose(rows, None, context, rows).logits)
-    _close(bound.propose(2, drafts.taps(3), context, 4).logits, bound.propose(2, drafts.taps(3), copy, 4).logits)
+    _close(
+        bound.propose(2, drafts.taps(3), context, 4).logits, bound.propose(2, drafts.taps(3), copy, 4).logits
+    )
 
 
 def test_the_bonus_may_be_an_array():
