@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mlx_lm.tuner.lora import LoRALinear
 
 from engine.dflash import context as buffers
 from engine.errors import BadInput
@@ -243,6 +244,18 @@ def test_quantized_weights_draft_nearly_the_same():
     assert not bound.fused.plain
     near = bound.propose(4, drafts.taps(6), bound.make_cache(), 3).logits
     assert 0 < mx.abs(near - exact).max().item() < 0.2
+
+
+def test_weights_under_an_adapter():
+    """One that adds nothing yet: its projections are called, not fused, and give the same."""
+    model, target = drafts.drafter(), models.llama(layers=4)
+    bound = model.bind(target)
+    exact = bound.propose(4, drafts.taps(6), bound.make_cache(), 3).logits
+    attention = model.layers[1].self_attn
+    attention.k_proj = LoRALinear.from_base(attention.k_proj)
+    bound = model.bind(target)
+    assert not bound.fused.plain
+    _close(bound.propose(4, drafts.taps(6), bound.make_cache(), 3).logits, exact)
 
 
 def test_weights_changed_after_binding_are_seen_by_the_next_bind():
