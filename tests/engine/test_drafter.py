@@ -138,6 +138,19 @@ def test_context_may_come_in_any_pieces(kind, monkeypatch):
         _close(drafted.logits, bound.propose(11, whole[:, :read], fresh, 5).logits)
 
 
+def test_single_tokens_past_the_window_as_the_package_read_afresh(tmp_path, monkeypatch):
+    """Fed one token, the package's rotating cache leaves temporal order, which its mask relies on; not ours."""
+    model, target = drafts.drafter(**drafts.SLIDING), models.llama(layers=4)
+    theirs, bound = _reference(model, target, monkeypatch, tmp_path), model.bind(target)
+    whole, context, read = drafts.taps(33), bound.make_cache(), 0
+    for new in (20, 4, 4, 4, 1):
+        taps = whole[:, read : read + new]
+        read += new
+        drafted = bound.propose(5, taps, context, 7).logits
+    block = mx.array([[5] + [3] * 7])
+    _close(drafted, theirs(block, whole, theirs.make_cache(), logits_start=1))
+
+
 def test_a_context_may_begin_late(tmp_path, monkeypatch):
     """As the package does where a prompt's first part lies before every window."""
     model, target = drafts.drafter(**drafts.SLIDING), models.llama(layers=4)
