@@ -7,7 +7,7 @@ import engine.mx  # noqa: F401 - the order is the point
 
 try:
     import mlx_lm
-    from mlx_lm.models import base, cache
+    from mlx_lm.models import base, cache, rope_utils
 except ImportError as error:
     from engine.errors import MissingPackage
 
@@ -16,4 +16,4 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["base", "cache", "mlx_lm"]
+__all__ = ["base", "cache", "mlx_lm", "rope_utils"]
