@@ -7,7 +7,8 @@ import engine.mx  # noqa: F401 - the order is the point
 
 try:
     import mlx_lm
-    from mlx_lm.generate import generate_step
+    from mlx_lm import utils
+    from mlx_lm.generate import generate_step, stream_generate
     from mlx_lm.models import base, cache
     from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
@@ -18,4 +19,4 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["base", "cache", "generate_step", "make_sampler", "mlx_lm"]
+__all__ = ["base", "cache", "generate_step", "make_sampler", "mlx_lm", "stream_generate", "utils"]
