@@ -64,8 +64,8 @@ class Carry:
 class Carrying(Rollback):
     """See :class:`Rollback`, and this module."""
 
-    def __init__(self, parts: Sequence[Carry], caches: list[Any]) -> None:
-        super().__init__(parts, caches)
+    def __init__(self, parts: Sequence[Carry], caches: list[Any], given: list[Any]) -> None:
+        super().__init__(parts, caches, given)
         self._tail: mx.array | None = None
         self._tokens: mx.array | None = None
         self._skip = 0
@@ -75,16 +75,21 @@ class Carrying(Rollback):
         """Kept tokens that the caches do not hold yet."""
         return 0 if self._tail is None else self._tail.shape[1]
 
+    def advance(self, model: Callable, tokens: mx.array) -> Any:
+        """Run the tail and the tokens; return the tokens' rows."""
+        self._closed()
+        output = self._behind_tail(model, tokens)
+        self._tail = None
+        return output
+
     def forward(self, model: Callable, tokens: mx.array) -> Any:
         """Run the tail and the block; return the block's rows."""
         self._open(tokens.shape[1])
         if self.pending > TAIL:
             self._run_tail(model)
             self._note()
-        self._tokens, self._skip = tokens, self.pending
-        self.counters.recomputed += self.pending
-        inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
-        return self.rows(model(inputs, cache=self.caches))
+        self._tokens = tokens
+        return self._behind_tail(model, tokens)
 
     def rows(self, output: Any) -> Any:
         """Drop the tail's rows."""
@@ -110,8 +115,14 @@ class Carrying(Rollback):
             more = self._tokens[:, :kept]
             self._tail = more if self._tail is None else mx.concatenate([self._tail, more], axis=1)
 
+    def _behind_tail(self, model: Callable, tokens: mx.array) -> Any:
+        self._skip = self.pending
+        self.counters.recomputed += self.pending
+        inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
+        return self.rows(model(inputs, cache=self._given))
+
     def _run_tail(self, model: Callable) -> None:
-        model(self._tail, cache=self.caches)
+        model(self._tail, cache=self._given)
         self.counters.recomputed += self.pending
         super()._commit(self.pending, self.pending)
         self._tail = None

@@ -36,7 +36,7 @@ def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
     parts: list[Part] = []
     given = [_given(cache, kind, parts) for cache in caches]
-    return (Carrying if kind == "carry" else Rollback)(parts, given)
+    return (Carrying if kind == "carry" else Rollback)(parts, caches, given)
 
 
 def _given(cache: Any, kind: str, parts: list[Part]) -> Any:

@@ -91,26 +91,19 @@ class Recompute(lm_cache.ArraysCache):
         return x[:, :kept] if isinstance(x, mx.array) and x.ndim > 1 and x.shape[1] == rows else x
 
 
-def recorded(model: nn.Module) -> nn.Module:
+def recorded(module: Any) -> Any:
     """Return a clone of a model whose innermost modules that take a cache tell a :class:`Recompute` of it.
 
     The modules on the way are copied, their parameters shared; the model itself stays as it is.
     """
-    return _recorded(model)
-
-
-def _recorded(module: Any) -> Any:
     if isinstance(module, list | tuple):
-        children = [_recorded(child) for child in module]
+        children = [recorded(child) for child in module]
         same = all(new is old for new, old in zip(children, module, strict=True))
         return module if same else type(module)(children)
     if not isinstance(module, nn.Module):
         return module
-    changed = {}
-    for name, child in module.children().items():
-        new = _recorded(child)
-        if new is not child:
-            changed[name] = new
+    changed = {name: recorded(child) for name, child in module.children().items()}
+    changed = {name: child for name, child in changed.items() if child is not module[name]}
     if not changed and "cache" not in inspect.signature(type(module).__call__).parameters:
         return module
     clone = copy.copy(module)

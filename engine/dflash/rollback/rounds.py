@@ -66,12 +66,12 @@ class Rollback:
     One generation's use, with ``rollback = rollback_for(caches, kind)``::
 
         model = rollback.prepare(target)            # the target itself, or a clone over the same parameters
-        ...                                         # the prompt goes through ``model`` and ``caches`` as ever
+        logits = rollback.advance(model, chunk)     # the prompt, and steps without a draft: all of it stays
         try:
             while ...:
-                logits = rollback.forward(model, block)         # block: [1, L]; logits: [1, L, vocab]
-                taps = rollback.rows(taps)                      # whatever else the model gave, by rows
-                rollback.commit(kept)                           # 0 <= kept <= L
+                logits = rollback.forward(model, block)     # block: [1, L]; logits: [1, L, vocab]
+                taps = rollback.rows(taps)                  # whatever else the model gave, by rows
+                rollback.commit(kept)                       # 0 <= kept <= L
         finally:
             rollback.settle(model)
 
@@ -81,13 +81,14 @@ class Rollback:
 
     Attributes:
         name: the kinds at work, such as ``late+trim``.
-        caches: what the model takes as ``cache`` within a round. Outside of one the caller's are used.
+        caches: the caller's.
         counters: see :class:`Counters`.
     """
 
-    def __init__(self, parts: Sequence[Part], caches: list[Any]) -> None:
+    def __init__(self, parts: Sequence[Part], caches: list[Any], given: list[Any]) -> None:
         self.parts = list(parts)
         self.caches = caches
+        self._given = given  # what the model takes in a round
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))
         self.counters = Counters()
@@ -107,8 +108,17 @@ class Rollback:
         """
         return recorded(model) if self._recomputes else model
 
+    def advance(self, model: Callable, tokens: mx.array) -> Any:
+        """Run tokens that all stay, straight into the caches and at no cost over the model's own.
+
+        Raises:
+            RollbackError: a round is open.
+        """
+        self._closed()
+        return model(tokens, cache=self.caches)
+
     def forward(self, model: Callable, tokens: mx.array) -> Any:
-        """Open a round: run ``model(tokens, cache=caches)`` and return its output, row for row ``tokens``.
+        """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``.
 
         Args:
             model: what :meth:`prepare` gave, or anything over it with the same call.
@@ -118,7 +128,7 @@ class Rollback:
             RollbackError: the round before was neither committed nor abandoned.
         """
         self._open(tokens.shape[1])
-        return model(tokens, cache=self.caches)
+        return model(tokens, cache=self._given)
 
     def rows(self, output: Any) -> Any:
         """Drop from arrays ``[1, rows, ...]`` (or a list, tuple or dict of them) the rows of a carried tail.
@@ -158,10 +168,13 @@ class Rollback:
         self.abandon()
 
     def _open(self, rows: int) -> None:
-        if self._rows is not None:
-            raise RollbackError("a round is open already", "commit or abandon it first")
+        self._closed()
         self._note()
         self._rows = rows
+
+    def _closed(self) -> None:
+        if self._rows is not None:
+            raise RollbackError("a round is open", "commit or abandon it first")
 
     def _note(self) -> None:
         for part in self.parts:
