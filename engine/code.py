@@ -59,7 +59,9 @@ def modified(package: str) -> list[str]:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
         return []
-    return sorted(str(file) for file in files if file.suffix == ".py" and file.hash and not _as_installed(file))
+    return sorted(
+        str(file) for file in files if file.suffix == ".py" and file.hash and not _as_installed(file)
+    )
 
 
 def _as_installed(file: metadata.PackagePath) -> bool:

@@ -101,13 +101,14 @@ def _rounds(steps: Sequence[Step]) -> dict[str, Any]:
     """Return what each round did, and the sums; the package's first token comes from the prompt, no round."""
     rounds = [step for step in steps if step.tokens and step.drafter != "prefill"]
     drafters = [step.drafter for step in rounds]
+    syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
     return {
         "commits": [len(step.tokens) for step in rounds],
         "drafted": [step.proposed for step in rounds],
         "accepted": [step.accepted for step in rounds],
         "counters": {
             "rounds": len(rounds),
-            "syncs": steps[-1].syncs,
+            **syncs,
             **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
         },
     }

@@ -131,7 +131,9 @@ def explain(
     known: dict[tuple, dict[str, Any]] = {}
     for row in rows:
         turn = (row["prompt"], row["repeat"], row["warmup"])
-        theirs = tokens.get((oracles[row["arm"]], *turn)) or tokens.get((oracles[row["arm"]], turn[0], 0, True))
+        theirs = tokens.get((oracles[row["arm"]], *turn)) or tokens.get(
+            (oracles[row["arm"]], turn[0], 0, True)
+        )
         if theirs is None or row["tokens"] == theirs:
             continue
         key = (row["prompt"], tuple(row["tokens"]), tuple(theirs))
@@ -169,4 +171,3 @@ def faults(rows: Sequence[dict[str, Any]], arms: Sequence[Arm]) -> list[str]:
         if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
     }
     return sorted(found)
-

@@ -83,6 +83,22 @@ def write_draft(folder, config=None, *, seed=1, dtype="float16"):
     return folder
 
 
+def write_walker(folder, period=20):
+    """Write a target whose every token is followed by the next of its group of ``period``, by a wide margin."""
+    write_target(folder, {"tie_word_embeddings": False})
+    groups = np.arange(VOCAB).reshape(-1, period)
+    before = np.roll(groups, 1, axis=1).reshape(-1)
+
+    def change(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][mx.array(before)]
+        for name in tensors:
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                tensors[name] = 0.1 * tensors[name]
+
+    change_tensors(folder, change)
+    return folder
+
+
 def write_pair(folder, target=None, draft=None, **options):
     """Write a folder that holds a pair."""
     write_target(folder / "target", target, **options)

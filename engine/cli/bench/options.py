@@ -14,7 +14,10 @@ def model(command: Callable) -> Callable:
         "--dtype", type=click.Choice(DTYPES), help="[default: float32 on the CPU, else stored]"
     )(command)
     return click.option(
-        "--model", default="tiny", show_default=True, help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."
+        "--model",
+        default="tiny",
+        show_default=True,
+        help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id.",
     )(command)
 
 
