@@ -86,4 +86,3 @@ def write(folder, changes=None, without=(), **kinds):
     data = {**json.loads(file.read_text()), **(changes or {})}
     file.write_text(json.dumps({key: value for key, value in data.items() if key not in without}))
     return folder
-

@@ -176,7 +176,9 @@ def test_a_block_leaves_nothing_behind():
     copy = context.copy()
     for rows in (9, 1, 15):
         mx.eval(bound.propose(rows, None, context, rows).logits)
-    _close(bound.propose(2, drafts.taps(3), context, 4).logits, bound.propose(2, drafts.taps(3), copy, 4).logits)
+    _close(
+        bound.propose(2, drafts.taps(3), context, 4).logits, bound.propose(2, drafts.taps(3), copy, 4).logits
+    )
 
 
 def test_the_bonus_may_be_an_array():
