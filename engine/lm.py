@@ -8,7 +8,7 @@ import engine.mx  # noqa: F401 - the order is the point
 try:
     import mlx_lm
     from mlx_lm import utils
-    from mlx_lm.generate import generate_step, stream_generate
+    from mlx_lm.generate import generate_step, generation_stream, stream_generate
     from mlx_lm.models import base, cache, rope_utils
     from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
@@ -23,6 +23,7 @@ __all__ = [
     "base",
     "cache",
     "generate_step",
+    "generation_stream",
     "make_sampler",
     "mlx_lm",
     "rope_utils",

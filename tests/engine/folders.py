@@ -83,6 +83,27 @@ def write_draft(folder, config=None, *, seed=1, dtype="float16"):
     return folder
 
 
+def write_walker(folder, period=20):
+    """Write a pair whose target follows every token by the next of its group of ``period``, by a wide margin.
+
+    The drafter knows nothing of it.
+    """
+    write_target(folder / "target", {"tie_word_embeddings": False, "num_hidden_layers": 2})
+    taps = {"mask_token_id": MASK, "target_layer_ids": [0, 1]}
+    write_draft(folder / "draft", {"num_target_layers": 2, "dflash_config": taps})
+    groups = np.arange(VOCAB).reshape(-1, period)
+    before = np.roll(groups, 1, axis=1).reshape(-1)
+
+    def change(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][mx.array(before)]
+        for name in tensors:
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                tensors[name] = 0.1 * tensors[name]
+
+    change_tensors(folder / "target", change)
+    return folder
+
+
 def write_pair(folder, target=None, draft=None, **options):
     """Write a folder that holds a pair."""
     write_target(folder / "target", target, **options)
