@@ -44,7 +44,7 @@ class Oracle:
         self.fed.append(taps[0])
         context.offset += taps.shape[1]
 
-    def propose(self, bonus, taps, context, n, pick=None):
+    def propose(self, bonus, taps, context, n, pick=None):  # noqa: ARG002 - it needs no bonus
         if taps is not None:
             self.absorb(taps, context)
         at = context.offset + 1
