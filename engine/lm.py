@@ -7,7 +7,10 @@ import engine.mx  # noqa: F401 - the order is the point
 
 try:
     import mlx_lm
+    from mlx_lm import utils
+    from mlx_lm.generate import generate_step, generation_stream, stream_generate
     from mlx_lm.models import base, cache, rope_utils
+    from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
     from engine.errors import MissingPackage
 
@@ -16,4 +19,14 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["base", "cache", "mlx_lm", "rope_utils"]
+__all__ = [
+    "base",
+    "cache",
+    "generate_step",
+    "generation_stream",
+    "make_sampler",
+    "mlx_lm",
+    "rope_utils",
+    "stream_generate",
+    "utils",
+]

@@ -54,3 +54,13 @@ def _route_module(home: ModuleType) -> bool:
     if bound is _stock:
         setattr(home, NAME, scaled_dot_product_attention)
     return bound in (_stock, scaled_dot_product_attention)
+
+
+def patched(model: nn.Module) -> tuple[str, ...]:
+    """Return the names that have been bound anew for a model, sorted: ``mlx_lm.models.llama.scaled_...``."""
+    homes = {type(module).__module__ for _, module in model.named_modules()}
+    return tuple(
+        f"{home}.{NAME}"
+        for home in sorted(homes)
+        if getattr(sys.modules.get(home), NAME, None) is scaled_dot_product_attention
+    )

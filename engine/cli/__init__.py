@@ -11,7 +11,12 @@ from engine.errors import EngineError
 BUG = 70
 INTERRUPTED = 130
 
-COMMANDS = {"codec": "engine.cli.codec:codec", "probe": "engine.cli.probe:probe"}
+COMMANDS = {
+    "bench": "engine.cli.bench:bench",
+    "codec": "engine.cli.codec:codec",
+    "generate": "engine.cli.generate:generate",
+    "probe": "engine.cli.probe:probe",
+}
 
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

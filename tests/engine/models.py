@@ -24,7 +24,7 @@ def llama(layers=2, head_dim=64, heads=4, kv_heads=2, vocab=128):
     return _seeded(module.Model(args))
 
 
-def qwen3(layers=2):
+def qwen3(layers=2, vocab=128):
     module = import_module("mlx_lm.models.qwen3")
     args = module.ModelArgs(
         model_type="qwen3",
@@ -33,11 +33,11 @@ def qwen3(layers=2):
         intermediate_size=64,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=64,
         rms_norm_eps=1e-6,
-        vocab_size=128,
-        max_position_embeddings=1024,
+        vocab_size=vocab,
+        head_dim=64,
         rope_theta=10000.0,
+        max_position_embeddings=4096,
         tie_word_embeddings=True,
     )
     return _seeded(module.Model(args))

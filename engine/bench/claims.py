@@ -1,0 +1,151 @@
+"""Claims: named statistics of a report's rows, as docs/evidence.md defines them. Warm-up rows count nowhere."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+# What docs/evidence.md asks of figures of time.
+LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
+
+DEFINITIONS = {
+    "decode_tok_s": "median over prompts of the median over repeats of decode_tokens / decode_s",
+    "decode_speedup": "median over prompts of the quotient of both arms' medians over repeats of decode_tokens "
+    "/ decode_s",
+    "worst_speedup": "the least over prompts of the quotient of both arms' medians over repeats of "
+    "decode_tokens / decode_s",
+    "decode_ratio": "median over prompts of the quotient of both arms' medians over repeats of decode_tokens / "
+    "decode_s; the other arm is no stock baseline",
+    "e2e_speedup": "median over prompts of the quotient of both arms' medians over repeats of all tokens / e2e_s",
+    "accept_length": "tokens committed over rounds of the loop, the target's own token of each round counted, "
+    "rounds without drafts too",
+    "accept_rate": "drafts accepted over drafts proposed",
+    "identical_outputs": "share of prompts on which every repeat gives the oracle's tokens",
+    "cache_bytes": "the most bytes that the arrays of a row's caches held after its last token, filled or not",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Counted rows by arm and prompt."""
+
+    rows: dict[str, dict[str, list[Row]]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> "Table":
+        """Index rows; warm-up and profile runs are left out."""
+        found: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            if not row["warmup"]:
+                found.setdefault(row["arm"], {}).setdefault(row["prompt"], []).append(row)
+        return cls(found)
+
+    def per_prompt(self, arm: str, rate: Callable[[Row], float]) -> dict[str, float]:
+        """Return the median over repeats of a row's figure, for each prompt."""
+        return {prompt: statistics.median(map(rate, rows)) for prompt, rows in self.rows[arm].items()}
+
+    def quotients(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
+        """Return the quotient of two arms' figures, for each prompt."""
+        ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
+        return [ours[prompt] / theirs[prompt] for prompt in ours]
+
+    def all(self, arm: str) -> list[Row]:
+        """Return every counted row of an arm."""
+        return [row for rows in self.rows[arm].values() for row in rows]
+
+    def identical(self, arm: str, oracle: str) -> list[bool]:
+        """Return for each prompt whether every repeat gave the oracle's tokens."""
+        return [
+            all(
+                row["tokens"] == other["tokens"]
+                for row, other in zip(rows, self.rows[oracle][prompt], strict=True)
+            )
+            for prompt, rows in self.rows[arm].items()
+        ]
+
+
+def decode_rate(row: Row) -> float:
+    """Return decoded tokens a second, the first token not among them; 0 where there was no other."""
+    return row["decode_tokens"] / row["decode_s"] if row["decode_tokens"] else 0.0
+
+
+def e2e_rate(row: Row) -> float:
+    """Return all tokens over the whole time, prefill included."""
+    return len(row["tokens"]) / row["e2e_s"]
+
+
+def tau(rows: Sequence[Row]) -> float:
+    """Return tokens committed a round, the target's own token counted."""
+    rounds = sum(len(row["commits"]) for row in rows)
+    return sum(sum(row["commits"]) for row in rows) / rounds if rounds else 0.0
+
+
+def claims(rows: Iterable[Row], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the claims that the rows of a benchmark allow: figures of time only where enough was timed.
+
+    Args:
+        rows: all of them.
+        arms: the report's section.
+    """
+    table = Table.of(rows)
+    made = [claim for arm in arms for claim in (*_of_arm(table, arm), *_timed(table, arm, arms))]
+    prompts = {row["prompt"] for arm in arms for row in table.all(arm["name"])}
+    if len(prompts) == 1:
+        made = [claim | {"where": {"prompt": next(iter(prompts))}} for claim in made]
+    return made
+
+
+def _of_arm(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
+    name, rows = arm["name"], table.all(arm["name"])
+    made = [_claim("cache_bytes", max(row["memory"]["cache_bytes"] for row in rows), arm=name)]
+    if arm["oracle"] is not None:
+        same = table.identical(name, arm["oracle"])
+        made.append(_claim("identical_outputs", sum(same) / len(same), arm=name))
+    if "commits" in rows[0]:
+        made.append(_claim("accept_length", tau(rows), arm=name))
+        drafted = sum(sum(row["drafted"]) for row in rows)
+        if drafted:
+            accepted = sum(sum(row["accepted"]) for row in rows)
+            made.append(_claim("accept_rate", accepted / drafted, arm=name))
+    return made
+
+
+def _timed(table: Table, arm: dict[str, Any], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    name = arm["name"]
+    if not _enough(table, name):
+        return []
+    made = [_middle("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)]
+    others = [other for other in arms if arm["role"] == "candidate" and _enough(table, other["name"])]
+    for other in others:
+        against = {"arm": name, "against": other["name"]}
+        quotients = table.quotients(name, other["name"], decode_rate)
+        if other["role"] == "baseline":
+            made.append(_middle("decode_speedup", quotients, **against))
+            made.append(_claim("worst_speedup", min(quotients), **against))
+            made.append(_middle("e2e_speedup", table.quotients(name, other["name"], e2e_rate), **against))
+        elif other["role"] == "reference":
+            made.append(_middle("decode_ratio", quotients, **against))
+    return made
+
+
+def _enough(table: Table, arm: str) -> bool:
+    rows = table.all(arm)
+    repeats = min(len(of_prompt) for of_prompt in table.rows[arm].values())
+    decoded = [row["decode_tokens"] for row in rows]
+    return (
+        len(rows) >= LEAST_ROWS
+        and repeats >= LEAST_REPEATS
+        and statistics.median(decoded) >= LEAST_TOKENS
+        and min(decoded) > 0
+    )
+
+
+def _middle(name: str, values: list[float], **about: str) -> dict[str, Any]:
+    """Return a claim of a median over prompts; its interval is the least and the greatest prompt."""
+    return _claim(name, statistics.median(values), **about) | {"interval": [min(values), max(values)]}
+
+
+def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
+    return {"name": name, "value": value, **about, "definition": DEFINITIONS[name]}

@@ -1,0 +1,54 @@
+"""``kakeya-engine bench verify-l``: what verifying L tokens costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench.options import model, out_and_json
+from engine.cli.types import Numbers
+
+
+@click.command("verify-l")
+@model
+@click.option("--lengths", type=Numbers(1, 64), default="1,2,4,6,8,12,16", show_default=True)
+@click.option("--contexts", type=Numbers(1, 1 << 20), default="128,1024", show_default=True)
+@click.option("--caches", default="raw", show_default=True, help="Cache specs, separated by commas.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=10, show_default=True)
+@out_and_json
+def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
+    """Time a forward pass over L tokens on top of a context.
+
+    Its cost over that of one token says how many drafts have to be right for speculation to pay. Lengths and
+    caches take turns. There is a report for each cache; of several, --json prints one a line, and --out is
+    given the cache's name before its suffix.
+    """
+    from engine import report
+
+    made = _measured(options)
+    for spec, found in made.items():
+        if out:
+            path = out if len(made) == 1 else out.with_name(f"{out.stem}-{spec}{out.suffix}")
+            report.write(path, found)
+            click.echo(f"wrote {path}", err=True)
+        if as_json:
+            click.echo(json.dumps(found, allow_nan=False, indent=2 if len(made) == 1 else None))
+    if not as_json:
+        from engine.bench.show import verify_table
+
+        verify_table(made)
+
+
+def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    from engine.bench.show import progress
+    from engine.bench.verify import Sweep, reports
+    from engine.cache.spec import parse
+    from engine.models import load
+
+    specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"].split(",")))
+    pair = load(options["model"], draft=False, dtype=options["dtype"])
+    sweep = Sweep(options["lengths"], options["contexts"], specs, options["repeats"])
+    with progress("verifying") as (on_start, on_run):
+        on_start(sweep.passes)
+        return reports(pair, sweep, on_run)
