@@ -1,0 +1,105 @@
+"""The prompts of a benchmark: JSON lines with ``id`` and ``text``."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadInput
+
+BUNDLED = Path(__file__).with_name("data") / "code.jsonl"
+TASKS = ("code", "maths", "chat", "prose", "recall")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
+WHOLE = 4000  # characters of a prompt that a report holds in full
+EDGE = 1000  # and of each end of a longer one
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt.
+
+    Attributes:
+        id: unique in its file.
+        text: what is asked, before a chat template.
+        ids: its tokens, as the model gets them.
+    """
+
+    id: str
+    text: str
+    ids: tuple[int, ...] = ()
+
+    def section(self, workload: str) -> dict[str, Any]:
+        """Return its entry in a report."""
+        long = len(self.text) > WHOLE
+        text = {"head": self.text[:EDGE], "tail": self.text[-EDGE:]} if long else {"text": self.text}
+        digest = hashlib.sha256(self.text.encode()).hexdigest()
+        return {
+            "id": self.id,
+            "workload": workload,
+            "sha256": f"sha256:{digest}",
+            "n_tokens": len(self.ids),
+            **text,
+        }
+
+
+def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
+    """Read prompts.
+
+    Args:
+        path: JSON lines; None reads the openings of Python modules that come with the engine.
+        most: only the first so many.
+
+    Raises:
+        BadInput: no such file, a line that is no prompt, an id twice, or none at all.
+    """
+    path = path or BUNDLED
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the prompts {path} cannot be read: {error}", "give a file of JSON lines") from error
+    found: dict[str, Prompt] = {}
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            prompt = _parse(line, f"{path}:{number}")
+            if prompt.id in found:
+                raise BadInput(f"{path}:{number}: the id {prompt.id!r} is there twice")
+            found[prompt.id] = prompt
+    if not found:
+        raise BadInput(f"{path} holds no prompt")
+    return list(found.values())[:most]
+
+
+def _parse(line: str, where: str) -> Prompt:
+    try:
+        held = json.loads(line)
+        name, text = held["id"], held["text"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f'{where} is no {{"id": ..., "text": ...}}') from error
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise BadInput(f"{where}: {name!r} is no id", "letters, digits and ._@:/+- , at most 128")
+    if not isinstance(text, str) or not text:
+        raise BadInput(f"{where}: the text is empty")
+    return Prompt(name, text)
+
+
+def encode(prompts: Sequence[Prompt], tokenizer: Any, *, chat: bool) -> list[Prompt]:
+    """Return the prompts with their tokens.
+
+    Args:
+        prompts: as read.
+        tokenizer: mlx-lm's wrapper.
+        chat: put each into the tokenizer's chat template, as a user's message to a model that is not to think
+            first: published drafters were made for that.
+    """
+    encoded = []
+    for prompt in prompts:
+        if chat:
+            messages = [{"role": "user", "content": prompt.text}]
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, enable_thinking=False)
+        else:
+            ids = tokenizer.encode(prompt.text)
+        encoded.append(Prompt(prompt.id, prompt.text, tuple(int(i) for i in ids)))
+    return encoded

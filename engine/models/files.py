@@ -1,0 +1,117 @@
+"""A model's files, read without building the model: configuration, tensor headers, digests.
+
+The layout of a safetensors file, from its published specification: a little-endian unsigned 64-bit length,
+that many bytes of JSON (tensor name to dtype, shape and byte range), then the bytes of all tensors.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadInput
+
+INDEX = "model.safetensors.index.json"
+MOST_HEADER = 100 << 20
+LFS = b"version https://git-lfs"
+AGAIN = "download or copy it again"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return ``config.json`` of a model folder.
+
+    Raises:
+        BadInput: absent, no JSON object, or without ``model_type``.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BadInput(
+            f"{folder} has no config.json", "give the folder of a model, with its weights beside it"
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}", AGAIN) from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise BadInput(f"{path} names no model_type", "it has to be the configuration of a model")
+    return config
+
+
+def text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a configuration that describes the language model, of one with images too."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, dict) else config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return a model's safetensors files, each checked to be whole.
+
+    Raises:
+        BadInput: none there, one that the index names is missing, or one is cut short or no such file.
+    """
+    found = sorted(folder.glob("model*.safetensors"))
+    missing = sorted(_indexed(folder) - {path.name for path in found})
+    if missing:
+        raise BadInput(f"{folder} lacks {', '.join(missing)}, which {INDEX} names", AGAIN)
+    if not found:
+        raise BadInput(f"{folder} holds no model*.safetensors", AGAIN)
+    for path in found:
+        read_header(path)
+    return found
+
+
+def _indexed(folder: Path) -> set[str]:
+    path = folder / INDEX
+    if not path.is_file():
+        return set()
+    try:
+        return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is not the index of a model", AGAIN) from error
+
+
+def read_header(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the tensors of a safetensors file: ``{name: {"dtype", "shape", "data_offsets"}}``.
+
+    Raises:
+        BadInput: a Git LFS pointer, cut short, longer than it says, or not such a file.
+    """
+    with path.open("rb") as file:
+        head = file.read(8)
+        length = int.from_bytes(head, "little")
+        if LFS.startswith(head) and head:
+            raise BadInput(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
+        size = path.stat().st_size
+        if len(head) < 8 or length > MOST_HEADER or size < 8 + length:  # noqa: PLR2004 - the length's own size
+            raise BadInput(f"{path} is not a safetensors file, or is cut short", AGAIN)
+        text = file.read(length)
+    try:
+        tensors = json.loads(text)
+        tensors.pop("__metadata__", None)
+        end = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise BadInput(f"{path} has a damaged header", AGAIN) from error
+    if size != end:
+        raise BadInput(
+            f"{path} is cut short: {size} bytes of {end}" if size < end else f"{path} is damaged", AGAIN
+        )
+    return tensors
+
+
+def stored_dtypes(paths: list[Path]) -> list[str]:
+    """Return the element types in which tensors are stored, as safetensors writes them: ``["F16"]``."""
+    return sorted({entry["dtype"] for path in paths for entry in read_header(path).values()})
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def combined(digests: dict[str, str]) -> str:
+    """Return one digest for several files: ``sha256:`` and hex; of a single file its own."""
+    if len(digests) == 1:
+        return f"sha256:{next(iter(digests.values()))}"
+    lines = "".join(f"{value}  {name}\n" for name, value in sorted(digests.items()))
+    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

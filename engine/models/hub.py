@@ -1,0 +1,60 @@
+"""From a reference to a folder: a local one as it is, a hub id through the Hugging Face cache."""
+
+import re
+from pathlib import Path
+
+from engine.errors import BadInput
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# No Python and no pickles: a model is its configuration, its tensors and its tokenizer.
+WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
+REMEDY = "check the network and the id, or fetch it beforehand on a machine that has one: hf download"
+
+
+def folder_of(reference: str) -> Path:
+    """Return the folder that holds a model.
+
+    Args:
+        reference: a local folder, which comes first, or a hub id ``owner/name``. What the cache of
+            huggingface_hub lacks is downloaded, unless ``HF_HUB_OFFLINE`` is set.
+
+    Raises:
+        BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
+            repository that asks for a login.
+    """
+    folder = Path(reference).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
+    if not HUB_ID.fullmatch(reference):
+        raise BadInput(
+            f"there is no folder {folder}", "give a folder with a model in it, or a hub id owner/name"
+        )
+    return _snapshot(reference)
+
+
+def _snapshot(hub_id: str) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED))
+    except errors.GatedRepoError as error:
+        raise BadInput(
+            f"{hub_id} is gated", "accept its licence on the hub, then log in: hf auth login"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise BadInput(
+            f"there is neither a folder nor a hub repository {hub_id}", "check the name"
+        ) from error
+    except errors.IncompleteSnapshotError as error:
+        raise BadInput(
+            f"the download of {hub_id} was interrupted and the hub is out of reach", REMEDY
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise BadInput(
+            f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach", REMEDY
+        ) from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{hub_id} cannot be fetched: {' '.join(str(error).split())}", REMEDY) from error

@@ -1,0 +1,141 @@
+"""A target with its drafter and tokenizer, loaded and identified."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.lm import utils as lm_utils
+from engine.models import files, hub, registry
+from engine.models.fit import check_fit
+from engine.models.target import chosen_dtype, load_target, rebuild
+from engine.models.tokenizer import load_tokenizer, vocabulary_file
+from engine.mx import mx, nn, tree
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where one model of a pair came from.
+
+    Attributes:
+        id: as it is named: the bundled pair, a folder or a hub id.
+        folder: its files.
+        config: its configuration.
+    """
+
+    id: str
+    folder: Path
+    config: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What :func:`load` returns. Unpacks into target, draft and tokenizer.
+
+    Attributes:
+        target: mlx-lm's model, evaluated.
+        draft: the drafter, or None.
+        tokenizer: mlx-lm's ``TokenizerWrapper``.
+        name: what was asked for.
+        parts: ``target`` and, with a drafter, ``draft``.
+    """
+
+    target: nn.Module = field(repr=False)
+    draft: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    name: str
+    parts: dict[str, Part]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.target, self.draft, self.tokenizer))
+
+    def another_target(self) -> nn.Module:
+        """Return another model object over the target's arrays, for those who hook or patch theirs."""
+        return rebuild(self.parts["target"].folder, self.target)
+
+    def digests(self) -> dict[str, dict[str, str]]:
+        """Return the SHA-256 in hex of each weight file: ``{"target": {"model.safetensors": ...}, ...}``."""
+        return {
+            role: {path.name: files.digest(path) for path in files.weight_files(part.folder)}
+            for role, part in self.parts.items()
+        }
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the ``models`` section of a report: one entry for the target, one for the drafter.
+
+        Digests are ``sha256:`` and hex: ``weights`` of the file, or of the lines that ``sha256sum`` prints where
+        there are several; ``config`` of ``config.json``; ``tokenizer`` of the file that holds the vocabulary.
+        """
+        tokenizer = f"sha256:{files.digest(vocabulary_file(self.parts['target'].folder))}"
+        models = {"target": self.target, "draft": self.draft}
+        entries = []
+        for role, digests in self.digests().items():
+            part = self.parts[role]
+            entry = {
+                "role": role,
+                "id": part.id,
+                "weights": files.combined(digests),
+                "config": f"sha256:{files.digest(part.folder / 'config.json')}",
+                **_measured(models[role], part.config),
+                "stored_dtypes": files.stored_dtypes(files.weight_files(part.folder)),
+            }
+            entries.append(entry | ({"tokenizer": tokenizer} if role == "target" else {}))
+        return entries
+
+
+def load(
+    name: str | Path, draft: str | Path | Literal[False] | None = None, *, dtype: str | None = None
+) -> Pair:
+    """Load a target with its tokenizer, and its drafter where it has one.
+
+    Args:
+        name: ``tiny`` or ``tiny-hybrid`` (bundled), a published pair's short name such as ``qwen3-8b``, a
+            folder that holds ``target/`` and ``draft/``, a folder with a model, or a hub id.
+        draft: the drafter's folder or hub id. None: the one that comes with the name, if any; False: none.
+        dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
+            types are slow, and as it is stored elsewhere.
+
+    Raises:
+        BadInput: nothing there, something missing, damaged or not fitting; the message says what.
+    """
+    source = registry.find(name, draft)
+    chosen = chosen_dtype(dtype)
+    folders = {role: (id_, hub.folder_of(reference)) for role, id_, reference in source.parts()}
+    parts = {role: Part(id_, at, files.read_config(at)) for role, (id_, at) in folders.items()}
+    if "draft" in parts:
+        check_fit(parts["draft"].config, parts["target"].config)
+    at = parts["target"].folder
+    target, config = load_target(at, chosen)
+    parts["target"] = Part(parts["target"].id, at, config)
+    tokenizer = load_tokenizer(at, config)
+    drafter = _load_draft(parts["draft"].folder, chosen) if "draft" in parts else None
+    return Pair(target, drafter, tokenizer, source.name, parts)
+
+
+def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
+    from engine.dflash import load_draft
+
+    return load_draft(folder, dtype=dtype)
+
+
+def _measured(model: nn.Module, config: dict[str, Any]) -> dict[str, Any]:
+    quantized = config.get("quantization")
+    if quantized:
+        quantized = f"{quantized.get('mode', 'affine')}@{quantized.get('bits')}g{quantized.get('group_size')}"
+    return {
+        "architecture": (config.get("architectures") or [config["model_type"]])[0],
+        "layers": files.text_config(config).get("num_hidden_layers"),
+        "parameters": int(lm_utils.get_total_parameters(model)),
+        "dtype": _dtype(model),
+        "quantization": quantized or None,
+    }
+
+
+def _dtype(model: nn.Module) -> str:
+    """Return the floating-point type that most of a model's values have."""
+    sizes: dict[str, int] = {}
+    for _, leaf in tree.tree_flatten(model.parameters()):
+        if mx.issubdtype(leaf.dtype, mx.floating):
+            name = str(leaf.dtype).removeprefix("mlx.core.")
+            sizes[name] = sizes.get(name, 0) + leaf.size
+    return max(sizes, key=sizes.__getitem__, default="none")

@@ -1,0 +1,111 @@
+"""The names that models go by: the bundled pairs, and published targets with the drafter made for each.
+
+Nothing here loads anything, so that a command line can show the names without MLX.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from engine.errors import BadInput
+
+DATA = Path(__file__).with_name("data")
+BUNDLED = ("tiny", "tiny-hybrid")
+
+# Target and drafter on the Hugging Face hub. The Qwen3 drafters were made for answers without thinking.
+PUBLISHED = {
+    "gemma-4-26b-a4b-it": ("google/gemma-4-26B-A4B-it", "z-lab/gemma-4-26B-A4B-it-DFlash"),
+    "gemma-4-31b-it": ("google/gemma-4-31B-it", "z-lab/gemma-4-31B-it-DFlash"),
+    "gpt-oss-20b": ("openai/gpt-oss-20b", "z-lab/gpt-oss-20b-DFlash"),
+    "gpt-oss-120b": ("openai/gpt-oss-120b", "z-lab/gpt-oss-120b-DFlash"),
+    "llama-3.1-8b-instruct": (
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",
+    ),
+    "qwen3-4b": ("Qwen/Qwen3-4B", "z-lab/Qwen3-4B-DFlash-b16"),
+    "qwen3-8b": ("Qwen/Qwen3-8B", "z-lab/Qwen3-8B-DFlash-b16"),
+    "qwen3-coder-30b-a3b": ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "z-lab/Qwen3-Coder-30B-A3B-DFlash"),
+    "qwen3-coder-next": ("Qwen/Qwen3-Coder-Next", "z-lab/Qwen3-Coder-Next-DFlash"),
+    "qwen3.5-4b": ("Qwen/Qwen3.5-4B", "z-lab/Qwen3.5-4B-DFlash"),
+    "qwen3.5-9b": ("Qwen/Qwen3.5-9B", "z-lab/Qwen3.5-9B-DFlash"),
+    "qwen3.5-27b": ("Qwen/Qwen3.5-27B", "z-lab/Qwen3.5-27B-DFlash"),
+    "qwen3.5-35b-a3b": ("Qwen/Qwen3.5-35B-A3B", "z-lab/Qwen3.5-35B-A3B-DFlash"),
+    "qwen3.5-122b-a10b": ("Qwen/Qwen3.5-122B-A10B", "z-lab/Qwen3.5-122B-A10B-DFlash"),
+    "qwen3.6-27b": ("Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash"),
+    "qwen3.6-35b-a3b": ("Qwen/Qwen3.6-35B-A3B", "z-lab/Qwen3.6-35B-A3B-DFlash"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a pair comes from: references to the target and to its drafter, each a folder or a hub id.
+
+    Attributes:
+        name: what was asked for.
+        target: never empty.
+        draft: None where no drafter belongs to it.
+    """
+
+    name: str
+    target: str
+    draft: str | None
+
+    def parts(self) -> list[tuple[str, str, str]]:
+        """Return role, id and reference of each model: reports name a bundled pair, not where it lies."""
+        references = {"target": self.target, "draft": self.draft}
+        return [
+            (role, self.name if self._is_bundled(reference) else reference, reference)
+            for role, reference in references.items()
+            if reference is not None
+        ]
+
+    def _is_bundled(self, reference: str) -> bool:
+        return self.name in BUNDLED and Path(reference).is_relative_to(DATA)
+
+
+def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> Source:
+    """Return where ``name`` comes from.
+
+    Args:
+        name: a bundled pair, a published pair, a folder that holds ``target/`` and perhaps ``draft/``, a
+            folder with a model, or a hub id.
+        draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, or a hub
+            id; False for none.
+
+    Raises:
+        BadInput: a bundled pair that this installation does not hold, or an empty name.
+    """
+    source = _named(str(name))
+    if draft is None:
+        return source
+    if draft is False:
+        return replace(source, draft=None)
+    inner = Path(draft).expanduser() / "draft"
+    return replace(source, draft=str(inner if inner.is_dir() else draft))
+
+
+def _named(name: str) -> Source:
+    if name in BUNDLED:
+        if not is_bundled_here(name):
+            raise BadInput(
+                f"the bundled pair {name!r} is not part of this installation: {DATA / name} does not hold it",
+                f"give the folder engine/models/data/{name} of a source checkout instead of the name",
+            )
+        return _pair(name, DATA / name)
+    if name in PUBLISHED:
+        return Source(name, *PUBLISHED[name])
+    if not name.strip():
+        known = ", ".join((*BUNDLED, *PUBLISHED))
+        raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
+    folder = Path(name).expanduser()
+    return _pair(name, folder) if (folder / "target").is_dir() else Source(name, name, None)
+
+
+def _pair(name: str, folder: Path) -> Source:
+    draft = folder / "draft"
+    return Source(name, str(folder / "target"), str(draft) if draft.is_dir() else None)
+
+
+def is_bundled_here(name: str) -> bool:
+    """Tell whether this installation holds the bundled pair ``name``."""
+    return all((DATA / name / part / "config.json").is_file() for part in ("target", "draft"))

@@ -1,0 +1,103 @@
+"""Loading a target model through mlx-lm, with every way in which a folder can be wrong told apart."""
+
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadInput
+from engine.lm import utils as lm_utils
+from engine.models import files
+from engine.models.fit import refuse_drafter
+from engine.mx import mx, nn, tree
+
+HALF_IS_SLOW_ON = mx.DeviceType.cpu
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+STORED = "stored"
+
+
+def chosen_dtype(name: str | None) -> mx.Dtype | None:
+    """Return the type to compute in; None: as it is stored.
+
+    Args:
+        name: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None chooses float32 on the CPU, where
+            half types are slower, and the stored type elsewhere.
+    """
+    if name is None:
+        return mx.float32 if mx.default_device().type == HALF_IS_SLOW_ON else None
+    if name == STORED:
+        return None
+    if name not in DTYPES:
+        raise BadInput(f"no such type: {name}", f"one of {', '.join(DTYPES)}, {STORED}")
+    return DTYPES[name]
+
+
+def load_target(folder: Path, dtype: mx.Dtype | None) -> tuple[nn.Module, dict[str, Any]]:
+    """Load an mlx-lm model strictly: each of its tensors is in the files, and nothing else.
+
+    Args:
+        folder: ``config.json`` and ``model*.safetensors``.
+        dtype: of all floating-point tensors; None leaves them as stored.
+
+    Returns:
+        The model, evaluated, and its configuration as mlx-lm completed it.
+
+    Raises:
+        BadInput: a file is missing or cut short; mlx-lm does not know the architecture; a drafter in place of
+            a target; a tensor is missing, is too many or has another shape; the configuration does not do.
+    """
+    config = files.read_config(folder)
+    refuse_drafter(config)
+    files.weight_files(folder)
+    model, config = _built(folder, config)
+    if dtype is not None:
+        _cast(model, dtype)
+    mx.eval(model.parameters())
+    return model, config
+
+
+def rebuild(folder: Path, model: nn.Module) -> nn.Module:
+    """Return another model object over the same arrays as ``model``, which was loaded from ``folder``."""
+    other, _ = _built(folder, files.read_config(folder))
+    other.update(model.parameters())
+    return other
+
+
+def _built(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+    """Let mlx-lm build the model with its tensors still on disk."""
+    try:
+        return lm_utils.load_model(folder, lazy=True)
+    except Exception as error:
+        kind = config["model_type"]
+        if not _known(kind):
+            raise BadInput(
+                f"mlx-lm does not know the architecture {kind!r} of {folder}",
+                "another mlx-lm version may, or a converted model",
+            ) from error
+        if isinstance(error, ValueError) and "parameter" in str(error):
+            raise BadInput(
+                f"the tensors in {folder} are not those of its configuration: {_line(error)}", files.AGAIN
+            ) from error
+        raise BadInput(
+            f"mlx-lm cannot build {folder}: {type(error).__name__}: {_line(error)}", files.AGAIN
+        ) from error
+
+
+def _known(kind: str) -> bool:
+    name = lm_utils.MODEL_REMAPPING.get(kind, kind)
+    return name.isidentifier() and util.find_spec(f"mlx_lm.models.{name}") is not None
+
+
+def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
+    """Cast floating-point tensors, but for those that the architecture itself keeps in full precision."""
+    keep = getattr(model, "cast_predicate", lambda _: True)
+
+    def cast(path: str, leaf: mx.array) -> mx.array:
+        if not mx.issubdtype(leaf.dtype, mx.floating) or (dtype != mx.float32 and not keep(path)):
+            return leaf
+        return leaf.astype(dtype)
+
+    model.update(tree.tree_map_with_path(cast, model.parameters()))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,55 @@
+"""Loading the tokenizer of a target, and seeing that it is this target's."""
+
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadInput
+from engine.lm import utils as lm_utils
+from engine.models import files
+
+# The first of these that a folder holds is what its tokenizer is made from, and what stands for it.
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
+# Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
+MOST_UNUSED = 0.1
+
+
+def vocabulary_file(folder: Path) -> Path:
+    """Return the file that defines the vocabulary.
+
+    Raises:
+        BadInput: there is none.
+    """
+    for path in (folder / name for name in VOCABULARIES):
+        if path.is_file():
+            return path
+    raise BadInput(
+        f"{folder} has no tokenizer", f"one of {', '.join(VOCABULARIES)} belongs beside the weights"
+    )
+
+
+def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+    """Return mlx-lm's wrapper of the tokenizer in ``folder``; code that a folder brings along is not run.
+
+    Args:
+        folder: of the target.
+        config: the target's; its ``vocab_size`` has to fit.
+
+    Raises:
+        BadInput: no tokenizer, one that cannot be read, or one with another vocabulary.
+    """
+    path = vocabulary_file(folder)
+    try:
+        tokenizer = lm_utils.load_tokenizer(
+            folder, {"trust_remote_code": False}, eos_token_ids=config.get("eos_token_id")
+        )
+    except Exception as error:
+        raise BadInput(
+            f"the tokenizer {path} cannot be read: {' '.join(str(error).split())}", files.AGAIN
+        ) from error
+    rows = files.text_config(config).get("vocab_size")
+    ids = max(tokenizer.get_vocab().values(), default=-1) + 1
+    if rows is not None and not (1 - MOST_UNUSED) * rows <= ids <= rows:
+        raise BadInput(
+            f"the tokenizer {path} has {ids} tokens, and the model {rows}", "it is another model's tokenizer"
+        )
+    return tokenizer
