@@ -9,7 +9,7 @@ try:
     import mlx_lm
     from mlx_lm import utils
     from mlx_lm.generate import generate_step, stream_generate
-    from mlx_lm.models import base, cache
+    from mlx_lm.models import base, cache, rope_utils
 except ImportError as error:
     from engine.errors import MissingPackage
 
@@ -18,4 +18,4 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["base", "cache", "generate_step", "mlx_lm", "stream_generate", "utils"]
+__all__ = ["base", "cache", "generate_step", "mlx_lm", "rope_utils", "stream_generate", "utils"]

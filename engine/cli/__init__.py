@@ -11,7 +11,11 @@ from engine.errors import EngineError
 BUG = 70
 INTERRUPTED = 130
 
-COMMANDS = {"codec": "engine.cli.codec:codec", "probe": "engine.cli.probe:probe"}
+COMMANDS = {
+    "codec": "engine.cli.codec:codec",
+    "probe": "engine.cli.probe:probe",
+    "train": "engine.cli.train:train",
+}
 
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -31,7 +31,9 @@ class Batch:
 def rotate(x: mx.array, positions: mx.array, base: float) -> mx.array:
     """Rotate ``[..., length, dim]`` by ``positions`` that broadcast to ``[..., length]`` (rotate-half RoPE)."""
     half = x.shape[-1] // 2
-    angles = positions[..., None].astype(mx.float32) * mx.exp(-mx.arange(half) * (2 * mx.log(mx.array(base)) / x.shape[-1]))
+    angles = positions[..., None].astype(mx.float32) * mx.exp(
+        -mx.arange(half) * (2 * mx.log(mx.array(base)) / x.shape[-1])
+    )
     cos, sin = mx.cos(angles), mx.sin(angles)
     left, right = x[..., :half], x[..., half:]
     return mx.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
@@ -115,6 +117,8 @@ def _attend(
     weights = mx.softmax(mx.concatenate([far, near], axis=-1), axis=-1)
     out = weights[..., :length].reshape(rows, kv_heads, repeats * queries, length) @ v
     near = weights[..., length:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
-    out = out.reshape(rows, kv_heads, repeats, queries, dim) + near.reshape(rows, kv_heads, repeats, queries, dim)
+    out = out.reshape(rows, kv_heads, repeats, queries, dim) + near.reshape(
+        rows, kv_heads, repeats, queries, dim
+    )
     out = out.reshape(rows, kv_heads * repeats, queries, dim).swapaxes(1, 2)
     return attention.o_proj(out.reshape(rows, queries, -1))

@@ -63,7 +63,16 @@ FILE_SIZES = (400, 200_000)
 HELD_OUT = 32  # files of the standard library
 
 # Tables, tests and translations: text that teaches a model little about code.
-_SKIPPED = ("/test/", "/tests/", "/_vendor/", "/idlelib/", "/lib2to3/", "/encodings/", "/pydoc_data/", "/site-packages/")
+_SKIPPED = (
+    "/test/",
+    "/tests/",
+    "/_vendor/",
+    "/idlelib/",
+    "/lib2to3/",
+    "/encodings/",
+    "/pydoc_data/",
+    "/site-packages/",
+)
 _SKIPPED_NAMES = ("unistring.py", "uts46data.py", "idnadata.py")
 
 

@@ -55,6 +55,11 @@ class Plan:
         return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
+def described(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain data."""
+    return asdict(plan)
+
+
 def read(tapped, rows: np.ndarray) -> Batch:
     """Let the target read ``rows`` ``[rows, length]``: taps, and its most probable successors."""
     tokens = mx.array(rows.astype(np.int32))
@@ -79,7 +84,9 @@ class Trainer:
         folder: where checkpoint and log go. Raises BadInput where another plan was begun there.
     """
 
-    def __init__(self, draft: Drafter, target: nn.Module, rows: Iterator[np.ndarray], folder: Path, plan: Plan) -> None:
+    def __init__(
+        self, draft: Drafter, target: nn.Module, rows: Iterator[np.ndarray], folder: Path, plan: Plan
+    ) -> None:
         self.draft, self.rows = draft, rows
         self.tapped = Tapped(target, draft.config.target_layer_ids)
         self.ends = TargetEnds.of(target)
@@ -157,12 +164,16 @@ class Trainer:
         batch = self.pool.pop()
         rng = np.random.default_rng((plan.seed, self.step))
         last = batch.tokens.shape[1] - plan.block
-        anchors = np.stack([rng.choice(np.arange(1, last), plan.anchors, replace=False) for _ in range(plan.rows)])
+        anchors = np.stack(
+            [rng.choice(np.arange(1, last), plan.anchors, replace=False) for _ in range(plan.rows)]
+        )
         factor = plan.rate(self.step)
         rates = (plan.matrix_rate, plan.other_rate)
         for optimizer, rate in zip(self.optimizer.optimizers, rates, strict=True):
             optimizer.learning_rate = rate * factor
-        (loss, tau), gradients = self.value_and_grad(batch, mx.array(np.sort(anchors, axis=1).astype(np.int32)))
+        (loss, tau), gradients = self.value_and_grad(
+            batch, mx.array(np.sort(anchors, axis=1).astype(np.int32))
+        )
         gradients, _ = optimizers.clip_grad_norm(gradients, plan.clip)
         self.optimizer.update(self.draft, gradients)
         mx.eval(loss, tau, self.draft.trainable_parameters(), self.optimizer.state)
@@ -203,7 +214,9 @@ class Trainer:
         rows, count, slots, width = states.shape
         logits = self._head(states.reshape(rows, count * slots, width)).astype(mx.float32)
         logits = logits.reshape(rows, count, slots, -1)
-        at = anchors[..., None] + mx.arange(slots)  # the target's successor of this position is the slot's answer
+        at = anchors[..., None] + mx.arange(
+            slots
+        )  # the target's successor of this position is the slot's answer
         row = mx.arange(rows)[:, None, None]
         ids, probs = batch.top_ids[row, at], batch.top_probs[row, at]
         likely = mx.take_along_axis(logits, ids, axis=-1)

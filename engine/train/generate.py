@@ -29,7 +29,9 @@ def continuations(
     caches = lm_cache.make_prompt_cache(model)
     key = mx.random.key(seed)
     cold = mx.array(temperatures <= 0)
-    scale = mx.array(np.where(temperatures > 0, 1 / np.maximum(temperatures, 1e-3), 1.0).astype(np.float32))[:, None]
+    scale = mx.array(np.where(temperatures > 0, 1 / np.maximum(temperatures, 1e-3), 1.0).astype(np.float32))[
+        :, None
+    ]
     tokens, made = mx.array(prompts), []
     for done in range(count):
         logits = model(tokens, cache=caches)[:, -1].astype(mx.float32)
@@ -60,6 +62,7 @@ def rows(
     small model runs into loops, from which little is learned.
     """
     rng = np.random.default_rng(seed)
+    batch = max(1, min(batch, count))
     done = []
     while len(done) * batch < count:
         starts = np.stack([next(windows)[:prompt] for _ in range(batch)])
@@ -68,4 +71,4 @@ def rows(
         done.append(made.astype(np.uint32))
         if say:
             say(min(count, len(done) * batch))
-    return np.concatenate(done)[:count]
+    return np.concatenate(done)[:count] if done else np.zeros((0, length), np.uint32)

@@ -23,7 +23,9 @@ KINDS: dict[str, Callable] = {
 }
 
 
-def held_out_loss(model, tokenizer, files: Sequence[File], *, length: int = 512, count: int = 64) -> dict[str, float]:
+def held_out_loss(
+    model, tokenizer, files: Sequence[File], *, length: int = 512, count: int = 64
+) -> dict[str, float]:
     """Return ``nats`` a token and ``top1`` over ``count`` windows spread over the files."""
     found = list(windows(tokenizer, files, length))
     total, hits, seen = 0.0, 0, 0
@@ -38,7 +40,13 @@ def held_out_loss(model, tokenizer, files: Sequence[File], *, length: int = 512,
 
 
 def recall(
-    model, tokenizer, files: Sequence[File], *, count: int = 100, lengths: Sequence[int] = LENGTHS, seed: int = 1
+    model,
+    tokenizer,
+    files: Sequence[File],
+    *,
+    count: int = 100,
+    lengths: Sequence[int] = LENGTHS,
+    seed: int = 1,
 ) -> list[dict[str, Any]]:
     """Return a row for each kind of needle and length: how many of ``count`` answers are exactly right.
 
@@ -59,7 +67,13 @@ def recall(
                 logits = model(mx.array(prompt + answer[:-1])[None])[0, len(prompt) - 1 :]
                 hits += mx.argmax(logits, axis=-1).tolist() == answer
             rows.append(
-                {"kind": kind, "length": length, "prompt_tokens": int(np.mean(sizes)), "hits": hits, "count": count}
+                {
+                    "kind": kind,
+                    "length": length,
+                    "prompt_tokens": int(np.mean(sizes)),
+                    "hits": hits,
+                    "count": count,
+                }
             )
     return rows
 

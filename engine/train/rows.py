@@ -73,7 +73,9 @@ class Rows:
             size = left if left < 120 else rng.choice([left, rng.randint(60, left), rng.randint(60, left)])
             place = rng.randrange(len(self.lines) - 300)
             pieces = tasks.draw(rng, size, self.lines[place : place + 300])
-            for one, (_, weight) in zip(self.tokenizer.encode_batch([t for t, _ in pieces]), pieces, strict=True):
+            for one, (_, weight) in zip(
+                self.tokenizer.encode_batch([t for t, _ in pieces]), pieces, strict=True
+            ):
                 ids += one.ids
                 weights += [weight] * len(one.ids)
             ids.append(self.end)

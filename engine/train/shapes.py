@@ -45,7 +45,9 @@ GEMMA3: dict[str, Any] = {
     "rope_local_base_freq": 10_000.0,
     "sliding_window": WINDOW,
     "sliding_window_pattern": PATTERN,
-    "layer_types": ["full_attention" if (i + 1) % PATTERN == 0 else "sliding_attention" for i in range(LAYERS)],
+    "layer_types": [
+        "full_attention" if (i + 1) % PATTERN == 0 else "sliding_attention" for i in range(LAYERS)
+    ],
     "final_logit_softcapping": None,
     "attn_logit_softcapping": None,
 }

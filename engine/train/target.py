@@ -62,6 +62,11 @@ class Plan:
         return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
+def use_threads(count: int) -> None:
+    """Compute on ``count`` CPU threads."""
+    torch.set_num_threads(count)
+
+
 def build(config: dict[str, Any], seed: int):
     """Return transformers' model for ``config``, freshly initialised in float32."""
     classes = {
@@ -120,7 +125,7 @@ class Trainer:
         if start is not None:
             from safetensors.torch import load_file
 
-            weights = {key: value.float() for key, value in load_file(start).items()}
+            weights = {key: value.float() for key, value in load_file(start / "model.safetensors").items()}
             self.model.load_state_dict(weights, strict=False)
         self.optimizers = optimizers(self.model, plan)
         self.step, self.tokens = 0, 0
@@ -133,7 +138,9 @@ class Trainer:
             return
         state = torch.load(path, map_location=self.device, weights_only=True)
         if state["plan"] != asdict(self.plan) or state["config"] != json.dumps(self.config):
-            raise BadInput(f"{path} was begun with another plan or shape", "choose another folder, or remove it")
+            raise BadInput(
+                f"{path} was begun with another plan or shape", "choose another folder, or remove it"
+            )
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -189,12 +196,16 @@ class Trainer:
         weights = torch.from_numpy(weights).to(self.device)
         with torch.autocast(self.device, dtype=torch.bfloat16):
             logits = self.model(input_ids=tokens[:, :-1], use_cache=False).logits
-        losses = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        losses = functional.cross_entropy(
+            logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+        )
         loss = (losses * weights.flatten()).sum() / weights.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip)
         factor = self.plan.rate(self.step)
-        for optimizer, rate in zip(self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True):
+        for optimizer, rate in zip(
+            self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True
+        ):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
             optimizer.step()

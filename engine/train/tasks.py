@@ -12,13 +12,42 @@ from engine.train.tokenizer import TURN, TURN_END
 
 Piece = tuple[str, float]
 
-PREFIXES = tuple(
-    "ALPHA BETA GAMMA DELTA EPSILON ZETA ETA THETA IOTA KAPPA ORCHID PINE MAPLE OAK BIRCH".split()
-)
-COLOURS = tuple("red green blue white black amber violet silver golden grey".split())
-WORDS = tuple(
-    "port size limit width depth offset timeout retries level index count total budget rate seed step".split()
-)
+PREFIXES = (
+        "ALPHA",
+        "BETA",
+        "GAMMA",
+        "DELTA",
+        "EPSILON",
+        "ZETA",
+        "ETA",
+        "THETA",
+        "IOTA",
+        "KAPPA",
+        "ORCHID",
+        "PINE",
+        "MAPLE",
+        "OAK",
+        "BIRCH",
+    )
+COLOURS = ("red", "green", "blue", "white", "black", "amber", "violet", "silver", "golden", "grey")
+WORDS = (
+        "port",
+        "size",
+        "limit",
+        "width",
+        "depth",
+        "offset",
+        "timeout",
+        "retries",
+        "level",
+        "index",
+        "count",
+        "total",
+        "budget",
+        "rate",
+        "seed",
+        "step",
+    )
 ANSWER, FILLER = 2.0, 0.1
 
 

@@ -1,0 +1,7 @@
+"""Speculative decoding with DFlash drafters: block diffusion heads that read the target's hidden layers."""
+
+from engine.dflash.drafter import Drafter
+from engine.dflash.taps import Tapped
+from engine.dflash.weights import load_draft
+
+__all__ = ["Drafter", "Tapped", "load_draft"]

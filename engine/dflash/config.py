@@ -1,0 +1,184 @@
+"""What a drafter's published ``config.json`` says, read strictly and written back under the same keys.
+
+The layout is that of the DFlash checkpoints (https://github.com/z-lab/dflash): a Qwen3 configuration, and
+under ``dflash_config`` what only a drafter has. Keys that change nothing in this engine are ignored; keys that
+ask for something it does not have are refused.
+"""
+
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
+
+from engine.dflash.config_checks import (
+    DFLASH,
+    DFLASH2,
+    DFLASH2_COUNTS,
+    FULL,
+    SLIDING,
+    contradictions,
+    wrong_values,
+)
+from engine.errors import BadInput
+
+# Keys under dflash_config; the others stand at the top.
+NESTED = ("mask_token_id", "target_layer_ids", "input_embedding_scale", "output_multiplier")
+NESTED2 = DFLASH2_COUNTS
+EITHER = ("block_size", "final_logit_softcapping")  # in either place
+REMEDY = "take config.json and the weights from the same checkpoint, one of DFlash's"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """A drafter's shape.
+
+    Attributes:
+        hidden_size: the target's too: taps, embeddings and head are the target's.
+        layer_types: for each layer, ``full_attention`` or ``sliding_attention``.
+        sliding_window: a sliding layer's query sees the keys of this many last positions, its own included.
+        is_causal: whether a block's rows see only earlier rows of the block; None is the published default,
+            causal in sliding layers and not in full ones.
+        target_layer_ids: the target's layers whose outputs the drafter reads, counted from 0.
+        num_target_layers: how many layers the target has.
+        mask_token_id: the target's token that stands where a token is to be drafted.
+        block_size: rows of a block as trained: the last committed token, and the drafts.
+        input_embedding_scale: factor of the embeddings, on top of the target's own.
+        output_multiplier: factor of the logits, before the soft cap.
+        rope_scaling: as mlx-lm reads it, or None.
+        conv_kernel_size, conv_group_size, selector_rank, selector_top_k: DFlash2 only, 0 elsewhere.
+    """
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    num_target_layers: int
+    target_layer_ids: tuple[int, ...]
+    mask_token_id: int
+    block_size: int = 16
+    rope_theta: float = 10000.0
+    rope_scaling: dict[str, Any] | None = None
+    layer_types: tuple[str, ...] = ()
+    sliding_window: int | None = None
+    is_causal: bool | None = None
+    final_logit_softcapping: float | None = None
+    tie_word_embeddings: bool = False
+    input_embedding_scale: float = 1.0
+    output_multiplier: float = 1.0
+    architecture: str = DFLASH
+    conv_kernel_size: int = 0
+    conv_group_size: int = 0
+    selector_rank: int = 0
+    selector_top_k: int = 0
+
+    def __post_init__(self) -> None:
+        for problem in wrong_values(vars(self)):
+            raise BadInput(problem, REMEDY)
+        if not self.layer_types:
+            object.__setattr__(self, "layer_types", (FULL,) * self.num_hidden_layers)
+        for problem in contradictions(self):
+            raise BadInput(problem, REMEDY)
+
+    @property
+    def taps_size(self) -> int:
+        """Values of one position's concatenated taps."""
+        return len(self.target_layer_ids) * self.hidden_size
+
+    @property
+    def is_dflash2(self) -> bool:
+        """Whether the layers have convolutions and a selector picks the drafts."""
+        return self.architecture == DFLASH2
+
+    def causal(self, layer: int) -> bool:
+        """Return whether rows of a block see only earlier rows of it in this layer."""
+        return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
+
+    def window(self, layer: int) -> int | None:
+        """Return the window of a sliding layer, None for a full one."""
+        return self.sliding_window if self.layer_types[layer] == SLIDING else None
+
+    @classmethod
+    def from_json(cls, data: Any, source: str = "config.json") -> "DraftConfig":
+        """Read the published keys.
+
+        Args:
+            data: what the JSON file holds.
+            source: what to call it in errors.
+
+        Raises:
+            BadInput: a key is missing, of the wrong type, or contradicts another; an architecture, a layer
+                type or a feature that this engine does not have.
+        """
+        try:
+            return cls(**_published(data))
+        except BadInput as error:
+            raise BadInput(f"{source}: {error.message}", error.remedy) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the published keys, so that the ``dflash`` package loads what is written from here."""
+        values = asdict(self)
+        nested = {name: values.pop(name) for name in NESTED + NESTED2}
+        nested["target_layer_ids"] = list(self.target_layer_ids)
+        if not self.is_dflash2:
+            nested = {name: nested[name] for name in NESTED}
+        del values["architecture"]
+        return {
+            "architectures": [self.architecture],
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            **values,
+            "layer_types": list(self.layer_types),
+            "use_sliding_window": SLIDING in self.layer_types,
+            "dflash_config": nested,
+        }
+
+
+def _published(data: Any) -> dict[str, Any]:
+    """Return the fields of a configuration from its published keys."""
+    nested = data.get("dflash_config") if isinstance(data, dict) else None
+    if not isinstance(nested, dict):
+        raise BadInput("there is no dflash_config: this is not a DFlash drafter's configuration", REMEDY)
+    _refuse_unsupported(data)
+    inside = {name: nested.get(name) for name in NESTED + NESTED2 + EITHER}
+    outside = {f.name: data.get(f.name) for f in fields(DraftConfig) if f.name not in NESTED + NESTED2}
+    for name in EITHER:
+        if inside[name] is None:
+            inside[name] = outside[name]
+        elif outside[name] not in (None, inside[name]):
+            raise BadInput(f"{name} is {outside[name]} at the top, {inside[name]} in dflash_config", REMEDY)
+    found = {**outside, **inside, **_rope(data), "architecture": _architecture(data)}
+    found = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items() if x is not None}
+    missing = [f.name for f in fields(DraftConfig) if f.default is MISSING and f.name not in found]
+    if missing:
+        raise BadInput(f"there is no {', '.join(missing)}", REMEDY)
+    return found
+
+
+def _rope(data: dict[str, Any]) -> dict[str, Any]:
+    """Return base and scaling: newer configurations keep both under ``rope_parameters``."""
+    base, scaling = data.get("rope_theta"), data.get("rope_parameters") or data.get("rope_scaling")
+    within = scaling.get("rope_theta") if isinstance(scaling, dict) else None
+    if None not in (base, within) and base != within:
+        raise BadInput(f"rope_theta is {base}, and {within} among the rope's parameters", REMEDY)
+    return {"rope_theta": within if base is None else base, "rope_scaling": scaling}
+
+
+def _architecture(data: dict[str, Any]) -> str:
+    names = data.get("architectures") or [DFLASH]
+    if not isinstance(names, list) or len(names) != 1 or names[0] not in (DFLASH, DFLASH2):
+        raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", REMEDY)
+    return names[0]
+
+
+def _refuse_unsupported(data: dict[str, Any]) -> None:
+    if data.get("quantization") or data.get("quantization_config"):
+        raise BadInput(
+            "the weights are quantized", "load the unquantized drafter, then quantize it in memory"
+        )
+    for key, only in (("hidden_act", "silu"), ("attention_bias", False)):
+        if data.get(key, only) != only:
+            raise BadInput(f"{key} is {data[key]!r}, drafters have {only!r}", REMEDY)

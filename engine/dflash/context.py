@@ -1,0 +1,98 @@
+"""What a drafter remembers of the accepted tokens: keys and values of each of its layers.
+
+Only accepted tokens are ever kept, so nothing has to be taken back. A block's own keys and values are written
+behind them for as long as the block is computed, and the next write covers them.
+"""
+
+from engine.mx import mx
+
+STEP = 256  # positions by which a layer's buffer grows
+
+
+class LayerContext:
+    """Keys and values of one layer, ``[1, heads, positions, head_dim]``, oldest first.
+
+    Args:
+        window: of a sliding layer, which keeps ``window - 1`` positions: what a block's first row sees beside
+            itself. None keeps all.
+    """
+
+    def __init__(self, window: int | None) -> None:
+        self.keep = None if window is None else window - 1
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+        self.start = self.end = 0  # the kept positions within the buffers
+
+    def put(self, keys: mx.array, values: mx.array, n_new: int) -> tuple[mx.array, mx.array]:
+        """Append ``n_new`` positions and lay the rest behind them for this once; return all that is visible.
+
+        Args:
+            keys: ``[1, heads, n_new + rows of the block, head_dim]``, rotated.
+            values: of the same shape.
+            n_new: how many of them are context.
+        """
+        if self.keep is not None and n_new > self.keep:
+            keys, values = keys[:, :, n_new - self.keep :], values[:, :, n_new - self.keep :]
+            n_new, self.start = self.keep, self.end
+        stop = self.end + keys.shape[2]
+        if self.keys is None or stop > self.keys.shape[2]:
+            self._grow(keys, values)
+        else:
+            self.keys[:, :, self.end : stop] = keys
+            self.values[:, :, self.end : stop] = values
+        stop = self.end + keys.shape[2]
+        self.end += n_new
+        if self.keep is not None:
+            self.start = max(self.start, self.end - self.keep)
+        return self.keys[:, :, self.start : stop], self.values[:, :, self.start : stop]
+
+    def _grow(self, keys: mx.array, values: mx.array) -> None:
+        """Move to buffers with room for these and ``STEP`` more; what a window has left behind is dropped."""
+        held = []
+        for old, new in ((self.keys, keys), (self.values, values)):
+            room = mx.zeros((*new.shape[:2], STEP, new.shape[3]), new.dtype)
+            live = [] if old is None else [old[:, :, self.start : self.end]]
+            held.append(mx.concatenate([*live, new, room], axis=2))
+        self.keys, self.values = held
+        self.start, self.end = 0, self.end - self.start
+
+    def copy(self) -> "LayerContext":
+        """Return a context of the same positions that goes its own way."""
+        made = LayerContext(None if self.keep is None else self.keep + 1)
+        made.start, made.end = self.start, self.end
+        if self.keys is not None:
+            made.keys, made.values = mx.array(self.keys), mx.array(self.values)
+        return made
+
+
+class DraftContext:
+    """The context of all layers, for one generation.
+
+    Args:
+        windows: each layer's window, None for full layers.
+
+    Attributes:
+        offset: how many tokens were accepted so far: the position of the next token.
+        layers: one :class:`LayerContext` each.
+    """
+
+    def __init__(self, windows: list[int | None]) -> None:
+        self.offset = 0
+        self.layers = [LayerContext(window) for window in windows]
+
+    def copy(self) -> "DraftContext":
+        """Return a copy that shares nothing that either changes."""
+        made = DraftContext([])
+        made.offset = self.offset
+        made.layers = [layer.copy() for layer in self.layers]
+        return made
+
+    @property
+    def state(self) -> list[mx.array]:
+        """All buffers, to be evaluated."""
+        return [x for layer in self.layers if layer.keys is not None for x in (layer.keys, layer.values)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(x.nbytes for x in self.state)

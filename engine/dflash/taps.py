@@ -1,0 +1,109 @@
+"""The outputs of chosen layers of a target, beside its logits.
+
+A shallow copy of the model is run: the modules on the way to the list of layers are copied without their
+weights, and in the copied list the chosen layers stand inside recorders. The model itself is never touched,
+and every generation has a copy of its own, so concurrent generations do not see each other's.
+"""
+
+from typing import Any
+
+from engine.errors import BadInput
+from engine.mx import mx, nn
+
+
+class Recorder:
+    """Stands for a layer: calls it and keeps what it returned; everything else is the layer's own."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+        self._output: mx.array | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the layer returns."""
+        result = self._layer(*args, **kwargs)
+        self._output = result[0] if isinstance(result, tuple) else result
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("_layer", "_output"):
+            raise AttributeError(name)
+        return getattr(self._layer, name)
+
+    def take(self) -> mx.array:
+        """Return the last output and forget it, so that its buffers are not kept alive."""
+        output, self._output = self._output, None
+        return output
+
+
+class Tapped:
+    """A model whose forward also returns the outputs of chosen layers.
+
+    One generation at a time runs through a ``Tapped``; making one costs nothing.
+
+    Args:
+        model: an mlx-lm model, left as it is. Its weights are shared: what changes there is seen here.
+        layer_ids: counted from 0, in the order in which their outputs are wanted.
+
+    Raises:
+        BadInput: the model's layers are not found, or one of the ids is not among them.
+    """
+
+    def __init__(self, model: nn.Module, layer_ids: tuple[int, ...] | list[int]) -> None:
+        path, layers = find_layers(model)
+        beyond = [i for i in layer_ids if not 0 <= i < len(layers)]
+        if beyond or not layer_ids:
+            raise BadInput(
+                f"the model has layers 0 to {len(layers) - 1}, asked for are {list(layer_ids)}",
+                "take a drafter that was made for this target",
+            )
+        recorders = {i: Recorder(layers[i]) for i in set(layer_ids)}
+        self._order = [recorders[i] for i in layer_ids]
+        self._model = _with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
+
+    def forward(self, tokens: mx.array, caches: list[Any] | None = None) -> tuple[mx.array, mx.array]:
+        """Return logits and taps, neither computed yet.
+
+        Args:
+            tokens: ``[batch, length]``.
+            caches: the target's, one for each layer that has one; they advance by ``length``.
+
+        Returns:
+            Logits ``[batch, length, vocabulary]`` and the chosen layers' outputs side by side ``[batch,
+            length, chosen * hidden]``, before the final norm. What of the logits is not read is not computed.
+        """
+        logits = self._model(tokens, cache=caches)
+        outputs = {id(recorder): recorder.take() for recorder in set(self._order)}
+        taps = [outputs[id(recorder)] for recorder in self._order]
+        return logits, taps[0] if len(taps) == 1 else mx.concatenate(taps, axis=-1)
+
+
+def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
+    """Return the attribute names that lead to a model's list of layers, the list's own last, and the list.
+
+    Raises:
+        BadInput: the model says no layers, or keeps them where they cannot be found.
+    """
+    said = getattr(model, "layers", None)
+    if isinstance(model, nn.Module) and said:
+        waiting = [((), model)]
+        for path, module in waiting:  # breadth first: it grows while it is walked
+            for name, value in module.items():
+                if isinstance(value, list) and len(value) == len(said):
+                    if all(a is b for a, b in zip(value, said, strict=True)):
+                        return (*path, name), value
+                elif isinstance(value, nn.Module):
+                    waiting.append(((*path, name), value))
+    raise BadInput(
+        f"the layers of {type(model).__module__}.{type(model).__name__} are not found",
+        "a language model of mlx-lm, all of its layers on this machine",
+    )
+
+
+def _with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
+    """Return a copy of a module in which the list at ``path`` is another; only what is on the way is copied."""
+    made = type(module).__new__(type(module))
+    dict.update(made, module)
+    made.__dict__.update(module.__dict__)
+    name, *rest = path
+    made[name] = _with_layers(module[name], tuple(rest), layers) if rest else layers
+    return made

@@ -1,0 +1,63 @@
+"""The two ends of a target that its drafter uses: the embedding table and the head."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.taps import find_layers
+from engine.errors import BadInput
+from engine.mx import mx, nn
+
+
+@dataclass(frozen=True)
+class TargetEnds:
+    """What a drafter takes from its target.
+
+    Attributes:
+        embed: from token ids to rows, without the factor that some models apply afterwards.
+        embed_scale: that factor, where the model keeps it as an attribute of that name, else 1.
+        head: from hidden rows, already normed, to logits, without a soft cap.
+        layers: how many layers the target has.
+    """
+
+    embed: Callable[[mx.array], mx.array]
+    embed_scale: float
+    head: Callable[[mx.array], mx.array]
+    layers: int
+
+    @classmethod
+    def of(cls, target: nn.Module) -> "TargetEnds":
+        """Find them in an mlx-lm model.
+
+        Raises:
+            BadInput: the model has no layers or no embedding table where mlx-lm's models have them.
+        """
+        path, layers = find_layers(target)
+        on_the_way = [target]
+        for name in path[:-1]:
+            on_the_way.append(on_the_way[-1][name])
+        inner = on_the_way[-1]
+        embed = getattr(inner, "embed_tokens", None)
+        if embed is None:
+            raise BadInput(
+                f"{type(target).__module__} keeps no embed_tokens beside its layers", "another target"
+            )
+        heads = [module["lm_head"] for module in on_the_way if module.get("lm_head") is not None]
+        scale = getattr(embed, "embed_scale", getattr(inner, "embed_scale", 1.0))
+        return cls(embed, float(scale), heads[0] if heads else embed.as_linear, len(layers))
+
+    def check(self, config: DraftConfig) -> None:
+        """Refuse a drafter that was made for another target.
+
+        Raises:
+            BadInput: the number of layers, the hidden size or the vocabulary differs.
+        """
+        rows = self.embed(mx.zeros((1,), mx.uint32))  # only the shape is looked at, nothing is computed
+        found = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
+        wanted = (config.num_target_layers, config.hidden_size, config.vocab_size)
+        for name, has, wants in zip(("layers", "hidden size", "vocabulary"), found, wanted, strict=True):
+            if has != wants:
+                raise BadInput(
+                    f"the drafter is for another target: {name} {wants}, this target has {has}",
+                    "take the drafter that was published for this target, or train one",
+                )
