@@ -55,6 +55,7 @@ def hidden_states(
     Args:
         draft: a module with the published names (``fc``, ``hidden_norm``, ``layers``, ``norm``).
         embed: ids -> the vectors that the drafter starts from.
+        batch: the rows.
         anchors: ``[rows, anchors]`` int32, each at least 1 and with ``block - 1`` tokens after it.
         block: tokens of a block, the committed one among them.
         mask_id: the mask token.

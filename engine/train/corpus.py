@@ -60,6 +60,7 @@ PACKAGES = {
 }
 PACKAGE_CAP = 2_500_000  # bytes of one package, so that no one style prevails
 FILE_SIZES = (400, 200_000)
+LONG_LINE = 30  # characters, from which on a shared line says something
 HELD_OUT = 32  # files of the standard library
 
 # Tables, tests and translations: text that teaches a model little about code.
@@ -119,8 +120,8 @@ def collect() -> Corpus:
     held_out, train = library[:HELD_OUT], library[HELD_OUT:]
     for name in sorted(PACKAGES, key=str.lower):
         files = sorted(_read(name, _package_files(name)), key=lambda file: file.digest)
-        train += _capped(files, PACKAGE_CAP)
-    return Corpus(tuple(_without_repeats(train, held_out)), tuple(held_out))
+        train += capped(files, PACKAGE_CAP)
+    return Corpus(tuple(without_repeats(train, held_out)), tuple(held_out))
 
 
 def _library_files() -> Iterator[Path]:
@@ -152,7 +153,8 @@ def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
             yield File(source, path.name, text)
 
 
-def _capped(files: list[File], cap: int) -> list[File]:
+def capped(files: list[File], cap: int) -> list[File]:
+    """Return the first files, up to ``cap`` characters in all."""
     kept, size = [], 0
     for file in files:
         size += len(file.text)
@@ -162,7 +164,7 @@ def _capped(files: list[File], cap: int) -> list[File]:
     return kept
 
 
-def _without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
+def without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
     """Drop files that repeat another, or share much of their text with a held-out one."""
     seen = {file.digest for file in held_out}
     lines = {line for file in held_out for line in _long_lines(file)}
@@ -174,4 +176,4 @@ def _without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
 
 
 def _long_lines(file: File) -> set[str]:
-    return {line.strip() for line in file.text.splitlines() if len(line.strip()) >= 30}
+    return {line.strip() for line in file.text.splitlines() if len(line.strip()) >= LONG_LINE}

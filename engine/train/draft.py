@@ -8,7 +8,7 @@ the target; its embedding and head serve the drafter as they are.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from engine.errors import BadInput
 from engine.mx import mx, nn, optimizers, tree
 from engine.train.blocks import Batch, hidden_states
 
+Source = Callable[[np.random.Generator, int], np.ndarray]
+
+MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 TOP = 24  # probabilities of the target that are kept a position
 
 
@@ -80,14 +83,12 @@ class Trainer:
 
     Args:
         draft: the drafter. target: an mlx-lm model; it stays as it is.
-        rows: an endless iterator over rows of one length, ``[length]`` integers.
+        source: from a random generator and a number of rows to token ids ``[rows, length]``.
         folder: where checkpoint and log go. Raises BadInput where another plan was begun there.
     """
 
-    def __init__(
-        self, draft: Drafter, target: nn.Module, rows: Iterator[np.ndarray], folder: Path, plan: Plan
-    ) -> None:
-        self.draft, self.rows = draft, rows
+    def __init__(self, draft: Drafter, target: nn.Module, source: Source, folder: Path, plan: Plan) -> None:
+        self.draft, self.source = draft, source
         self.tapped = Tapped(target, draft.config.target_layer_ids)
         self.ends = TargetEnds.of(target)
         self.ends.check(draft.config)
@@ -96,13 +97,14 @@ class Trainer:
         self.windows = tuple(
             config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types
         )
-        self.step, self.pool = 0, []
+        self.step = 0
+        self.pool: tuple[int, list[Batch]] = (-1, [])
         self.optimizer = optimizers.MultiOptimizer(
             [
                 optimizers.Muon(plan.matrix_rate, weight_decay=0.01),
                 optimizers.AdamW(plan.other_rate, betas=[0.9, 0.97], weight_decay=0.0),
             ],
-            [lambda name, weight: weight.ndim == 2],
+            [lambda _, weight: weight.ndim == MATRIX],
         )
         self.value_and_grad = nn.value_and_grad(draft, self._loss)
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,9 +161,7 @@ class Trainer:
 
     def _one_step(self) -> tuple[float, float]:
         plan = self.plan
-        if not self.pool:
-            self._fill()
-        batch = self.pool.pop()
+        batch = self._batch()
         rng = np.random.default_rng((plan.seed, self.step))
         last = batch.tokens.shape[1] - plan.block
         anchors = np.stack(
@@ -180,14 +180,19 @@ class Trainer:
         self.step += 1
         return float(loss), float(tau)
 
-    def _fill(self) -> None:
-        """Read the next rows with the target; each will serve several steps, in random order."""
+    def _batch(self) -> Batch:
+        """Return this step's rows. They depend on the plan and the step alone, however often the run stopped."""
         plan = self.plan
-        batches = []
-        for _ in range(plan.pool // plan.rows):
-            batches.append(read(self.tapped, np.stack([next(self.rows) for _ in range(plan.rows)])))
-        order = np.random.default_rng((plan.seed, self.step, 1)).permutation(len(batches) * plan.uses)
-        self.pool = [batches[i % len(batches)] for i in order]
+        batches = plan.pool // plan.rows
+        number, place = divmod(self.step, batches * plan.uses)
+        if self.pool[0] != number:
+            rng = np.random.default_rng((plan.seed, number, 1))
+            self.pool = (
+                number,
+                [read(self.tapped, self.source(rng, plan.rows)) for _ in range(batches)],
+            )
+        order = np.random.default_rng((plan.seed, number, 2)).permutation(batches * plan.uses)
+        return self.pool[1][order[place] % batches]
 
     def _embed(self, ids: mx.array) -> mx.array:
         return self.ends.embed(ids) * (self.ends.embed_scale * self.draft.config.input_embedding_scale)

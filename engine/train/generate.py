@@ -1,6 +1,6 @@
 """Text written by a target itself: what its drafter has to foresee."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,16 +15,15 @@ def continuations(
     *,
     temperatures: np.ndarray,
     seed: int = 0,
-    say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Return ``prompts`` ``[rows, P]`` with ``count`` tokens more: ``[rows, P + count]``.
 
     Args:
         model: an mlx-lm model.
         prompts: token ids, all rows of one length.
+        count: how many tokens to add.
         temperatures: one a row; 0 takes the most probable token.
         seed: for the rows that are sampled.
-        say: called with the number of tokens done, now and then.
     """
     caches = lm_cache.make_prompt_cache(model)
     key = mx.random.key(seed)
@@ -33,42 +32,40 @@ def continuations(
         :, None
     ]
     tokens, made = mx.array(prompts), []
-    for done in range(count):
+    for _ in range(count):
         logits = model(tokens, cache=caches)[:, -1].astype(mx.float32)
         key, now = mx.random.split(key)
         drawn = mx.random.categorical(logits * scale, key=now)
         tokens = mx.where(cold, mx.argmax(logits, axis=-1), drawn)[:, None]
         mx.eval(tokens)
         made.append(np.asarray(tokens))
-        if say and done % 32 == 0:
-            say(done)
     return np.concatenate([prompts, *made], axis=1)
 
 
 def rows(
     model,
-    windows: Iterator[np.ndarray],
+    openings: np.ndarray,
     *,
-    count: int,
-    prompt: int,
     length: int,
     batch: int = 64,
     seed: int = 0,
     say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """Return ``count`` rows ``[count, length]`` of uint32: ``prompt`` tokens of a window, the rest the target's.
+    """Return ``openings`` ``[count, P]`` with what the model writes after them, ``[count, length]`` of uint32.
 
     Half of the rows are greedy, half sampled at temperatures between 0.4 and 1, because greedy text of a
     small model runs into loops, from which little is learned.
     """
     rng = np.random.default_rng(seed)
-    batch = max(1, min(batch, count))
-    done = []
-    while len(done) * batch < count:
-        starts = np.stack([next(windows)[:prompt] for _ in range(batch)])
-        temperatures = np.where(rng.random(batch) < 0.5, 0.0, rng.uniform(0.4, 1.0, batch))
-        made = continuations(model, starts, length - prompt, temperatures=temperatures, seed=seed + len(done))
+    done = [np.zeros((0, length), np.uint32)]
+    for start in range(0, len(openings), batch):
+        part = openings[start : start + batch]
+        greedy = np.arange(len(part)) % 2 == 0
+        temperatures = np.where(greedy, 0.0, rng.uniform(0.4, 1.0, len(part)))
+        made = continuations(
+            model, part, length - part.shape[1], temperatures=temperatures, seed=seed + start
+        )
         done.append(made.astype(np.uint32))
         if say:
-            say(min(count, len(done) * batch))
-    return np.concatenate(done)[:count] if done else np.zeros((0, length), np.uint32)
+            say(start + len(part))
+    return np.concatenate(done)

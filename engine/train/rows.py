@@ -9,6 +9,8 @@ from engine.train import tasks
 from engine.train.corpus import File
 from engine.train.tokenizer import END
 
+SHORT = 120  # tokens that one task fills
+
 
 class Rows:
     """An endless, seeded stream of batches.
@@ -70,7 +72,7 @@ class Rows:
         weights: list[float] = []
         while len(ids) < length:
             left = length - len(ids)
-            size = left if left < 120 else rng.choice([left, rng.randint(60, left), rng.randint(60, left)])
+            size = left if left < SHORT else rng.choice([left, rng.randint(60, left), rng.randint(60, left)])
             place = rng.randrange(len(self.lines) - 300)
             pieces = tasks.draw(rng, size, self.lines[place : place + 300])
             for one, (_, weight) in zip(

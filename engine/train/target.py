@@ -25,6 +25,7 @@ except ImportError as error:
         f"training a target needs torch: {error}", "install it: pip install torch==2.13.0"
     ) from error
 
+MATRIX = 2  # dimensions of a matrix
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
 
@@ -83,7 +84,7 @@ def optimizers(model, plan: Plan) -> list[torch.optim.Optimizer]:
     """Return Muon over the matrices and AdamW over embedding and norms."""
     matrices, others = [], []
     for name, parameter in model.named_parameters():
-        (matrices if parameter.ndim == 2 and "embed" not in name else others).append(parameter)
+        (matrices if parameter.ndim == MATRIX and "embed" not in name else others).append(parameter)
     return [
         torch.optim.Muon(
             matrices,

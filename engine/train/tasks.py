@@ -12,43 +12,16 @@ from engine.train.tokenizer import TURN, TURN_END
 
 Piece = tuple[str, float]
 
-PREFIXES = (
-        "ALPHA",
-        "BETA",
-        "GAMMA",
-        "DELTA",
-        "EPSILON",
-        "ZETA",
-        "ETA",
-        "THETA",
-        "IOTA",
-        "KAPPA",
-        "ORCHID",
-        "PINE",
-        "MAPLE",
-        "OAK",
-        "BIRCH",
-    )
+PREFIXES = tuple(
+    "ALPHA BETA GAMMA DELTA EPSILON ZETA ETA THETA IOTA KAPPA ORCHID PINE MAPLE OAK BIRCH".split()  # noqa: SIM905
+)
 COLOURS = ("red", "green", "blue", "white", "black", "amber", "violet", "silver", "golden", "grey")
-WORDS = (
-        "port",
-        "size",
-        "limit",
-        "width",
-        "depth",
-        "offset",
-        "timeout",
-        "retries",
-        "level",
-        "index",
-        "count",
-        "total",
-        "budget",
-        "rate",
-        "seed",
-        "step",
-    )
+WORDS = tuple(
+    "port size limit width depth offset timeout retries level index count total budget rate seed step".split()  # noqa: SIM905
+)
 ANSWER, FILLER = 2.0, 0.1
+IN_TURNS = 0.3  # the share of notes in ChatML turns
+OF_CODE = 0.5  # the share of copying whose text is code
 
 
 def code(rng: random.Random) -> str:
@@ -81,7 +54,7 @@ def notes(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:  
     needle = f"\nIMPORTANT: the secret code is {secret}.\n\n"
     text = "".join(padding[:place]) + needle + "".join(padding[place:])
     question = "\nQuestion: what is the secret code? Answer:"
-    if rng.random() < 0.3:
+    if rng.random() < IN_TURNS:
         opening = f"{TURN}user\n{text}Question: what is the secret code?{TURN_END}\n{TURN}assistant\n"
         return [(opening, FILLER), (f"{secret}{TURN_END}\n", ANSWER)]
     return [(text + question, FILLER), (f" {secret}\n", ANSWER)]
@@ -106,7 +79,7 @@ def needles_in_code(rng: random.Random, size: int, lines: Sequence[str]) -> list
 
 def copying(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
     """A stretch of code or of random names, then the same again."""
-    if rng.random() < 0.5:
+    if rng.random() < OF_CODE:
         start = rng.randrange(max(1, len(lines) - 100))
         text = "\n".join(lines[start : start + max(2, size // 24)])
     else:

@@ -1,12 +1,12 @@
 """The rows of text that a drafter learns from: people's, and the target's own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from engine.errors import BadInput
-from engine.train import corpus, generate
+from engine.train import corpus, draft, generate
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
 PROMPT = 64  # tokens of an opening that the target goes on from
@@ -46,36 +46,42 @@ def written_rows(
     if kept.exists():
         return np.load(kept)
     prompt = min(PROMPT, length // 2)
-    starts = windows_of(ids, prompt, seed + 1, long=0)
-    rows = generate.rows(target, starts, count=count, prompt=prompt, length=length, seed=seed, say=say)
+    if len(ids) <= prompt:
+        raise BadInput(f"the text has {len(ids)} tokens, fewer than an opening of {prompt}", "give more text")
+    openings = windows(ids, prompt, np.random.default_rng((seed, 3)), count)
+    rows = generate.rows(target, openings, length=length, seed=seed, say=say)
     np.save(kept, rows)
     return rows
 
 
-def windows_of(ids: np.ndarray, length: int, seed: int, long: float = LONG) -> Iterator[np.ndarray]:
-    """Yield random windows of ``length`` tokens, some ``LONG_FACTOR`` times as long, for ever.
+def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> draft.Source:
+    """Return where a drafter's rows come from: with probability ``share`` what the target wrote, else text.
+
+    Args:
+        ids: a stream of token ids, longer than one row.
+        written: ``[count, length]``, what the target wrote; may be empty.
+        share: of the written rows. Of the others, ``LONG`` are ``LONG_FACTOR`` times as long.
+        length: tokens of a row.
 
     Raises:
-        BadInput: the stream is shorter than one window.
+        BadInput: the text is shorter than one row.
     """
     if len(ids) <= length:
-        raise BadInput(f"{len(ids)} tokens of text, fewer than a row of {length}", "give more text")
-    rng = np.random.default_rng(seed)
-    while True:
-        size = int(length * LONG_FACTOR) if rng.random() < long else length
-        size = min(size, len(ids) - 1)
-        start = int(rng.integers(0, len(ids) - size))
-        yield ids[start : start + size].astype(np.int32)
+        raise BadInput(f"the text has {len(ids)} tokens, fewer than a row of {length}", "give more text")
 
-
-def mixed(text: Iterator[np.ndarray], written: np.ndarray, share: float, seed: int) -> Iterator[np.ndarray]:
-    """Yield rows of ``text``, and with probability ``share`` rows that the target wrote, ``[count, length]``."""
-    rng = np.random.default_rng(seed)
-    while True:
+    def rows(rng: np.random.Generator, count: int) -> np.ndarray:
         if len(written) and rng.random() < share:
-            yield written[rng.integers(len(written))]
-        else:
-            yield next(text)
+            return written[rng.integers(0, len(written), count)].astype(np.int32)
+        size = int(length * LONG_FACTOR) if rng.random() < LONG else length
+        return windows(ids, min(size, len(ids) - 1), rng, count)
+
+    return rows
+
+
+def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Return ``count`` random stretches of a stream of token ids, ``[count, length]`` int32."""
+    starts = rng.integers(0, len(ids) - length, count)
+    return np.stack([ids[start : start + length] for start in starts]).astype(np.int32)
 
 
 def read_text(paths: Sequence[Path], suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:

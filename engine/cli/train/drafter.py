@@ -91,8 +91,8 @@ def drafter(
         seed=seed,
         say=lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True),
     )
-    stream = sources.mixed(sources.windows_of(ids, length, seed), rows, share, seed)
-    run = draft.Trainer(model, pair.target, stream, out, plan)
+    source = sources.source(ids, rows, share=share, length=length)
+    run = draft.Trainer(model, pair.target, source, out, plan)
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     run.run(lambda line: say(line, steps, line["s_per_step"]))
