@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from engine.train import corpus, tasks, tokenizer
 from engine.train.corpus import File
@@ -43,8 +44,6 @@ def test_digits_are_tokens_of_their_own(words):
 
 
 def test_transformers_reads_the_tokenizer(words, tmp_path):
-    from transformers import AutoTokenizer
-
     tokenizer.save(words, tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.encode("def f(x):", add_special_tokens=False) == words.encode("def f(x):").ids

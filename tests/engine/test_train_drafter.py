@@ -1,5 +1,7 @@
 """Training a drafter: its many-blocks forward is the decoder's, it learns, it resumes, others read it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,8 +39,6 @@ def target():
 def drafter(target, **changes):
     config = begin.draft_config(target_config(), 3, taps=(0, 2), block=4)
     if changes:
-        from dataclasses import replace
-
         config = replace(config, **changes)
     return begin.drafter(config, target)
 
