@@ -3,6 +3,7 @@
 EngineError            something the user can act on: one line, and a remedy
 +-- MissingPackage     a package of the engine's extras is absent or cannot be loaded
 +-- BadInput           a file, an array or a spec that cannot be used as asked
++-- RollbackError      a cache could not be taken back to the tokens that were kept
 """
 
 
@@ -26,3 +27,7 @@ class MissingPackage(EngineError):  # noqa: N818 - reads as what it is
 
 class BadInput(EngineError):  # noqa: N818
     """A file, an array or a spec that cannot be used as asked."""
+
+
+class RollbackError(EngineError):
+    """A cache could not be taken back to the tokens that were kept; it is not to be used any more."""

@@ -10,6 +10,7 @@ try:
     from mlx_lm import utils
     from mlx_lm.generate import generate_step, stream_generate
     from mlx_lm.models import base, cache, rope_utils
+    from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
     from engine.errors import MissingPackage
 
@@ -18,4 +19,13 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["base", "cache", "generate_step", "mlx_lm", "rope_utils", "stream_generate", "utils"]
+__all__ = [
+    "base",
+    "cache",
+    "generate_step",
+    "make_sampler",
+    "mlx_lm",
+    "rope_utils",
+    "stream_generate",
+    "utils",
+]

@@ -47,17 +47,25 @@ class PackedMixin:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Append ``[batch, heads, tokens, dim]`` of each and return all that is held, as views or arrays."""
-        if self.codecs is None:
-            self.dtype = str(keys.dtype).removeprefix("mlx.core.")
-            self.codecs = tuple(VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
-        super().update_and_fetch(*self._encode(keys, values))
+        super().update_and_fetch(*self.pack(keys, values))
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[Any, Any]:
         """Return all that is held, as views or arrays ``[batch, heads, length, dim]``."""
+        return self.read(*self._rows())
+
+    def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, storing nothing."""
+        if self.codecs is None:
+            self.dtype = str(keys.dtype).removeprefix("mlx.core.")
+            self.codecs = tuple(VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
+        return self._encode(keys, values)
+
+    def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Return what attention is given of rows, whether they are stored here or not."""
         views = [
             PackedView(x, codec, getattr(mx, self.dtype))
-            for x, codec in zip(self._rows(), self.codecs, strict=True)
+            for x, codec in zip((keys, values), self.codecs, strict=True)
         ]
         return tuple(views if self.views else (view.dense() for view in views))
 

@@ -42,9 +42,10 @@ class KakeyaLatticeMLXCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append what the codec makes of both, and return what the inner cache returns."""
-        return self.inner.update_and_fetch(*self._through(keys, values))
+        return self.inner.update_and_fetch(*self.through(keys, values))
 
-    def _through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+    def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return what the codec makes of both, storing nothing."""
         try:
             codecs = [self._codec(x.shape[-1]) for x in (keys, values)]
         except EngineError as error:

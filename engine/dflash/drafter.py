@@ -102,7 +102,7 @@ class BoundDrafter:
         """
         new = self._check(taps)
         cos, sin = self.rotations.at(context.offset, new)
-        keys, values = self._context(taps[0], cos, sin)
+        keys, values = self._context(taps.squeeze(0), cos, sin)
         for i, layer in enumerate(context.layers):
             layer.put(keys[i : i + 1], values[i : i + 1], new)
         context.offset += new
@@ -145,7 +145,7 @@ class BoundDrafter:
             raise BadInput(f"{n_drafts} tokens to draft", "1 or more")
         new = 0 if taps is None else self._check(taps)
         cos, sin = self.rotations.at(context.offset, new + n_drafts + 1)
-        before = self._context(taps[0], cos[:new], sin[:new]) if new else None
+        before = self._context(taps.squeeze(0), cos[:new], sin[:new]) if new else None
         cos, sin = (cos[new:], sin[new:]) if new else (cos, sin)
         x, update = self._embed(bonus, n_drafts), None
         for i, layer in enumerate(self.drafter.layers):

@@ -61,11 +61,12 @@ class FusedLayers:
             [mx.concatenate([a.weight for a in _linears(layer)[:3]]) for layer in self.layers]
         )
         mlps = [mx.concatenate([a.weight for a in _linears(layer)[3:]]) for layer in self.layers]
+        each = [matrix.squeeze(0) for matrix in mx.split(attention, len(mlps))]  # an index would copy
         views = []
-        for i, layer in enumerate(self.layers):
+        for layer, heads, mlp in zip(self.layers, each, mlps, strict=True):
             linears = _linears(layer)
-            views += [*_share(linears[:3], attention[i]), *_share(linears[3:], mlps[i])]
-        self._block = [weight.T for weight in attention]
+            views += [*_share(linears[:3], heads), *_share(linears[3:], mlp)]
+        self._block = [weight.T for weight in each]
         self._gate_up = [weight.T for weight in mlps]
         width = 2 * self.layers[0].self_attn.k_proj.weight.shape[0]
         self._context = attention[:, :width].swapaxes(1, 2)

@@ -15,6 +15,7 @@ from engine.train import tasks
 from engine.train.corpus import File
 from engine.train.rows import windows
 
+BEFORE = 8  # lines that precede an opening at least
 LENGTHS = (256, 512, 1024)
 KINDS: dict[str, Callable] = {
     "named values": tasks.named_values,
@@ -86,3 +87,62 @@ def _question(pieces: Sequence[tasks.Piece]) -> tuple[str, str]:
             return "".join(before), text.removesuffix("\n").removesuffix(tasks.TURN_END)
         before.append(text)
     raise ValueError("a task without an answer")
+
+
+def openings(files: Sequence[File], count: int, *, seed: int = 2, size: int = 700) -> list[tuple[str, str]]:
+    """Return ``(name, text)`` of up to ``count`` beginnings of functions, each with what precedes it in its file.
+
+    Args:
+        files: held-out files; they are taken in turn.
+        count: how many.
+        seed: which functions.
+        size: about how many characters of each; the first line is whole.
+    """
+    rng = random.Random(seed)
+    places = []
+    for file in files:
+        lines = file.text.splitlines(keepends=True)
+        found = [
+            i
+            for i, line in enumerate(lines)
+            if line.lstrip().startswith("def ") and line.endswith(":\n") and i > 8
+        ]
+        rng.shuffle(found)
+        places += [(turn, file, i, lines) for turn, i in enumerate(found)]
+    made = []
+    for _, file, i, lines in sorted(places, key=lambda place: place[0])[:count]:
+        start = i
+        while start > 0 and sum(map(len, lines[start - 1 : i + 1])) <= size:
+            start -= 1
+        made.append((f"{file.name}:{i + 1}", "".join(lines[start : i + 1])))
+    return made
+
+
+def acceptance(
+    pair, prompts: Sequence[str], *, tokens: int = 128, block: int | None = None
+) -> list[dict[str, Any]]:
+    """Return a row a prompt: how many tokens a verify step of the drafter committed, greedily.
+
+    The target's own token of each step counts, so that a drafter that is never right has ``tau`` 1.
+    """
+    from engine.dflash.loop import stream_generate
+    from engine.dflash.step import Stats
+
+    rows = []
+    for text in prompts:
+        stats = Stats()
+        for step in stream_generate(
+            pair.target,
+            pair.draft,
+            pair.tokenizer,
+            text,
+            max_tokens=tokens,
+            block_size=block,
+            lookup=False,
+            adaptive=False,
+        ):
+            stats.add(step)
+        rows.append(
+            {"tokens": stats.tokens, "verify_steps": stats.verify_steps, "tau": stats.as_dict()["tau"]}
+        )
+    return rows

@@ -1,0 +1,108 @@
+"""Where two decodings of one prompt part, and whether rounding explains it.
+
+A block of rows and a single row go through other kernels, which add in another order. Keys and values then
+differ in their last bits, and so do logits. Two tokens whose logits are closer than that can change places:
+a tie. Any other difference is a fault, whatever the type.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise, zip_longest
+from typing import Any
+
+from engine.mx import mx, nn
+
+SLACK = 4.0  # a tie may be this many times as wide as the difference that was seen
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first position at which two decodings differ.
+
+    Attributes:
+        position: counted in decoded tokens, from 0.
+        ours: our token there; None past the end.
+        theirs: the other one.
+        margin: how far apart their logits are, computed token by token.
+        rounding: the largest difference of any logit there, token by token against in blocks.
+        kind: ``tie`` where the margin is within rounding, ``fault`` where it is not, ``length`` where one
+            decoding is the beginning of the other.
+    """
+
+    position: int
+    ours: int | None
+    theirs: int | None
+    margin: float
+    rounding: float
+    kind: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for reports."""
+        return asdict(self)
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Return the first position at which two sequences differ, None where they are equal."""
+    pairs = enumerate(zip_longest(ours, theirs))
+    return next((i for i, (one, other) in pairs if one != other), None)
+
+
+def classify(
+    target: nn.Module,
+    make_caches: Callable[[], list[Any]],
+    prompt: Sequence[int],
+    ours: Sequence[int],
+    theirs: Sequence[int],
+    *,
+    block: int = 8,
+    chunk: int = 512,
+) -> Divergence | None:
+    """Return how two greedy decodings of a prompt differ; None where they do not.
+
+    The common part is run twice on fresh caches, token by token and in blocks: that shows how much rounding
+    moves the logits of this model, on this machine, with these caches, at this position.
+
+    Args:
+        target: what decoded.
+        make_caches: gives fresh caches of the kind that was decoded on.
+        prompt: its token ids.
+        ours: one decoding.
+        theirs: the other.
+        block: rows at once in the second run.
+        chunk: tokens of the prompt at once, as it was decoded.
+    """
+    at = first_difference(ours, theirs)
+    if at is None:
+        return None
+    if at >= min(len(ours), len(theirs)):
+        return Divergence(
+            at, *((side[at] if at < len(side) else None) for side in (ours, theirs)), 0.0, 0.0, "length"
+        )
+    common = [*prompt, *ours[:at]]
+    single = last_logits(target, make_caches(), common, len(prompt), rows=1, chunk=chunk)
+    blocks = last_logits(target, make_caches(), common, len(prompt), rows=block, chunk=chunk)
+    margin = abs(single[ours[at]] - single[theirs[at]]).item()
+    rounding = mx.abs(single - blocks).max().item()
+    kind = "tie" if margin <= SLACK * rounding else "fault"
+    return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
+
+
+def last_logits(
+    target: nn.Module, caches: list[Any], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
+) -> mx.array:
+    """Return the float32 logits ``[vocabulary]`` after ``ids``.
+
+    Args:
+        target: the model.
+        caches: fresh ones.
+        ids: all tokens, at least one.
+        prompt: how many of them are the prompt, whose last token begins the decoding.
+        rows: tokens at once behind the prompt.
+        chunk: tokens at once in it.
+    """
+    tokens = mx.array(ids)[None]
+    ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]
+    for start, end in pairwise(ends):
+        logits = target(tokens[:, start:end], cache=caches)
+        mx.eval(logits)
+    return logits[0, -1].astype(mx.float32)

@@ -1,0 +1,184 @@
+"""Speculative decoding: draft, verify, keep what the target agrees with."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from engine.dflash.adaptive import Adaptive, Fixed, Plan, Policy
+from engine.dflash.estimates import PLAIN, Nominal
+from engine.dflash.lookup import Lookup
+from engine.dflash.proposer import Proposer
+from engine.dflash.rollback import rollback_for
+from engine.dflash.run import Run
+from engine.dflash.sampling import Sampler, Sampling
+from engine.dflash.step import Step
+from engine.dflash.stops import Stops
+from engine.errors import BadInput
+from engine.mx import mx, nn
+
+BLOCK = 16  # rows to verify at once where no draft model says
+
+
+def stream_generate(
+    target: nn.Module,
+    draft: Any,
+    tokenizer: Any,
+    prompt: str | Sequence[int],
+    *,
+    max_tokens: int,
+    block_size: int | None = None,
+    temperature: float = 0.0,
+    caches: list[Any] | None = None,
+    seed: int | None = None,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    min_p: float = 0.0,
+    stop: str | Sequence[str] = (),
+    stop_tokens: Collection[int] | None = None,
+    rollback: str = "auto",
+    lookup: bool = True,
+    adaptive: bool | Policy = True,
+    prefill_chunk: int = 512,
+    profile: bool = False,
+) -> Iterator[Step]:
+    """Decode after a prompt, several tokens a round where drafts are right. Closing it early is safe.
+
+    Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
+    kind of cache; sampled, of the target's distribution. Afterwards, and whenever the iterator is closed,
+    the caches hold the prompt and all tokens that were given out but the last.
+
+    Args:
+        target: an mlx-lm model.
+        draft: a drafter for it (:func:`engine.dflash.load_draft`), or None.
+        tokenizer: what encodes the prompt and decodes the answer; None with a prompt of ids gives no text.
+        prompt: text or token ids, at least one. It continues what ``caches`` hold.
+        max_tokens: the most tokens to decode, at least 1.
+        block_size: the most rows to verify at once, the last committed token's among them; 1 decodes plainly.
+            None takes the drafter's own.
+        temperature: 0 is greedy.
+        caches: of :func:`engine.cache.make_caches`; None makes raw ones. They are advanced.
+        seed: draws are then repeatable. Decisions of the adaptive policy are part of them, so with a
+            temperature it then goes by nominal costs instead of measured ones.
+        top_p: see :class:`Sampling`.
+        top_k: see :class:`Sampling`.
+        min_p: see :class:`Sampling`.
+        stop: strings that end the answer, themselves left out.
+        stop_tokens: tokens that end it, given out as its last; None takes the tokenizer's.
+        rollback: see :func:`engine.dflash.rollback.rollback_for`.
+        lookup: whether to draft from the text itself too.
+        adaptive: whether to choose drafter and block by what pays; False always drafts the whole block. A
+            policy may be given, to go on with what it has learnt.
+        prefill_chunk: tokens of the prompt to run at once.
+        profile: tell drafting and verifying apart in the timings, for one more synchronisation a round.
+
+    Raises:
+        BadInput: a value out of its range, an empty prompt, a drafter for another target.
+    """
+    sampling = Sampling(temperature, top_k, top_p, min_p)
+    ids = encode(tokenizer, prompt)
+    for name, value in (("max_tokens", max_tokens), ("prefill_chunk", prefill_chunk)):
+        if value < 1:
+            raise BadInput(f"{name} is {value}", "at least 1")
+    proposer = Proposer(draft, target, _length(caches)) if draft is not None else None
+    block = block_size if block_size is not None else proposer.block if proposer else BLOCK
+    if block < 1:
+        raise BadInput(f"block_size is {block}", "1 decodes plainly, 2 and more verify drafts")
+    if caches is None:
+        from engine.cache import make_caches
+
+        caches = make_caches(target, "raw")
+    run = Run(
+        target,
+        caches,
+        rollback=rollback_for(caches, rollback),
+        proposer=proposer,
+        lookup=Lookup() if lookup and block > 1 else None,
+        sampler=Sampler(sampling, seed),
+        stops=Stops(tokenizer, stop_tokens, stop),
+        policy=_policy(adaptive, repeatable=seed is not None and temperature > 0),
+        room=max_tokens,
+        block=block,
+        profile=profile,
+    )
+    return _decode(run, ids, prefill_chunk)
+
+
+def _decode(run: Run, ids: list[int], chunk: int) -> Iterator[Step]:
+    with run.closing():
+        run.clock.restart()
+        run.read_prompt(ids, chunk)
+        while run.finish_reason is None:
+            plan = run.plan()
+            if plan.drafter == PLAIN:
+                yield from _plain(run, plan)
+            else:
+                yield _speculate(run, plan)
+                run.clock.restart()
+
+
+def _speculate(run: Run, plan: Plan) -> Step:
+    """Run one round: draft, verify all drafts in one forward, keep those up to the first that is refused."""
+    match = run.match
+    drafts, drawn_from = run.propose(plan)
+    run.clock.lap("draft")
+    logits, taps = run.forward(mx.concatenate([run.pending, drafts], axis=1))
+    accepted, following = run.sampler.judge(logits, drafts, drawn_from)
+    verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
+    n, last, *proposed = run.read(verdict)  # the round's only wait
+    run.clock.lap("verify")
+    tokens, text = run.take([*proposed[:n], last])
+    run.keep(len(tokens), taps)  # the pending token's row, and those of all tokens but the last
+    return run.report(plan, match, n, tokens, text)
+
+
+def _plain(run: Run, plan: Plan) -> Iterator[Step]:
+    """Decode token by token, each forward queued before the token that it follows is read.
+
+    Such a forward is an open round: it is taken back where its token turns out to be the last.
+    """
+    token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
+    for left in range(plan.size - 1, -1, -1):
+        ahead = left > 0 and not run.tempted
+        if ahead:
+            logits, taps = run.forward(token[None])
+            following, _ = run.sampler.draw(logits[:, -1])
+            mx.async_eval(following)
+        found = run.read(token)
+        run.clock.lap("verify")
+        tokens, text = run.take(found)
+        yield run.report(plan, run.match, 0, tokens, text)
+        run.clock.restart()
+        if run.finish_reason or not ahead:
+            return
+        run.keep(1, taps)
+        token = following
+
+
+def encode(tokenizer: Any, prompt: str | Sequence[int]) -> list[int]:
+    """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
+
+    Raises:
+        BadInput: it is empty, or text without a tokenizer.
+    """
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise BadInput("the prompt is text, and there is no tokenizer", "give token ids")
+        opening = getattr(tokenizer, "bos_token", None)
+        twice = opening is not None and prompt.startswith(opening)
+        prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise BadInput("the prompt is empty", "give at least one token")
+    return ids
+
+
+def _policy(adaptive: bool | Policy, *, repeatable: bool) -> Policy:
+    if not isinstance(adaptive, bool):
+        return adaptive
+    if not adaptive:
+        return Fixed()
+    return Adaptive(Nominal() if repeatable else None)
+
+
+def _length(caches: list[Any] | None) -> int:
+    """Return how many tokens caches hold."""
+    return max((getattr(cache, "offset", 0) for cache in caches or ()), default=0)

@@ -1,0 +1,132 @@
+"""Rollback by carrying: the older way, from mlx-lm's caches as they are, kept to compare with.
+
+Before each forward every cache is noted. Where a block is kept in part all caches go back, and the tokens
+that were kept are run again at the head of the next forward, a tail in front of the new block. That works
+for any model, recurrent ones too, and costs a forward over everything that was kept in part.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.dflash.rollback.rounds import Rollback
+from engine.errors import RollbackError
+from engine.lm import cache as lm_cache
+from engine.mx import mx, tree
+
+TAIL = 16  # a longer tail goes through the model by itself, and is done with
+
+
+class Carry:
+    """A cache that is noted before a forward and put back after it.
+
+    Args:
+        cache: what the model is given.
+        held: mlx-lm's cache in it, or itself.
+    """
+
+    name = "carry"
+
+    def __init__(self, cache: Any, held: Any) -> None:
+        self.given, self._held = cache, held
+        if isinstance(held, lm_cache.ArraysCache):
+            self._names: tuple[str, ...] = ("cache",)
+        elif isinstance(held, lm_cache.RotatingKVCache):
+            self._names = ("keys", "values", "offset", "_idx")
+        else:  # what lies behind the offset is never read
+            self._names = ("offset",)
+        self._before: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """Note the cache. Arrays are noted by new handles, so a write into one makes MLX copy it first."""
+        self._before = {name: _handles(getattr(self._held, name)) for name in self._names}
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Check that the forward went into the cache; all of it stays."""
+        del kept
+        if "offset" in self._before and self._held.offset != self._before["offset"] + rows:
+            raise RollbackError(
+                f"a cache of {self._before['offset']} tokens holds {self._held.offset} after a forward over {rows}"
+            )
+        self._before = {}
+
+    def abandon(self) -> None:
+        """Put the cache back."""
+        for name, value in self._before.items():
+            setattr(self._held, name, value)
+        self._before = {}
+
+    def held_bytes(self) -> int:
+        """Return the bytes of the arrays that were noted."""
+        leaves = tree.tree_flatten(self._before)
+        return sum(x.nbytes for _, x in leaves if isinstance(x, mx.array))
+
+
+class Carrying(Rollback):
+    """See :class:`Rollback`, and this module."""
+
+    def __init__(self, parts: Sequence[Carry], caches: list[Any], given: list[Any]) -> None:
+        super().__init__(parts, caches, given)
+        self._tail: mx.array | None = None
+        self._tokens: mx.array | None = None
+        self._skip = 0
+
+    @property
+    def pending(self) -> int:
+        """Kept tokens that the caches do not hold yet."""
+        return 0 if self._tail is None else self._tail.shape[1]
+
+    def advance(self, model: Callable, tokens: mx.array) -> Any:
+        """Run the tail and the tokens; return the tokens' rows."""
+        self._closed()
+        output = self._behind_tail(model, tokens)
+        self._tail = None
+        return output
+
+    def forward(self, model: Callable, tokens: mx.array) -> Any:
+        """Run the tail and the block; return the block's rows."""
+        self._open(tokens.shape[1])
+        if self.pending > TAIL:
+            self._run_tail(model)
+            self._note()
+        self._tokens = tokens
+        return self._behind_tail(model, tokens)
+
+    def rows(self, output: Any) -> Any:
+        """Drop the tail's rows."""
+        if not self._skip:
+            return output
+        return tree.tree_map(lambda x: x[:, self._skip :] if isinstance(x, mx.array) else x, output)
+
+    def settle(self, model: Callable) -> None:
+        """Abandon an open round and run the tail."""
+        self.abandon()
+        if self._tail is not None:
+            self._note()
+            self._run_tail(model)
+
+    def _commit(self, rows: int, kept: int) -> None:
+        if kept == rows:
+            super()._commit(rows + self._skip, kept + self._skip)
+            self._tail = None
+            return
+        for part in self.parts:
+            part.abandon()
+        if kept:
+            more = self._tokens[:, :kept]
+            self._tail = more if self._tail is None else mx.concatenate([self._tail, more], axis=1)
+
+    def _behind_tail(self, model: Callable, tokens: mx.array) -> Any:
+        self._skip = self.pending
+        self.counters.recomputed += self.pending
+        inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
+        return self.rows(model(inputs, cache=self._given))
+
+    def _run_tail(self, model: Callable) -> None:
+        model(self._tail, cache=self._given)
+        self.counters.recomputed += self.pending
+        super()._commit(self.pending, self.pending)
+        self._tail = None
+
+
+def _handles(value: Any) -> Any:
+    return tree.tree_map(lambda x: mx.array(x) if isinstance(x, mx.array) else x, value)

@@ -1,0 +1,94 @@
+"""Which rollback a cache gets."""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.dflash.rollback.carry import Carry, Carrying
+from engine.dflash.rollback.late import LateGrowing, LateRing
+from engine.dflash.rollback.recurrent import Recompute
+from engine.dflash.rollback.rounds import Part, Rollback
+from engine.dflash.rollback.trim import Trim
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+
+KINDS = ("auto", "late", "trim", "carry")
+GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
+RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
+RECURRENT = (lm_cache.ArraysCache,)
+
+
+def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
+    """Return a rollback over the caches of one generation.
+
+    Args:
+        caches: one a layer, as :func:`engine.cache.make_caches` gives them; batch 1.
+        kind: ``auto`` (trimming for growing caches, late commit for rings, recomputation for recurrent
+            states), ``late`` (late commit for growing caches too, except mlx-lm's quantized ones), ``trim``
+            (nothing else) or ``carry`` (snapshots; what a partly rejected block kept is run again at the head
+            of the next).
+
+    Raises:
+        BadInput: no such kind, a cache of a class that is not known, or one that the kind cannot take back.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
+    parts: list[Part] = []
+    given = [_given(cache, kind, parts) for cache in caches]
+    return (Carrying if kind == "carry" else Rollback)(parts, caches, given)
+
+
+def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
+    """Add what takes ``cache`` back to ``parts``; return what the model is given in its place."""
+    if type(cache) is lm_cache.CacheList:
+        return lm_cache.CacheList(*(_given(inner, kind, parts) for inner in cache.caches))
+    held = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
+    if type(held) not in (*GROWING, *RINGS, *RECURRENT):
+        raise BadInput(f"no rollback is known for a {type(held).__name__}", "decode without speculation")
+    make = _carry if kind == "carry" else _ring if type(held) in RINGS else _other
+    parts.append(make(cache, held, kind))
+    return parts[-1].given
+
+
+def _carry(cache: Any, held: Any, kind: str) -> Part:
+    if getattr(held, "keep", 0):
+        raise BadInput(
+            f"rollback {kind} cannot serve a ring that keeps its first {held.keep} tokens: "
+            "mlx-lm hides them from all rows of a forward but the first",
+            "rollback late",
+        )
+    return Carry(cache, held)
+
+
+def _ring(cache: Any, held: Any, kind: str) -> Part:
+    if kind == "trim":
+        raise BadInput(
+            f"a {type(held).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
+            "rollback late",
+        )
+    if held.keep >= held.max_size:
+        raise BadInput(f"a ring of {held.max_size} tokens that keeps the first {held.keep} has no room")
+    return LateRing(held, *_stores(cache))
+
+
+def _other(cache: Any, held: Any, kind: str) -> Part:
+    if type(held) not in RECURRENT:
+        late = kind == "late" and type(held) is not lm_cache.QuantizedKVCache
+        return LateGrowing(held, *_stores(cache)) if late else Trim(cache)
+    if kind == "trim":
+        raise BadInput("a recurrent state cannot be trimmed", "rollback auto")
+    if held.lengths is not None or held.left_padding is not None:
+        raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
+    return Recompute(held)
+
+
+def _stores(cache: Any) -> tuple[Callable, Callable]:
+    """Return what a cache makes of keys and values before it stores them, and of what is stored."""
+    if isinstance(cache, PackedMixin):
+        return cache.pack, cache.read
+    return cache.through if isinstance(cache, KakeyaLatticeMLXCache) else _as_is, _as_is
+
+
+def _as_is(keys: Any, values: Any) -> tuple[Any, Any]:
+    return keys, values

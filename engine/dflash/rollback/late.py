@@ -1,0 +1,190 @@
+"""Rollback by committing late: a block's keys and values stay outside the cache until they are accepted.
+
+The forward sees cache and block joined, each row through the window that one-token decoding would give it.
+What is rejected never reaches the cache, so there is nothing to undo: a ring may wrap in the middle of a
+block, and no more than window and block is ever held.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.errors import RollbackError
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+Pair = tuple[Any, Any]
+
+
+class Late:
+    """A cache's stand-in for the rounds: it joins what the cache holds with a block, and keeps the block.
+
+    Args:
+        cache: mlx-lm's growing cache or ring, or a packed one of ours.
+        store: from keys and values ``[1, heads, L, dim]`` to what the cache stores of them.
+        read: from stored keys and values to what attention is given.
+    """
+
+    name = "late"
+
+    def __init__(self, cache: Any, store: Callable[..., Pair], read: Callable[..., Pair]) -> None:
+        self.inner, self._store, self._read = cache, store, read
+        self.given = self
+        self.block: Pair | None = None
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
+        """Hold a block, and return it behind what the cache holds."""
+        if self.block is not None:
+            raise RollbackError("a layer ran twice in one round")
+        self.block = self._store(keys, values)
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> Pair:
+        """Return all that the rows of this round may see."""
+        if self.block is None:
+            return self.inner.keys_and_values()
+        held = self._held()
+        if held is None:
+            return self._read(*self.block)
+        return self._read(*(mx.concatenate(pair, axis=2) for pair in zip(held, self.block, strict=True)))
+
+    @property
+    def offset(self) -> int:
+        """How many tokens have gone by, the block's among them."""
+        return self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
+
+    def begin(self) -> None:
+        """Nothing to note: the cache stays as it is."""
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Append the first ``kept`` of the block's entries to the cache.
+
+        Raises:
+            RollbackError: the forward brought another number of rows.
+        """
+        block, self.block = self.block, None
+        if block is None or block[0].shape[2] != rows:
+            found = 0 if block is None else block[0].shape[2]
+            raise RollbackError(f"a layer brought {found} rows in a forward over {rows}")
+        if kept:
+            self._append(*(block if kept == rows else (x[:, :, :kept] for x in block)))
+
+    def abandon(self) -> None:
+        """Forget the block."""
+        self.block = None
+
+    def held_bytes(self) -> int:
+        """Return the block's bytes."""
+        return 0 if self.block is None else sum(x.nbytes for x in self.block)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class LateGrowing(Late):
+    """For caches that hold everything. Joining copies the whole cache each round: trimming costs less."""
+
+    def make_mask(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the cache's own mask: its length is the one before the block."""
+        return self.inner.make_mask(*args, **kwargs)
+
+    def _held(self) -> Pair | None:
+        cache = self.inner
+        return (
+            None if cache.keys is None else tuple(x[:, :, : cache.offset] for x in (cache.keys, cache.values))
+        )
+
+    def _append(self, keys: mx.array, values: mx.array) -> None:
+        lm_cache.KVCache.update_and_fetch(self.inner, keys, values)
+
+
+class LateRing(Late):
+    """For rings: what is accepted goes in as if it had been decoded token by token, slot for slot."""
+
+    def make_mask(self, n: int, window_size: int | None = None, return_array: bool = False) -> Any:
+        """Return a mask for ``n`` rows over the ring's slots, in the ring's order, and then the block.
+
+        A row sees what one-token decoding would have in the ring at its position: the first ``keep`` tokens
+        and the last ``max_size - keep``, its own among them; of these the last ``window_size`` if that is
+        given.
+        """
+        ring = self.inner
+        window = min(window_size or ring.max_size, ring.max_size)
+        if ring.offset + n <= window and not (return_array and n > 1):
+            return "causal" if n > 1 else None
+        rows = np.arange(ring.offset, ring.offset + n)[:, None]
+        seen = np.concatenate([self._positions(), rows[:, 0]])
+        back = rows - seen
+        mask = (
+            (back >= 0)
+            & ((seen < ring.keep) | (back < ring.max_size - ring.keep))
+            & ((back < window) | (window == ring.max_size))
+        )
+        return mx.array(mask)
+
+    def _held(self) -> Pair | None:
+        ring = self.inner
+        if ring.keys is None:
+            return None
+        if ring.offset < ring.keys.shape[2]:
+            return tuple(x[:, :, : ring.offset] for x in (ring.keys, ring.values))
+        return ring.keys, ring.values
+
+    def _positions(self) -> np.ndarray:
+        """Return which token each slot holds, ``[slots]``."""
+        ring = self.inner
+        size = 0 if ring.keys is None else ring.keys.shape[2]
+        if ring.offset <= size:
+            return np.arange(ring.offset)
+        latest = np.arange(ring.offset - (size - ring.keep), ring.offset)
+        return np.concatenate([np.arange(ring.keep), np.roll(latest, self._at - ring.keep)])
+
+    def _append(self, keys: mx.array, values: mx.array) -> None:
+        ring, done, count = self.inner, 0, keys.shape[2]
+        while done < count:
+            take = min(self._make_room(keys, values), count - done)
+            slots, part = slice(self._at, self._at + take), slice(done, done + take)
+            ring.keys[:, :, slots] = keys if take == count else keys[:, :, part]
+            ring.values[:, :, slots] = values if take == count else values[:, :, part]
+            self._at += take
+            ring.offset += take
+            done += take
+
+    def _make_room(self, keys: mx.array, values: mx.array) -> int:
+        """Do what mlx-lm's ring does ahead of a one-token write; return the slots from there to the end.
+
+        It grows by ``step`` until it has ``max_size`` slots, loses what a longer prompt left in it, and
+        starts again behind the first ``keep`` when its end is reached.
+        """
+        ring = self.inner
+        size = 0 if ring.keys is None else ring.keys.shape[2]
+        if ring.keys is None or (ring.offset >= size and size < ring.max_size):
+            more = min(ring.step, ring.max_size - ring.offset)
+            new = [mx.zeros((*x.shape[:2], more, x.shape[3]), x.dtype) for x in (keys, values)]
+            if ring.keys is not None:
+                pairs = zip((ring.keys, ring.values), new, strict=True)
+                new = [mx.concatenate(pair, axis=2) for pair in pairs]
+            ring.keys, ring.values = new
+            self._at = ring.offset
+        elif size > ring.max_size:
+            cut = ring.keep + size - ring.max_size
+            ring.keys, ring.values = (
+                mx.concatenate([x[:, :, : ring.keep], x[:, :, cut:]], axis=2)
+                for x in (ring.keys, ring.values)
+            )
+            self._at = ring.max_size
+        if self._at == ring.max_size:
+            self._at = ring.keep
+        return ring.keys.shape[2] - self._at
+
+    @property
+    def _at(self) -> int:
+        """The slot that the ring writes next."""
+        return self.inner._idx  # noqa: SLF001 - mlx-lm has no public name for it
+
+    @_at.setter
+    def _at(self, slot: int) -> None:
+        self.inner._idx = slot  # noqa: SLF001

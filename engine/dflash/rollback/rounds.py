@@ -1,0 +1,188 @@
+"""A round of speculation as the caches see it: a forward over L tokens, of which the first n are kept."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.dflash.rollback.recurrent import recorded
+from engine.errors import RollbackError
+from engine.mx import mx
+
+
+@dataclass
+class Counters:
+    """What a generation's rollback did; for reports."""
+
+    rounds: int = 0
+    """Rounds that were committed."""
+    kept: int = 0
+    """Tokens kept over all rounds."""
+    dropped: int = 0
+    """Tokens rejected over all rounds."""
+    abandoned: int = 0
+    """Rounds that ended without a commit."""
+    trimmed: int = 0
+    """Tokens that trimming caches were told to drop, and did."""
+    recomputed: int = 0
+    """Kept tokens that were computed again, by recurrent layers or by a carried tail."""
+    held_bytes: int = 0
+    """The most that was held outside the caches during a round: blocks, layer inputs, snapshots."""
+
+    def count(self, rows: int, kept: int, held: int) -> None:
+        """Take in a committed round."""
+        self.rounds += 1
+        self.kept += kept
+        self.dropped += rows - kept
+        self.held_bytes = max(self.held_bytes, held)
+
+
+class Part(Protocol):
+    """What takes back one cache.
+
+    Attributes:
+        name: the kind, for reports.
+        given: what the model is given during a round: a stand-in, or the cache itself.
+    """
+
+    name: str
+    given: Any
+
+    def begin(self) -> None:
+        """Note what going back takes; the forward follows."""
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Keep the first ``kept`` of the ``rows`` tokens of the forward; RollbackError if that cannot be."""
+
+    def abandon(self) -> None:
+        """Go back to where ``begin`` was, after a forward that may have ended anywhere."""
+
+    def held_bytes(self) -> int:
+        """Return the bytes held outside the cache now."""
+
+
+class Rollback:
+    """Caches that a forward may be taken back from.
+
+    One generation's use, with ``rollback = rollback_for(caches, kind)``::
+
+        model = rollback.prepare(target)            # the target itself, or a clone over the same parameters
+        logits = rollback.advance(model, chunk)     # the prompt, and steps without a draft: all of it stays
+        try:
+            while ...:
+                logits = rollback.forward(model, block)     # block: [1, L]; logits: [1, L, vocab]
+                taps = rollback.rows(taps)                  # whatever else the model gave, by rows
+                rollback.commit(kept)                       # 0 <= kept <= L
+        finally:
+            rollback.settle(model)
+
+    Between rounds, and after ``settle``, the caches hold exactly the kept tokens and are used as if they had
+    been decoded one by one: run, saved, trimmed, copied. (A carried tail, ``pending`` tokens long, is missing
+    until ``settle``.)
+
+    Attributes:
+        name: the kinds at work, such as ``late+trim``.
+        caches: the caller's.
+        counters: see :class:`Counters`.
+    """
+
+    def __init__(self, parts: Sequence[Part], caches: list[Any], given: list[Any]) -> None:
+        self.parts = list(parts)
+        self.caches = caches
+        self._given = given  # what the model takes in a round
+        names = {part.name for part in parts}
+        self.name = "+".join(sorted(names))
+        self.counters = Counters()
+        self._trims, self._recomputes = "trim" in names, "recompute" in names
+        self._rows: int | None = None
+
+    @property
+    def pending(self) -> int:
+        """Kept tokens that the caches do not hold yet."""
+        return 0
+
+    def prepare(self, model: Callable) -> Callable:
+        """Return what to run in the model's place: itself, unless layers have to hand out their inputs.
+
+        Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
+        left as it was.
+        """
+        return recorded(model) if self._recomputes else model
+
+    def advance(self, model: Callable, tokens: mx.array) -> Any:
+        """Run tokens that all stay, straight into the caches and at no cost over the model's own.
+
+        Raises:
+            RollbackError: a round is open.
+        """
+        self._closed()
+        return model(tokens, cache=self.caches)
+
+    def forward(self, model: Callable, tokens: mx.array) -> Any:
+        """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``.
+
+        Args:
+            model: what :meth:`prepare` gave, or anything over it with the same call.
+            tokens: ``[1, L]``, L >= 1.
+
+        Raises:
+            RollbackError: the round before was neither committed nor abandoned.
+        """
+        self._open(tokens.shape[1])
+        return model(tokens, cache=self._given)
+
+    def rows(self, output: Any) -> Any:
+        """Drop from arrays ``[1, rows, ...]`` (or a list, tuple or dict of them) the rows of a carried tail.
+
+        ``forward`` has done so for what the model returned; what it left elsewhere, such as taps, comes here.
+        """
+        return output
+
+    def commit(self, kept: int) -> None:
+        """Close the round: its first ``kept`` tokens stay. Reads nothing from the device.
+
+        Raises:
+            RollbackError: no round is open, ``kept`` is not in 0 to L, or a cache does not hold what it has
+                to: a refused or partial trim, a layer that was not run. The caches are then not to be used.
+        """
+        rows = self._rows
+        if rows is None:
+            raise RollbackError("no round is open", "run a forward first")
+        if not 0 <= kept <= rows:
+            raise RollbackError(f"{kept} of {rows} tokens cannot be kept")
+        self._rows = None
+        self.counters.count(rows, kept, sum(part.held_bytes() for part in self.parts))
+        self._commit(rows, kept)
+
+    def abandon(self) -> None:
+        """Close the round, if one is open, keeping nothing of it. The forward may have failed half-way."""
+        if self._rows is None:
+            return
+        self._rows = None
+        self.counters.abandoned += 1
+        for part in self.parts:
+            part.abandon()
+
+    def settle(self, model: Callable) -> None:
+        """Abandon an open round and let the caches catch up with what was kept. Call it when all is done."""
+        del model
+        self.abandon()
+
+    def _open(self, rows: int) -> None:
+        self._closed()
+        self._note()
+        self._rows = rows
+
+    def _closed(self) -> None:
+        if self._rows is not None:
+            raise RollbackError("a round is open", "commit or abandon it first")
+
+    def _note(self) -> None:
+        for part in self.parts:
+            part.begin()
+
+    def _commit(self, rows: int, kept: int) -> None:
+        for part in self.parts:
+            part.commit(rows, kept)
+        if kept < rows:
+            self.counters.trimmed += (rows - kept) * self._trims
+            self.counters.recomputed += kept * self._recomputes

@@ -1,0 +1,54 @@
+"""Rollback by trimming, for caches whose last entries can be dropped; checked each time."""
+
+from typing import Any
+
+from engine.errors import RollbackError
+
+
+class Trim:
+    """Take back a growing cache by its own ``trim``.
+
+    Sound where the entries of a forward lie behind all others, and reading stops at ``offset``. A ring is
+    not such a cache: once it wraps, the forward has overwritten what trimming would have to bring back.
+    """
+
+    name = "trim"
+
+    def __init__(self, cache: Any) -> None:
+        self.given = cache
+        self._before = 0
+
+    def begin(self) -> None:
+        """Note the length."""
+        self._before = self.given.offset
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Drop the last ``rows - kept`` entries.
+
+        Raises:
+            RollbackError: the forward added another number, or fewer were dropped than asked for.
+        """
+        if self.given.offset != self._before + rows:
+            raise RollbackError(
+                f"a cache of {self._before} tokens holds {self.given.offset} after a forward over {rows}"
+            )
+        if kept < rows:
+            self._drop(rows - kept)
+
+    def abandon(self) -> None:
+        """Drop what the forward added, if it came that far."""
+        if self.given.offset != self._before:
+            self._drop(self.given.offset - self._before)
+
+    def held_bytes(self) -> int:
+        """Nothing is held outside the cache."""
+        return 0
+
+    def _drop(self, count: int) -> None:
+        length = self.given.offset
+        dropped = self.given.trim(count)
+        if dropped != count or self.given.offset != length - count:
+            raise RollbackError(
+                f"{type(self.given).__name__} dropped {dropped} of {count} tokens "
+                f"and holds {self.given.offset} of {length}"
+            )

@@ -1,0 +1,140 @@
+"""Choosing tokens: greedy, or sampled without changing the target's distribution whatever was drafted.
+
+The rule is speculative sampling (Leviathan et al. 2023, Chen et al. 2023): a draft d, drawn from q, is kept
+with probability min(1, p(d) / q(d)); at the first that is not kept, the token comes from the residual
+max(p - q, 0), normalised. A draft that was not drawn but looked up has q = 1 at itself.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+from engine.errors import BadInput
+from engine.mx import mx
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How logits become probabilities; the filters apply in this order.
+
+    Attributes:
+        temperature: 0 is greedy, and the rest is ignored.
+        top_k: only the k likeliest; 0 for all. Equals of the k-th stay too.
+        top_p: only the likeliest that together reach this mass; 1 for all.
+        min_p: only those at least this fraction as likely as the likeliest; 0 for all.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        within = {
+            "temperature": (0 <= self.temperature < float("inf"), "0 for greedy, or above"),
+            "top_k": (self.top_k >= 0, "0 for all, or a count"),
+            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
+            "min_p": (0 <= self.min_p <= 1, "0 to 1"),
+        }
+        for name, (right, remedy) in within.items():
+            if not right:
+                raise BadInput(f"{name} is {getattr(self, name)}", remedy)
+
+    def probabilities(self, logits: mx.array) -> mx.array:
+        """Return float32 probabilities ``[..., vocabulary]`` of logits."""
+        scores = logits.astype(mx.float32) / self.temperature
+        if 0 < self.top_k < scores.shape[-1]:
+            least = mx.topk(scores, self.top_k, axis=-1).min(axis=-1, keepdims=True)
+            scores = mx.where(scores < least, -mx.inf, scores)
+        found = mx.softmax(scores, axis=-1)
+        if self.top_p == 1 and self.min_p == 0:
+            return found
+        most = found.max(axis=-1, keepdims=True)
+        least = self.min_p * most
+        if self.top_p < 1:
+            rising = mx.sort(found, axis=-1)
+            inside = mx.cumsum(rising, axis=-1) > 1 - self.top_p
+            nucleus = mx.where(inside, rising, mx.inf).min(axis=-1, keepdims=True)
+            least = mx.maximum(least, mx.minimum(nucleus, most))
+        kept = mx.where(found < least, 0, found)
+        return kept / kept.sum(axis=-1, keepdims=True)
+
+
+class Sampler:
+    """Draws with a key of its own, so that neither other generations nor the global state matter.
+
+    Args:
+        sampling: how logits become probabilities.
+        seed: the same seed, logits and drafts give the same tokens; None draws one.
+    """
+
+    def __init__(self, sampling: Sampling, seed: int | None = None) -> None:
+        self.sampling = sampling
+        self._key = mx.random.key(secrets.randbits(63) if seed is None else seed)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
+        return self.sampling.temperature == 0
+
+    def draw(self, logits: mx.array) -> tuple[mx.array, mx.array | None]:
+        """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and what they were drawn from.
+
+        The second is None where nothing was drawn (greedy): :meth:`judge` takes it as it is.
+        """
+        if self.greedy:
+            return mx.argmax(logits, axis=-1), None
+        found = self.sampling.probabilities(logits)
+        return self._categorical(found), found
+
+    def judge(
+        self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
+        """Decide how many drafts stay and what follows them, on the device.
+
+        Args:
+            logits: the target's, ``[batch, drafts + 1, vocabulary]``; row i is of the token after draft i - 1.
+            drafts: ``[batch, drafts]``; none is fine.
+            drawn_from: the probabilities that drafts were drawn from, ``[batch, drafts, vocabulary]``;
+                None where they were not drawn.
+
+        Returns:
+            How many drafts stay, and the token after them, both ``[batch]``.
+        """
+        if self.greedy:
+            own = mx.argmax(logits, axis=-1)
+            accepted = _leading(own[:, :-1] == drafts)
+            return accepted, mx.take_along_axis(own, accepted[:, None], axis=1)[:, 0]
+        target = self.sampling.probabilities(logits)
+        chosen = drafts[..., None].astype(mx.int32)
+        p = mx.take_along_axis(target[:, :-1], chosen, axis=-1)[..., 0]
+        q = mx.ones_like(p)
+        if drawn_from is not None:
+            q = mx.take_along_axis(drawn_from, chosen, axis=-1)[..., 0]
+        accepted = _leading(mx.random.uniform(shape=p.shape, key=self._next()) * q < p)
+        left = _row(target, accepted)
+        if drafts.shape[1]:
+            # Past the last draft nothing was proposed, so nothing is taken away.
+            if drawn_from is None:
+                drawn_from = (mx.arange(target.shape[-1]) == chosen).astype(mx.float32)
+            proposed = mx.pad(drawn_from, [(0, 0), (0, 1), (0, 0)])
+            residual = mx.maximum(left - _row(proposed, accepted), 0)
+            # Where p and q agree to rounding a draft is never refused, but the row is computed all the same.
+            left = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, left)
+        return accepted, self._categorical(left)
+
+    def _categorical(self, probabilities: mx.array) -> mx.array:
+        return mx.random.categorical(mx.log(probabilities), key=self._next())
+
+    def _next(self) -> mx.array:
+        self._key, key = mx.random.split(self._key)
+        return key
+
+
+def _leading(right: mx.array) -> mx.array:
+    """Return how many in a row are true from the start: ``[batch, n]`` to ``[batch]``."""
+    return mx.cumprod(right.astype(mx.int32), axis=-1).sum(axis=-1)
+
+
+def _row(x: mx.array, i: mx.array) -> mx.array:
+    """Return row ``i[b]`` of ``x[b]``: ``[batch, rows, n]`` and ``[batch]`` to ``[batch, n]``."""
+    return mx.take_along_axis(x, i[:, None, None], axis=1)[:, 0]

@@ -1,0 +1,139 @@
+"""What one round of decoding gives, and what many add up to."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one round.
+
+    The draft stays on the device and feeds the verification, so without ``profile`` (which adds a
+    synchronisation between the two) ``draft`` is only the time to queue it and ``verify`` contains the rest.
+
+    Attributes:
+        draft: drafting.
+        verify: the target's forward pass, judging the drafts and reading the outcome.
+        overhead: everything else on the host: committing, stops, text.
+    """
+
+    draft: float = 0.0
+    verify: float = 0.0
+    overhead: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The round's seconds."""
+        return self.draft + self.verify + self.overhead
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one round committed.
+
+    Attributes:
+        tokens: the tokens, in order; a stop token is the last of them.
+        accepted: how many of them a drafter had proposed; the others are the target's own.
+        text: text that became final in this round: complete characters, free of stop tokens and stop strings.
+        drafter: ``dflash``, ``lookup``, or ``none`` for a plain step.
+        proposed: how many drafts the target verified.
+        finish_reason: ``stop`` or ``length`` in the last step, None before.
+        timing: seconds of the round.
+        syncs: how often the host has waited for the device since the prompt was read.
+        prefill: seconds that reading the prompt took, in the first step; 0 in the others.
+    """
+
+    tokens: tuple[int, ...]
+    accepted: int = 0
+    text: str = ""
+    drafter: str = "none"
+    proposed: int = 0
+    finish_reason: str | None = None
+    timing: Timing = Timing()
+    syncs: int = 0
+    prefill: float = 0.0
+
+
+@dataclass
+class Stats:
+    """Sums over steps, for reports and for the end of a command.
+
+    A step with drafts is a verify step. Its committed tokens count the target's own token, so a verify step
+    whose drafts are all rejected counts 1.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    accepted: int = 0
+    proposed: int = 0
+    verify_steps: int = 0
+    verified_tokens: int = 0
+    syncs: int = 0
+    prefill: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    overhead: float = 0.0
+    finish_reason: str | None = None
+    by_drafter: Counter[str] = field(default_factory=Counter)
+
+    def add(self, step: Step) -> Step:
+        """Count one step, and return it."""
+        self.steps += 1
+        self.tokens += len(step.tokens)
+        self.accepted += step.accepted
+        self.proposed += step.proposed
+        if step.proposed:
+            self.verify_steps += 1
+            self.verified_tokens += len(step.tokens)
+        self.syncs = step.syncs
+        self.prefill += step.prefill
+        self.draft += step.timing.draft
+        self.verify += step.timing.verify
+        self.overhead += step.timing.overhead
+        self.finish_reason = step.finish_reason
+        self.by_drafter[step.drafter] += 1
+        return step
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of decoding, without reading the prompt."""
+        return self.draft + self.verify + self.overhead
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sums and their ratios; a ratio without a denominator is None.
+
+        ``tau`` is committed tokens a verify step, the target's own token counted. ``tokens_per_step`` is the
+        same over all steps, plain ones too. ``acceptance`` is accepted drafts of proposed ones. The shares are
+        of the decoding time, as :class:`Timing` divides it.
+        """
+        return {
+            "tokens": self.tokens,
+            "steps": self.steps,
+            "verify_steps": self.verify_steps,
+            "by_drafter": dict(self.by_drafter),
+            "tau": ratio(self.verified_tokens, self.verify_steps),
+            "tokens_per_step": ratio(self.tokens, self.steps),
+            "proposed": self.proposed,
+            "accepted": self.accepted,
+            "acceptance": ratio(self.accepted, self.proposed),
+            "syncs": self.syncs,
+            "syncs_per_step": ratio(self.syncs, self.steps),
+            "prefill_seconds": self.prefill,
+            "decode_seconds": self.seconds,
+            "tokens_per_second": ratio(self.tokens, self.seconds),
+            "draft_share": ratio(self.draft, self.seconds),
+            "verify_share": ratio(self.verify, self.seconds),
+            "overhead_share": ratio(self.overhead, self.seconds),
+            "finish_reason": self.finish_reason,
+        }
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """Return ``part / whole``, or None where ``whole`` is 0."""
+    return part / whole if whole else None
+
+
+def live_bytes(caches: list[Any]) -> int:
+    """Return the bytes of the arrays that caches hold."""
+    return sum(cache.nbytes for cache in caches)

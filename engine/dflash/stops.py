@@ -1,0 +1,101 @@
+"""Where an answer ends: stop tokens and stop strings.
+
+A stop string can begin in one token and end in another, and a block can run past it. So tokens are looked at
+one by one, as plain decoding would see them: the answer ends with the token that completes a stop, and text
+that might still become a stop string waits.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.dflash.text import Detokenizer
+from engine.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left of some tokens.
+
+    Attributes:
+        tokens: those up to and with the one that completes a stop; all where none does.
+        text: the text that is final now.
+        stopped: whether a stop was complete.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    stopped: bool
+
+
+class Stops:
+    """Cuts a stream of tokens at the first stop, and turns it into text.
+
+    Args:
+        tokenizer: what decodes; None gives no text, and takes no stop strings.
+        tokens: stop tokens; None takes the tokenizer's own ends. They end an answer and are not in its text.
+        strings: stop strings; the text ends before the first.
+    """
+
+    def __init__(
+        self, tokenizer: Any, tokens: Collection[int] | None = None, strings: Sequence[str] = ()
+    ) -> None:
+        if isinstance(strings, str):
+            strings = (strings,)
+        if not all(strings):
+            raise BadInput("a stop string is empty")
+        if strings and tokenizer is None:
+            raise BadInput("stop strings need a tokenizer")
+        self.tokens = frozenset(ends_of(tokenizer) if tokens is None else tokens)
+        self.strings = tuple(strings)
+        self._text = Detokenizer(tokenizer) if tokenizer is not None else None
+        self._held = ""
+
+    def take(self, tokens: Sequence[int]) -> Cut:
+        """Return what is left of the next tokens, up to the first stop."""
+        if not self.strings:
+            end = next((i for i, token in enumerate(tokens) if token in self.tokens), None)
+            plain = tokens if end is None else tokens[:end]
+            text = self._text.add(plain) if self._text and plain else ""
+            kept = tokens if end is None else tokens[: end + 1]
+            return Cut(tuple(kept), text + (self.flush() if end is not None else ""), end is not None)
+        given = ""
+        for i, token in enumerate(tokens):
+            if token in self.tokens:
+                return Cut(tuple(tokens[: i + 1]), given + self.flush(), stopped=True)
+            self._held += self._text.add([token])
+            found = [at for at in map(self._held.find, self.strings) if at >= 0]
+            if found:
+                given, self._held = given + self._held[: min(found)], ""
+                self._text = None
+                return Cut(tuple(tokens[: i + 1]), given, stopped=True)
+            safe = len(self._held) - self._hopeful()
+            given, self._held = given + self._held[:safe], self._held[safe:]
+        return Cut(tuple(tokens), given, stopped=False)
+
+    def flush(self) -> str:
+        """Return what still waits, at the end of the answer; nothing after a stop string."""
+        if self._text is None:
+            return ""
+        text, self._held = self._held + self._text.flush(), ""
+        ends = [at for at in map(text.find, self.strings) if at >= 0]
+        return text[: min(ends)] if ends else text
+
+    def _hopeful(self) -> int:
+        """Return how many characters at the end could be the beginning of a stop string."""
+        most = min(len(self._held), max(map(len, self.strings)) - 1)
+        return next(
+            (n for n in range(most, 0, -1) if any(s.startswith(self._held[-n:]) for s in self.strings)), 0
+        )
+
+
+def ends_of(tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that end an answer, by the tokenizer: one number or several."""
+    if tokenizer is None:
+        return frozenset()
+    found = getattr(tokenizer, "eos_token_ids", None)
+    if found is None:
+        found = getattr(tokenizer, "eos_token_id", None)
+    if found is None:
+        return frozenset()
+    return frozenset([found] if isinstance(found, int) else found)

@@ -1,0 +1,88 @@
+"""Small random drafters for the models of models.py, and what the reference package makes of them."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.drafter import Drafter
+from engine.dflash.weights import save_draft
+from engine.mx import mx, tree
+
+_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
+models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(models)
+
+BASE = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 4096,
+    "num_target_layers": 4,
+    "target_layer_ids": (0, 2),
+    "mask_token_id": 3,
+    "block_size": 8,
+}
+SLIDING = {"layer_types": ("sliding_attention",) * 2, "sliding_window": 16}
+MIXED = {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 16}
+DFLASH2 = {
+    "architecture": "DFlash2DraftModel",
+    "conv_kernel_size": 3,
+    "conv_group_size": 16,
+    "selector_rank": 8,
+    "selector_top_k": 5,
+}
+
+
+def config(**changes):
+    return DraftConfig(**{**BASE, **changes})
+
+
+def drafter(seed=0, **changes):
+    """Random weights of a size that makes every part matter; norms differ from one."""
+    made = Drafter(config(**changes))
+    rng = np.random.default_rng(seed)
+
+    def fill(path, leaf):
+        values = rng.standard_normal(leaf.shape).astype(np.float32)
+        if "codebook" in path:
+            return mx.array(values)
+        return mx.array(1 + values / 4 if leaf.ndim == 1 else values / np.sqrt(leaf.shape[-1]))
+
+    made.update(tree.tree_map_with_path(fill, made.parameters()))
+    return made.eval()
+
+
+def taps(n, seed=0, made_for=BASE):
+    width = len(made_for["target_layer_ids"]) * made_for["hidden_size"]
+    return mx.array(np.random.default_rng(seed).standard_normal((1, n, width)).astype(np.float32))
+
+
+def package():
+    """The reference package's MLX module, or the test is skipped."""
+    return pytest.importorskip("dflash.model_mlx", exc_type=ImportError)
+
+
+def in_package(made, folder, monkeypatch):
+    """Load a drafter of ours with the package, through a folder that we write."""
+    reference = package()
+    save_draft(made, folder, "float32")
+    monkeypatch.setattr(reference, "snapshot_download", lambda name, **_: name)
+    return reference.load_draft(str(folder))
+
+
+def write(folder, changes=None, without=(), **kinds):
+    """Write a drafter's folder and change its configuration; return the folder."""
+    save_draft(drafter(**kinds), folder, "float32")
+    file = folder / "config.json"
+    data = {**json.loads(file.read_text()), **(changes or {})}
+    file.write_text(json.dumps({key: value for key, value in data.items() if key not in without}))
+    return folder
