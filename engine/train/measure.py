@@ -105,7 +105,7 @@ def openings(files: Sequence[File], count: int, *, seed: int = 2, size: int = 70
         found = [
             i
             for i, line in enumerate(lines)
-            if line.lstrip().startswith("def ") and line.endswith(":\n") and i > 8
+            if line.lstrip().startswith("def ") and line.endswith(":\n") and i > BEFORE
         ]
         rng.shuffle(found)
         places += [(turn, file, i, lines) for turn, i in enumerate(found)]

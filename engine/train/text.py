@@ -26,7 +26,7 @@ def token_ids(tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
         return np.load(kept)
     texts = read_text(paths) if paths else [file.text for file in corpus.collect().train]
     end = tokenizer.eos_token_id
-    parts = [[*tokenizer.encode(text, add_special_tokens=False), end] for text in texts]
+    parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
     ids = np.concatenate([np.asarray(part, np.uint32) for part in parts]) if parts else np.zeros(0, np.uint32)
     np.save(kept, ids)
     return ids
