@@ -11,7 +11,7 @@ blas.preload()
 
 try:
     import mlx.core as mx
-    from mlx import nn
+    from mlx import nn, optimizers
     from mlx import utils as tree
 except ImportError as error:
     raise MissingPackage(
@@ -19,4 +19,4 @@ except ImportError as error:
         "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
     ) from error
 
-__all__ = ["mx", "nn", "tree"]
+__all__ = ["mx", "nn", "optimizers", "tree"]

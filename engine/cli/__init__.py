@@ -16,6 +16,7 @@ COMMANDS = {
     "codec": "engine.cli.codec:codec",
     "generate": "engine.cli.generate:generate",
     "probe": "engine.cli.probe:probe",
+    "train": "engine.cli.train:train",
 }
 
 

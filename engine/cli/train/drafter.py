@@ -1,0 +1,102 @@
+"""``kakeya-engine train drafter``."""
+
+import json
+from pathlib import Path
+
+import click
+
+from engine.cli.train.progress import say
+from engine.cli.types import ListOf
+
+
+@click.command()
+@click.option("--target", "name", required=True, help="A bundled name, a folder or a hub id.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
+)
+@click.option(
+    "--text",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="Files or folders to learn from. This machine's Python sources if left out.",
+)
+@click.option("--steps", type=click.IntRange(1, 1_000_000), default=4000, show_default=True)
+@click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
+@click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Rows of a block.")
+@click.option("--taps", type=ListOf(range(256)), help="Target layers to read; three spread ones if left out.")
+@click.option("--mask-token", type=click.IntRange(0), help="Token id that stands for: not known yet.")
+@click.option(
+    "--written", type=click.IntRange(0), default=1024, show_default=True, help="Rows the target writes."
+)
+@click.option(
+    "--share", type=click.FloatRange(0, 1), default=0.6, show_default=True, help="Share of those rows."
+)
+@click.option(
+    "--length", type=click.IntRange(64, 65536), default=320, show_default=True, help="Tokens of a row."
+)
+@click.option(
+    "--anchors", type=click.IntRange(1, 4096), default=112, show_default=True, help="Blocks of a row."
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+@click.option(
+    "--start",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Go on from this drafter's weights instead of from nothing.",
+)
+def drafter(
+    *,
+    name: str,
+    out: Path,
+    text: tuple[Path, ...],
+    steps: int,
+    layers: int,
+    block: int,
+    taps: list[int] | None,
+    mask_token: int | None,
+    written: int,
+    share: float,
+    length: int,
+    anchors: int,
+    seed: int,
+    start: Path | None,
+) -> None:
+    """Train a DFlash drafter for a target that mlx-lm loads; run again to go on after ^C.
+
+    The target first writes some rows itself, from openings of the text, because its own text is what the
+    drafter has to foresee. The folder gets those rows, a checkpoint, a log, and at the end draft/, which this
+    engine and the dflash package load.
+    """
+    from engine import models
+    from engine.dflash.weights import load_draft, save_draft
+    from engine.mx import mx
+    from engine.train import begin, draft
+    from engine.train import text as sources
+
+    pair = models.load(name, draft=False)
+    mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
+    if start is not None:
+        model = load_draft(start, mx.float32)
+    else:
+        shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
+        model = begin.drafter(shape, pair.target, seed)
+    plan = draft.Plan(steps=steps, anchors=anchors, block=block, seed=seed)
+    out.mkdir(parents=True, exist_ok=True)
+    ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
+    rows = sources.written_rows(
+        pair.target,
+        ids,
+        out / "written.npy",
+        count=written,
+        length=length,
+        seed=seed,
+        say=lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True),
+    )
+    source = sources.source(ids, rows, share=share, length=length)
+    run = draft.Trainer(model, pair.target, source, out, plan)
+    if run.step:
+        click.echo(f"going on from step {run.step}", err=True)
+    run.run(lambda line: say(line, steps, line["s_per_step"]))
+    save_draft(model, out / "draft", dtype="bfloat16")
+    described = {"target": pair.name, "plan": draft.described(plan), "written": written, "share": share}
+    (out / "draft" / "training.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    click.echo(out / "draft")

@@ -1,0 +1,125 @@
+"""A drafter's forward for training: many blocks of one row at once, each seeing only what precedes it.
+
+At decoding a block is one row of queries over a cache. Here every row of text gives many anchors: at anchor
+``a`` the block is ``[token a, mask, ..., mask]`` at positions ``a .. a + block - 1`` and sees the taps of the
+positions before ``a``, as if the text up to there had just been committed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.mx import mx, nn
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the target says about some rows of text.
+
+    Attributes:
+        tokens: ``[rows, length]`` int32.
+        taps: ``[rows, length, taps * hidden]``, the outputs of the tapped layers.
+        top_ids: ``[rows, length, k]`` int32, the target's k most probable successors of each position, best first.
+        top_probs: ``[rows, length, k]`` float32, their probabilities, which add up to one.
+    """
+
+    tokens: mx.array
+    taps: mx.array
+    top_ids: mx.array
+    top_probs: mx.array
+
+
+def rotate(x: mx.array, positions: mx.array, base: float) -> mx.array:
+    """Rotate ``[..., length, dim]`` by ``positions`` that broadcast to ``[..., length]`` (rotate-half RoPE)."""
+    half = x.shape[-1] // 2
+    angles = positions[..., None].astype(mx.float32) * mx.exp(
+        -mx.arange(half) * (2 * mx.log(mx.array(base)) / x.shape[-1])
+    )
+    cos, sin = mx.cos(angles), mx.sin(angles)
+    left, right = x[..., :half], x[..., half:]
+    return mx.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+
+def hidden_states(
+    draft: nn.Module,
+    embed,
+    batch: Batch,
+    anchors: mx.array,
+    block: int,
+    *,
+    mask_id: int,
+    base: float,
+    windows: tuple[int | None, ...],
+) -> mx.array:
+    """Return the drafter's last states at the masks, ``[rows, anchors, block - 1, hidden]``.
+
+    Args:
+        draft: a module with the published names (``fc``, ``hidden_norm``, ``layers``, ``norm``).
+        embed: ids -> the vectors that the drafter starts from.
+        batch: the rows.
+        anchors: ``[rows, anchors]`` int32, each at least 1 and with ``block - 1`` tokens after it.
+        block: tokens of a block, the committed one among them.
+        mask_id: the mask token.
+        base: the base of RoPE.
+        windows: a layer each: how far it sees; None for everything.
+    """
+    rows, length = batch.tokens.shape
+    count = anchors.shape[1]
+    first = mx.take_along_axis(batch.tokens, anchors, axis=1)[..., None]
+    ids = mx.concatenate([first, mx.full((rows, count, block - 1), mask_id, first.dtype)], axis=-1)
+    states = embed(ids).reshape(rows, count * block, -1)
+    context = draft.hidden_norm(draft.fc(batch.taps.astype(states.dtype)))
+    query_at = (anchors[..., None] + mx.arange(block)).reshape(rows, 1, count * block)
+    key_at = mx.arange(length)
+    before = key_at < mx.repeat(anchors, block, axis=1)[:, None, :, None]
+    for layer, window in zip(draft.layers, windows, strict=True):
+        seen = before if window is None else before & (query_at[..., None] - key_at < window)
+        x = layer.input_layernorm(states)
+        states = states + _attend(layer.self_attn, x, context, seen, query_at, key_at, block, base)
+        x, mlp = layer.post_attention_layernorm(states), layer.mlp
+        states = states + mlp.down_proj(nn.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
+    states = states.reshape(rows, count, block, -1)[:, :, 1:]
+    return draft.norm(states)
+
+
+def _attend(
+    attention: Any,
+    x: mx.array,
+    context: mx.array,
+    seen: mx.array,
+    query_at: mx.array,
+    key_at: mx.array,
+    block: int,
+    base: float,
+) -> mx.array:
+    """Attend from every block to the context before it (``seen``) and to itself, in both directions."""
+    rows, queries, _ = x.shape
+    dim = attention.q_norm.weight.shape[0]
+
+    def heads(projected: mx.array) -> mx.array:
+        return projected.reshape(rows, projected.shape[1], -1, dim).swapaxes(1, 2)
+
+    q = rotate(attention.q_norm(heads(attention.q_proj(x))), query_at, base)
+    own_k = rotate(attention.k_norm(heads(attention.k_proj(x))), query_at, base)
+    own_v = heads(attention.v_proj(x))
+    k = rotate(attention.k_norm(heads(attention.k_proj(context))), key_at, base)
+    v = heads(attention.v_proj(context))
+    kv_heads, length = k.shape[1], k.shape[2]
+    repeats = q.shape[1] // kv_heads
+    count = queries // block
+
+    q = (q * dim**-0.5).reshape(rows, kv_heads, repeats * queries, dim)
+    far = (q @ k.swapaxes(-1, -2)).reshape(rows, kv_heads, repeats, queries, length)
+    far = mx.where(seen[:, :, None], far, -1e9)
+    grouped = q.reshape(rows, kv_heads, repeats, count, block, dim)
+    own_k = own_k.reshape(rows, kv_heads, 1, count, block, dim)
+    own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
+    near = (grouped @ own_k.swapaxes(-1, -2)).reshape(rows, kv_heads, repeats, queries, block)
+
+    weights = mx.softmax(mx.concatenate([far, near], axis=-1), axis=-1)
+    out = weights[..., :length].reshape(rows, kv_heads, repeats * queries, length) @ v
+    near = weights[..., length:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
+    out = out.reshape(rows, kv_heads, repeats, queries, dim) + near.reshape(
+        rows, kv_heads, repeats, queries, dim
+    )
+    out = out.reshape(rows, kv_heads * repeats, queries, dim).swapaxes(1, 2)
+    return attention.o_proj(out.reshape(rows, queries, -1))

@@ -1,0 +1,179 @@
+"""The text of the tiny family: Python sources whose licences allow it, found in the running interpreter.
+
+The standard library, and packages that this project installs anyway, each under a permissive licence
+(:data:`PACKAGES`). Files are ordered by their digest, not by their path, so that which are held out depends
+on nothing but their content.
+"""
+
+import hashlib
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from engine.errors import BadInput
+
+# Distribution -> licence, as their metadata state it. Others are not read, whatever is installed.
+PACKAGES = {
+    "anyio": "MIT",
+    "attrs": "MIT",
+    "build": "MIT",
+    "charset-normalizer": "MIT",
+    "check-jsonschema": "Apache-2.0",
+    "click": "BSD-3-Clause",
+    "coverage": "Apache-2.0",
+    "execnet": "MIT",
+    "filelock": "MIT",
+    "fsspec": "BSD-3-Clause",
+    "h11": "MIT",
+    "hatchling": "MIT",
+    "httpcore": "BSD-3-Clause",
+    "httpx": "BSD-3-Clause",
+    "huggingface-hub": "Apache-2.0",
+    "idna": "BSD-3-Clause",
+    "import-linter": "BSD-2-Clause",
+    "Jinja2": "BSD-3-Clause",
+    "jsonschema": "MIT",
+    "markdown-it-py": "MIT",
+    "mlx": "MIT",
+    "mlx-lm": "MIT",
+    "mypy": "MIT",
+    "numpy": "BSD-3-Clause",
+    "packaging": "Apache-2.0 OR BSD-2-Clause",
+    "pip": "MIT",
+    "pluggy": "MIT",
+    "psutil": "BSD-3-Clause",
+    "pydantic": "MIT",
+    "Pygments": "BSD-2-Clause",
+    "pytest": "MIT",
+    "PyYAML": "MIT",
+    "referencing": "MIT",
+    "requests": "Apache-2.0",
+    "rich": "MIT",
+    "ruamel.yaml": "MIT",
+    "securesystemslib": "MIT",
+    "setuptools": "MIT",
+    "transformers": "Apache-2.0",
+    "typer": "MIT",
+    "urllib3": "MIT",
+}
+PACKAGE_CAP = 2_500_000  # bytes of one package, so that no one style prevails
+FILE_SIZES = (400, 200_000)
+LONG_LINE = 30  # characters, from which on a shared line says something
+HELD_OUT = 32  # files of the standard library
+
+# Tables, tests and translations: text that teaches a model little about code.
+_SKIPPED = (
+    "/test/",
+    "/tests/",
+    "/_vendor/",
+    "/idlelib/",
+    "/lib2to3/",
+    "/encodings/",
+    "/pydoc_data/",
+    "/site-packages/",
+)
+_SKIPPED_NAMES = ("unistring.py", "uts46data.py", "idnadata.py")
+
+
+@dataclass(frozen=True)
+class File:
+    """One source file: where its text came from, and the text."""
+
+    source: str
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files to train on, and files that nothing is trained on."""
+
+    train: tuple[File, ...]
+    held_out: tuple[File, ...]
+
+    def digest(self) -> str:
+        """SHA-256 over the files' digests, training files first."""
+        parts = (file.digest for part in (self.train, self.held_out) for file in part)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """Return source -> (files, bytes) of the training part."""
+        found: dict[str, tuple[int, int]] = {}
+        for file in self.train:
+            files, size = found.get(file.source, (0, 0))
+            found[file.source] = (files + 1, size + len(file.text.encode()))
+        return found
+
+
+def collect() -> Corpus:
+    """Read the corpus of this interpreter. Raises BadInput where the standard library's sources are absent."""
+    library = sorted(_read("python", _library_files()), key=lambda file: file.digest)
+    if len(library) < 2 * HELD_OUT:
+        raise BadInput("this Python comes without its sources", "use an interpreter that has its .py files")
+    held_out, train = library[:HELD_OUT], library[HELD_OUT:]
+    for name in sorted(PACKAGES, key=str.lower):
+        files = sorted(_read(name, _package_files(name)), key=lambda file: file.digest)
+        train += capped(files, PACKAGE_CAP)
+    return Corpus(tuple(without_repeats(train, held_out)), tuple(held_out))
+
+
+def _library_files() -> Iterator[Path]:
+    root = Path(sysconfig.get_path("stdlib"))
+    yield from sorted(root.rglob("*.py"))
+
+
+def _package_files(name: str) -> Iterator[Path]:
+    try:
+        files = metadata.files(name) or []
+    except metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.suffix == ".py":
+            yield Path(file.locate())
+
+
+def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
+    for path in paths:
+        place = path.as_posix()
+        inside = place if source == "python" else place.rpartition("/site-packages/")[2]
+        if any(part in f"/{inside}" for part in _SKIPPED) or path.name in _SKIPPED_NAMES:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if FILE_SIZES[0] <= len(text) <= FILE_SIZES[1]:
+            yield File(source, path.name, text)
+
+
+def capped(files: list[File], cap: int) -> list[File]:
+    """Return the first files, up to ``cap`` characters in all."""
+    kept, size = [], 0
+    for file in files:
+        size += len(file.text)
+        if size > cap:
+            break
+        kept.append(file)
+    return kept
+
+
+def without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
+    """Drop files that repeat another, or share much of their text with a held-out one."""
+    seen = {file.digest for file in held_out}
+    lines = {line for file in held_out for line in _long_lines(file)}
+    for file in train:
+        own = _long_lines(file)
+        if file.digest not in seen and (not own or len(own & lines) < 0.2 * len(own)):
+            seen.add(file.digest)
+            yield file
+
+
+def _long_lines(file: File) -> set[str]:
+    return {line.strip() for line in file.text.splitlines() if len(line.strip()) >= LONG_LINE}

@@ -1,0 +1,146 @@
+"""Training a drafter: its many-blocks forward is the decoder's, it learns, it resumes, others read it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.dflash.taps import Tapped
+from engine.dflash.target import TargetEnds
+from engine.errors import BadInput
+from engine.mx import mx, tree
+from engine.train import begin, draft, generate, text
+from engine.train.blocks import Batch, hidden_states, rotate
+from tests.engine import models as small
+
+ROW = 40
+
+
+def target_config(**changes):
+    return {
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "vocab_size": 128,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 512,
+        "rope_theta": 10_000.0,
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def target():
+    return small.gemma3()
+
+
+def drafter(target, **changes):
+    config = begin.draft_config(target_config(), 3, taps=(0, 2), block=4)
+    if changes:
+        config = replace(config, **changes)
+    return begin.drafter(config, target)
+
+
+def source(rng, count):
+    starts = rng.integers(0, 128, (count, 1))
+    return ((starts + np.arange(ROW)) % 128).astype(np.int32)
+
+
+@pytest.mark.parametrize("anchor", [1, 7, 30])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 8, "is_causal": False}],
+)
+def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
+    model = drafter(target, **changes)
+    tokens = mx.array(np.random.default_rng(1).integers(0, 128, (1, ROW)).astype(np.int32))
+    _, taps = Tapped(target, model.config.target_layer_ids).forward(tokens, None)
+    bound = model.bind(target)
+    context = bound.make_cache()
+    expected = bound.propose(int(tokens[0, anchor]), taps[:, :anchor], context, 3).logits[0]
+
+    ends = TargetEnds.of(target)
+    batch = Batch(tokens, taps, mx.zeros((1, ROW, 1)), mx.zeros((1, ROW, 1)))
+    states = hidden_states(
+        model,
+        ends.embed,
+        batch,
+        mx.array([[anchor, 20]]),
+        4,
+        mask_id=3,
+        base=model.config.rope_theta,
+        windows=tuple(model.config.window(i) for i in range(2)),
+    )
+    found = ends.head(states[0, 0])
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-5)
+
+
+def test_rotation_is_that_of_mlx():
+    x = mx.random.normal((2, 3, 5, 64), key=mx.random.key(0))
+    expected = mx.fast.rope(x, 64, traditional=False, base=1e4, scale=1.0, offset=11)
+    np.testing.assert_allclose(np.asarray(rotate(x, 11 + mx.arange(5), 1e4)), np.asarray(expected), atol=1e-4)
+
+
+def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):
+    plan = draft.Plan(steps=8, anchors=12, block=4, pool=2, uses=2, warm_up=2)
+    lines = []
+    straight = draft.Trainer(drafter(target), target, source, tmp_path / "straight", plan)
+    straight.run(lines.append, every=2)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+    def stop(line):
+        if line["step"] == 6:  # in the middle of a pool
+            raise KeyboardInterrupt
+
+    first = draft.Trainer(drafter(target), target, source, tmp_path / "broken", plan)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(stop, every=2)
+    second = draft.Trainer(drafter(target), target, source, tmp_path / "broken", plan)
+    assert second.step == 6
+    second.run(lambda _: None)
+    expected = dict(tree.tree_flatten(straight.draft.parameters()))
+    for name, value in tree.tree_flatten(second.draft.parameters()):
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(expected[name]))
+
+
+def test_another_plan_in_the_same_folder_is_refused(target, tmp_path):
+    draft.Trainer(drafter(target), target, source, tmp_path, draft.Plan(steps=8)).save()
+    with pytest.raises(BadInput, match="another plan"):
+        draft.Trainer(drafter(target), target, source, tmp_path, draft.Plan(steps=9))
+
+
+def test_the_targets_best_successors_are_read(target):
+    rows = source(np.random.default_rng(0), 2)
+    batch = draft.read(Tapped(target, (0, 2)), rows)
+    logits = target(mx.array(rows))
+    assert np.array_equal(np.asarray(batch.top_ids[..., 0]), np.asarray(mx.argmax(logits, axis=-1)))
+    np.testing.assert_allclose(np.asarray(batch.top_probs.sum(-1)), 1, atol=1e-5)
+    assert np.all(np.diff(np.asarray(batch.top_probs), axis=-1) <= 0)
+
+
+def test_greedy_rows_are_what_the_target_writes(target):
+    openings = source(np.random.default_rng(0), 2)[:, :8]
+    rows = generate.rows(target, openings, length=16)
+    logits = target(mx.array(rows[:1].astype(np.int32)))
+    assert np.array_equal(np.asarray(mx.argmax(logits, axis=-1))[0, 7:-1], rows[0, 8:])
+    assert np.array_equal(rows[:, :8], openings)
+
+
+def test_text_and_written_rows_are_mixed():
+    ids = np.arange(1000, dtype=np.uint32)
+    written = np.full((3, 32), 7, np.uint32)
+    rows = text.source(ids, written, share=0.5, length=32)
+    drawn = [rows(np.random.default_rng(i), 2) for i in range(60)]
+    kinds = [bool((row == 7).all()) for row in drawn]
+    assert 10 < sum(kinds) < 50
+    assert {row.shape[1] for row in drawn} == {32, 76}
+    with pytest.raises(BadInput, match="fewer than a row"):
+        text.source(ids[:10], written, share=0.5, length=32)
+
+
+def test_taps_are_spread_over_the_target():
+    for layers, taps in ((8, (1, 4, 6)), (30, (1, 14, 28)), (4, (1, 2))):
+        config = begin.draft_config(target_config(num_hidden_layers=layers), 3)
+        assert config.target_layer_ids == taps
