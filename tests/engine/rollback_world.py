@@ -248,12 +248,14 @@ class World:
         """Compare every cache, bit for bit, with what decoding one by one would hold."""
         self.settle()
         self.decode()
-        for ours, plain in zip(self.caches, self.plain, strict=True):
+        for ours, plain in zip(*map(_bare, (self.caches, self.plain)), strict=True):
             if isinstance(ours, lm_cache.ArraysCache):
                 continue  # sums of another order
             assert ours.offset == plain.offset == len(self.kept)
             if isinstance(ours, lm_cache.RotatingKVCache) and (self.how == "carry" or self.stepped_back):
-                continue  # carrying leaves another order
+                continue  # carrying leaves another order, a step back another dead slot
+            if not self.kept:
+                continue  # a forward that was taken back has left empty slots
             for x, y in zip(_held(ours), _held(plain), strict=True):
                 assert x.shape == y.shape
                 assert np.array_equal(x, y)
@@ -267,9 +269,12 @@ class World:
         assert np.abs(np.array(output)[0] - expected).max() < 2e-4
 
 
+def _bare(caches):
+    return [getattr(cache, "inner", cache) for cache in caches]
+
+
 def _held(cache):
     """Return the stored arrays, as far as they are in use."""
-    cache = getattr(cache, "inner", cache)
     if cache.keys is None:
         return []
     flat = [

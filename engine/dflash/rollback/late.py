@@ -2,7 +2,7 @@
 
 The forward sees cache and block joined, each row through the window that one-token decoding would give it.
 What is rejected never reaches the cache, so there is nothing to undo: a ring may wrap in the middle of a
-block, and no more than window and block is ever held.
+block, and no more than window and block outlives the forward.
 """
 
 from collections.abc import Callable
@@ -94,9 +94,9 @@ class LateGrowing(Late):
 
     def _held(self) -> Pair | None:
         cache = self.inner
-        return (
-            None if cache.keys is None else tuple(x[:, :, : cache.offset] for x in (cache.keys, cache.values))
-        )
+        if cache.keys is None:
+            return None
+        return tuple(x[:, :, : cache.offset] for x in (cache.keys, cache.values))
 
     def _append(self, keys: mx.array, values: mx.array) -> None:
         lm_cache.KVCache.update_and_fetch(self.inner, keys, values)
