@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bridge.evidence import legacy
 from bridge.evidence import rules_bytes as stored
 from bridge.evidence import rules_codec as codec
+from bridge.evidence import rules_legacy as legacy
 from bridge.evidence import rules_output as output
 from bridge.evidence import rules_recall as recall
 from bridge.evidence import rules_report as report

@@ -124,10 +124,10 @@ def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
         return f"what is explained is token {row.divergence.index}"
     if at >= len(row.tokens) or at >= len(oracle.tokens):
         return "one of them ends there"
-    first, second = row.divergence.best
-    if {first.token, second.token} != {row.tokens[at], oracle.tokens[at]}:
+    (first, high), (second, low) = row.divergence.best
+    if {first, second} != {row.tokens[at], oracle.tokens[at]}:
         return "the oracle's two best tokens are others"
-    margin = abs(first.logit - second.logit)
+    margin = abs(high - low)
     return f"the logits lie {margin:.3g} apart; {NEAR_TIE} is a near tie" if margin > NEAR_TIE else None
 
 

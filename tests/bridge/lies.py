@@ -129,7 +129,7 @@ def parted(at: int, token: int, **divergence: Any) -> Callable[[Report], None]:
         plain = row["tokens"][at]
         row["tokens"] = [*row["tokens"][:at], token, *row["tokens"][at + 1 :]]
         if divergence:
-            best = [{"token": plain, "logit": 11.5}, {"token": token, "logit": divergence["low"]}]
+            best = [[plain, 11.5], [token, divergence["low"]]]
             row["divergence"] = {"index": divergence["index"], "best": best}
 
     return change
