@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.evidence import check_report, check_reports
-from bridge.evidence.kinds import MODELS
+from bridge.evidence.kinds import MODELS, schema
 from bridge.evidence.legacy import Legacy
 from bridge.evidence.names import LEGACY
 from bridge.evidence.rules import RULES, code_of
@@ -51,6 +51,14 @@ def test_an_honest_report_is_believed(kind):
 @pytest.mark.parametrize("lie", lies.TWINS.values(), ids=lies.TWINS)
 def test_an_honest_twin_is_believed(lie):
     assert check_report(told(lie)) == []
+
+
+def test_honest_reports_and_twins_are_as_the_schema_says():
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(schema())
+    honest = [reports.HONEST[kind]() for kind in MODELS] + [told(lie) for lie in lies.TWINS.values()]
+    for report in honest:
+        if report["schema_version"] == 3:
+            validator.validate(report)
 
 
 @pytest.mark.parametrize("lie", lies.LIES.values(), ids=lies.LIES)
