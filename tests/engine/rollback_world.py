@@ -176,6 +176,7 @@ class World:
         self.caches, self.kept = kind.caches(), []
         self.plain = kind.caches(views=True)  # what decoding one by one would hold, up to ``self.decoded``
         self.decoded = 0
+        self.stepped_back = False  # a ring may hold a rejected token in the slot that it writes next
         self.target = kind.model()
         self._bind()
 
@@ -191,17 +192,20 @@ class World:
             self.decode()
             self._put(ids)
         self.kept += ids
+        self.stepped_back = False
 
     def round(self, ids, kept):
         self._compare(self.rollback.forward(self.model, mx.array([ids])), ids)
         self.rollback.commit(kept)
         self.kept += ids[:kept]
+        self.stepped_back = not kept and (len(ids) == 1 or self.stepped_back)
 
     def abandon(self, ids, fail_at=None):
         """Give up a round, after the forward or in the middle of it."""
         with contextlib.suppress(InterruptedError):
             self.rollback.forward(lambda x, cache: self.model(x, cache, fail_at), mx.array([ids]))
         self.rollback.abandon()
+        self.stepped_back |= len(ids) == 1
 
     def save_and_load(self, path=None):
         self.settle()
@@ -244,12 +248,14 @@ class World:
         """Compare every cache, bit for bit, with what decoding one by one would hold."""
         self.settle()
         self.decode()
-        for ours, plain in zip(self.caches, self.plain, strict=True):
+        for ours, plain in zip(*map(_bare, (self.caches, self.plain)), strict=True):
             if isinstance(ours, lm_cache.ArraysCache):
                 continue  # sums of another order
             assert ours.offset == plain.offset == len(self.kept)
-            if self.how == "carry" and isinstance(ours, lm_cache.RotatingKVCache):
-                continue  # lies in another order
+            if isinstance(ours, lm_cache.RotatingKVCache) and (self.how == "carry" or self.stepped_back):
+                continue  # carrying leaves another order, a step back another dead slot
+            if not self.kept:
+                continue  # a forward that was taken back has left empty slots
             for x, y in zip(_held(ours), _held(plain), strict=True):
                 assert x.shape == y.shape
                 assert np.array_equal(x, y)
@@ -263,9 +269,12 @@ class World:
         assert np.abs(np.array(output)[0] - expected).max() < 2e-4
 
 
+def _bare(caches):
+    return [getattr(cache, "inner", cache) for cache in caches]
+
+
 def _held(cache):
     """Return the stored arrays, as far as they are in use."""
-    cache = getattr(cache, "inner", cache)
     if cache.keys is None:
         return []
     flat = [

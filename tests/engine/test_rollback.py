@@ -109,6 +109,25 @@ def test_bytes_past_the_window_are_those_of_plain_decoding(built):
     assert rollback.counters.held_bytes == block * token
 
 
+def test_a_round_of_one_token_goes_straight_into_the_ring(built):
+    model = built("gemma3")
+    caches, reference = make_caches(model, "raw"), make_caches(model, "raw")
+    rollback = rollback_for(caches)
+    for held in (caches, reference):
+        model(models.tokens(40), cache=held)
+    for seed, kept in enumerate([1, 0, 0, 1, 1, 0, 1]):
+        token = models.tokens(1, seed=seed)
+        ours = rollback.forward(model, token)
+        assert sum(part.held_bytes() for part in rollback.parts) == 0
+        rollback.commit(kept)
+        if kept:
+            assert mx.array_equal(ours, model(token, cache=reference))  # the same operations
+    block = models.tokens(5, seed=9)
+    ours = rollback.forward(model, block)
+    for i in range(5):
+        assert mx.abs(ours[:, i] - model(block[:, i : i + 1], cache=reference)[:, 0]).max() < 1e-4
+
+
 def test_no_buffer_outlives_its_round():
     ring, ids = lm_cache.RotatingKVCache(64), np.random.default_rng(0)
     rollback = rollback_for([ring])
@@ -144,6 +163,19 @@ def test_a_settled_cache_goes_on_in_another_generation(built):
     model(kept, cache=reference)
     after = [model(models.tokens(1, seed=4), cache=held) for held in (caches, reference)]
     assert mx.abs(after[0] - after[1]).max() < 1e-4
+
+
+def test_carrying_puts_a_ring_back_bit_for_bit(built):
+    """A forward over one token writes into the ring's own arrays."""
+    model, caches = built("gemma3"), make_caches(built("gemma3"), "raw")
+    rollback = rollback_for(caches, "carry")
+    rollback.advance(model, models.tokens(30))
+    rollback.advance(model, models.tokens(1))
+    before = [np.array(x) for x in caches[0].state[:2]]
+    mx.eval(rollback.forward(model, models.tokens(1, seed=7)))
+    assert not np.array_equal(before[0], np.array(caches[0].keys))
+    rollback.abandon()
+    assert all(np.array_equal(x, np.array(y)) for x, y in zip(before, caches[0].state[:2], strict=True))
 
 
 def test_two_generations_share_one_recording_model(built):
