@@ -33,7 +33,7 @@ class LayerContext:
         """
         if self.keep is not None and n_new > self.keep:
             keys, values = keys[:, :, n_new - self.keep :], values[:, :, n_new - self.keep :]
-            n_new, self.start = self.keep, self.end
+            n_new = self.keep
         stop = self.end + keys.shape[2]
         if self.keys is None or stop > self.keys.shape[2]:
             self._grow(keys, values)

@@ -59,7 +59,7 @@ class Drafter(nn.Module):
     def fused(self) -> FusedLayers:
         """Return the layers' matrices side by side, made anew if a parameter was replaced."""
         if self._fused is None or not self._fused.fits(self.layers):
-            self._fused = FusedLayers(self.layers)
+            self._fused = FusedLayers(self.layers, self.config)
         return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":

@@ -142,6 +142,9 @@ def test_a_drafter_saved_and_loaded(kind, dtype, tmp_path):
     for name, x in tree.tree_flatten(back.parameters()):
         assert x.dtype == on_disk.DTYPES[dtype]
         assert mx.array_equal(x, want[name].astype(x.dtype)), name
+    save_draft(back, tmp_path / "again", dtype)
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "new" / "draft" / name).read_bytes()
     in_float = load_draft(tmp_path / "new" / "draft", dtype=mx.float32)
     assert {x.dtype for _, x in tree.tree_flatten(in_float.parameters())} == {mx.float32}
     assert sorted(x.name for x in (tmp_path / "new" / "draft").iterdir()) == [
