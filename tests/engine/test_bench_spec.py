@@ -74,7 +74,8 @@ def test_every_arm_runs_once_in_each_cell_and_the_order_moves(report):
         assert sorted(row["arm"] for row in cell) == sorted(names)
         orders.append([row["arm"] for row in cell])
     assert len(cells) == 2 * (PLAN.repeats + 1)
-    assert {order[0] for order in orders} == set(names)
+    for prompt in (0, 1):
+        assert len({tuple(order) for order in orders[prompt::2]}) == PLAN.repeats + 1
     for one, other in itertools.combinations(names, 2):
         turns = [row["arm"] for row in rows if row["arm"] in (one, other)]
         assert max(len([*run]) for _, run in itertools.groupby(turns)) <= 2
@@ -126,15 +127,12 @@ def test_bytes_are_those_of_live_arrays(pair):
 
 def test_the_gate_believes_the_report(report):
     codes = {violation.code for violation in evidence.check_report(report)}
-    if "UNKNOWN_KIND" in codes:
-        pytest.skip("this gate does not know the kind yet")
     assert codes <= NOISE
 
 
 @installed
 def test_the_package_runs_on_a_target_of_its_own(pair, report):
-    from dflash import model_mlx
-
+    model_mlx = importlib.import_module("dflash.model_mlx")
     assert type(pair.target.model.layers[1]).__name__ == "TransformerBlock"
     assert model_mlx.make_prompt_cache.__module__ == "mlx_lm.models.cache"
     assert model_mlx.snapshot_download.__module__.startswith("huggingface_hub")
