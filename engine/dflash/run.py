@@ -71,8 +71,9 @@ class Run:
         prompt = mx.array(ids, mx.int32)[None]
         for start in range(0, len(ids) - 1, chunk):
             part = prompt[:, start : min(start + chunk, len(ids) - 1)]
-            self.advance(part)
-            mx.eval(self._states(), self.proposer.state if self.proposer else [])
+            with postponed():
+                self.advance(part)
+                mx.eval(self._states(), self.proposer.state if self.proposer else [])
             mx.clear_cache()
         self.pending = prompt[:, -1:]
         if self.lookup:
@@ -121,8 +122,7 @@ class Run:
 
     def keep(self, rows: int, taps: mx.array | None) -> None:
         """Close the round: the first ``rows`` of its tokens are in the caches now."""
-        with postponed():
-            self.rollback.commit(rows)
+        self.rollback.commit(rows)
         self._feed(None if taps is None else taps[:, :rows])
 
     def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
