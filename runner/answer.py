@@ -82,6 +82,8 @@ def publish(session: Session, pending: Pending) -> State | None:
     commit, expect = pending.answer, pending.expect
     for _ in range(10):
         pushed = bus.push(pending.branch, commit, expect=expect)
+        if pushed is Pushed.FAILED and bus.quarantine.is_hostile(pending.branch):
+            _drop(session, pending, "git refuses what was pushed to it")
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
@@ -91,11 +93,7 @@ def publish(session: Session, pending: Pending) -> State | None:
         tip = bus.tip(pending.branch)
         view = history.read_view(bus.git, pending.branch, tip) if tip else None
         if view is None or not _was_left_alone(session, view.tip, expect):
-            session.tell(
-                f"{pending.branch}: the branch is gone or another runner has it; this answer is dropped"
-            )
-            ledger.settled(pending.request, "fenced")
-            bus.release(pending.answer)
+            _drop(session, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
         commit = objects.commit(
@@ -104,6 +102,13 @@ def publish(session: Session, pending: Pending) -> State | None:
         bus.keep(commit)
         ledger.answered(pending.request, ours.state, commit, expect)
     return None
+
+
+def _drop(session: Session, pending: Pending, why: str) -> None:
+    """Give up an answer that can no longer be published."""
+    session.tell(f"{pending.branch}: {why}; this answer is dropped")
+    session.ledger.settled(pending.request, "fenced")
+    session.bus.release(pending.answer)
 
 
 def _was_left_alone(session: Session, tip: str, expect: str) -> bool:

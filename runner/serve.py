@@ -75,6 +75,7 @@ class Rounds:
         self._held: dict[str, float] = {}
         self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
         self._warned: set[str] = set()
+        self._left_out: set[str] = set()
         # What failed, by commit: the tip that was to be handled, or the answer that was to be published.
         self._patience = Patience()
 
@@ -85,6 +86,7 @@ class Rounds:
         """
         waiting = flush(self._session, self._patience)
         tips = self._session.bus.fetch()
+        self._tell_left_out()
         self._patience.keep({*tips.values(), *waiting.values()})
         self._watch.see(tips)
         self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
@@ -145,6 +147,13 @@ class Rounds:
         if self._patience.failed(view.tip) >= _FAILURES:
             self._session.tell(f"{view.branch}: left alone until it changes")
             self._settled[view.branch] = view.tip
+
+    def _tell_left_out(self) -> None:
+        """Say once of each branch that cannot be fetched that it is left out, and why."""
+        why = self._session.bus.quarantine.why
+        for branch in why.keys() - self._left_out:
+            self._session.tell(f"{branch} is left out: {why[branch]}")
+        self._left_out = set(why)
 
     def _warn_of_double(self, view: View) -> None:
         """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""
