@@ -28,9 +28,10 @@ class Quarantine:
         """Leave a branch out from now on: for good where its objects are refused, else for a while."""
         if error.code == HOSTILE:
             self._hostile.add(branch)
+            self.why[branch] = error.message
         else:
             self._patience.failed(branch)
-        self.why[branch] = error.message
+            self.why[branch] = f"{error.message}; trying again"
 
     def is_hostile(self, branch: str) -> bool:
         """Say whether git refuses what is on the branch."""
