@@ -366,18 +366,21 @@ def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, 
 
 
 @pytest.mark.parametrize(
-    "mode", ["10644", "20644", "60644", "140644"], ids=["FIFO", "device", "disk", "socket"]
-)
-def test_row_08_a_mode_that_no_tree_should_hold_makes_no_special_file(target, mode):
-    """Git reads such a mode as a submodule's, so the job finds an empty folder."""
-    branch = target.ask("here", files={"tests": {"what.txt": (mode, "x")}})
+    ("mode", "code"),
+    [("10644", "hostile_tree"), ("20644", "hostile_tree"), ("60644", "hostile_tree"), ("140644", "hostile_tree"),
+     ("160000", "no_such_path")],
+    ids=["FIFO", "device", "disk", "socket", "submodule"],
+)  # fmt: skip
+def test_row_08_what_is_no_file_where_one_is_expected_is_refused(target, mode, code):
+    """Git shows each of these as a submodule, of which a request brings nothing."""
+    content = "1" * 40 if mode == "160000" else "x"
+    branch = target.ask("here", files={"tests": {"what.txt": (mode, content)}})
+    beside = target.ask()
     target.handle()
 
-    result = target.result(branch)
-    if result is not None and result.state is not State.REFUSED:
-        log = target.git.text("show", f"{branch}:{result.commands[0].log}")
-        assert (result.state, "Is a directory" in log) == (State.FAILED, True)
-    assert target.runs == []
+    assert target.refused(branch) == code
+    assert target.result(beside).state is State.SUCCEEDED
+    assert target.runs == ["ran"], "only the request beside it ran"
 
 
 # Row 10: submodules and hooks.
