@@ -27,7 +27,7 @@ import yaml
 from bridge import wire
 from bridge.manifest import format_time
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import open_session
 
 MANY = 10_000

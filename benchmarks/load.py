@@ -25,7 +25,8 @@ from bridge.client import Client
 from bridge.git import Git
 from runner.policy import Retention, load_policy
 from runner.retention import sweep
-from runner.serve import Rounds, serve
+from runner.rounds import Rounds
+from runner.serve import serve
 from runner.session import open_session
 
 REFS = (100, 10_000, 100_000)

@@ -25,7 +25,7 @@ from bridge.client import Client
 from bridge.keys import read_public_keys
 from runner import keys
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import open_session
 from runner.signature import read_signed, signer_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from bridge import attestation, history, objects, wire
 from bridge.manifest import Request, format_time
@@ -34,6 +35,7 @@ class Outcome:
     gate: Gate | None = None
     last_chunk: bytes = b""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
 
     def end(self, state: State, code: str, message: str) -> None:
         """Set how it ended."""
@@ -125,7 +127,8 @@ def _message(session: Session, commit: str) -> str:
 
 def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
     admitted, request = outcome.admitted, outcome.request
-    finished = datetime.now(UTC)
+    # The wall clock may be set while a job runs.
+    seconds = time.monotonic() - outcome.began
     params: Mapping[str, Value] = admitted.params if admitted else {}
     return Result(
         schema_version=2,
@@ -148,8 +151,8 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         host=session.host,
         versions=session.versions,
         started_at=format_time(outcome.started),
-        finished_at=format_time(finished),
-        seconds=round((finished - outcome.started).total_seconds(), 3),
+        finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
+        seconds=round(seconds, 3),
         logs=outcome.logs,
         files=[
             FileDigest(path=path, sha256=hashlib.sha256(data).hexdigest(), size=len(data))

@@ -69,6 +69,10 @@ def read_manifest(git: Git, view: View) -> Request:
 _MANIFEST_CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
 
 
+# Refusals that would be others at another time of day.
+OF_AGE = ("expired", "not_yet_valid")
+
+
 def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:
     """Say whether the request asks for labels that this runner lacks, so that it is left to others."""
     preset = presets.get(request.preset)

@@ -186,12 +186,13 @@ class Ledger:
     def took(self, requester: str, at: float) -> None:
         """Note that a requester's request had its turn."""
         with self._write() as cursor:
-            cursor.execute("DELETE FROM turns WHERE at < ?", (at - _KEEP_TURNS_S,))
+            # Those of the future are of a clock that was set back since.
+            cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 
-    def taken_since(self, moment: float) -> dict[str, int]:
-        """Return how many turns each requester had since a moment."""
+    def taken_between(self, begin: float, end: float) -> dict[str, int]:
+        """Return how many turns each requester had between two moments."""
         rows = self._db.execute(
-            "SELECT requester, COUNT(*) FROM turns WHERE at >= ? GROUP BY requester", (moment,)
+            "SELECT requester, COUNT(*) FROM turns WHERE at BETWEEN ? AND ? GROUP BY requester", (begin, end)
         )
         return {str(requester): int(count) for requester, count in rows}

@@ -34,7 +34,7 @@ from runner.answer import Outcome, answer
 from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import open_session
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")

@@ -151,16 +151,16 @@ def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
 
 def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, monkeypatch):
     bad, good = (requester.send(requester.manifest()) for _ in range(2))
-    from runner import serve  # noqa: PLC0415 - the module that is bent
+    from runner import rounds  # noqa: PLC0415 - the module that is bent
 
-    real = serve.handle
+    real = rounds.handle
 
     def stumble(session, view, action):
         if view.branch == bad:
             raise RuntimeError("a bug\x1b[31m")
         return real(session, view, action)
 
-    monkeypatch.setattr(serve, "handle", stumble)
+    monkeypatch.setattr(rounds, "handle", stumble)
 
     assert host.answer(good).state is State.SUCCEEDED
     assert any("RuntimeError: a bug" in line for line in host.told)

@@ -13,7 +13,7 @@ from bridge.git import Git
 from bridge.names import new_nonce
 from runner.bus import Bus
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 
 pytestmark = pytest.mark.bus
 

@@ -27,10 +27,10 @@ from bridge.wire import State
 from runner.answer import Outcome, answer
 from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
+from runner.handle import flush, handle
 from runner.lease import Lease
 from runner.patience import Patience
 from runner.policy import load_policy
-from runner.serve import flush, handle
 from runner.session import open_session
 
 pytestmark = [pytest.mark.bus, pytest.mark.slow]

@@ -22,7 +22,7 @@ from runner import retention
 from runner.chores import Chores
 from runner.policy import Retention, load_policy
 from runner.retention import sweep
-from runner.serve import Rounds
+from runner.rounds import Rounds
 
 
 def branches(bus):
