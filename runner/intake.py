@@ -43,7 +43,7 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
         preset, params, commands = _check_preset(request, presets, policy)
-        trusted_by = trust.judge(git, view, preset, policy, ledger)
+        trusted_by = trust.judge(git, view, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise
