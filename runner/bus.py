@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -23,6 +25,7 @@ _MANY_REFS = 500
 _PORCELAIN_FIELDS = 3
 # So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
 _MOST_UNREADABLE = 20
+_SEARCH_S = 20.0
 # What git says of a reference that stays only because another one of the same transaction does.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 
@@ -33,6 +36,18 @@ class Pushed(Enum):
     DONE = "done"
     STALE = "stale"
     FAILED = "failed"
+
+
+@dataclass
+class _Search:
+    """A search for bad branches: when it is to end, if it settled anything by then, and what it came to."""
+
+    until: float
+    settled: bool = False
+    unreadable: int = 0
+
+    def is_over(self) -> bool:
+        return (self.settled and time.monotonic() >= self.until) or self.unreadable >= _MOST_UNREADABLE
 
 
 class Bus:
@@ -61,8 +76,8 @@ class Bus:
         try:
             self._fetch_all()
         except InfrastructureError as error:
-            self._find_bad(error)
-            self._fetch_all()
+            if self._find_bad(error):
+                self._fetch_all()
         tips = self.tips()
         self._pack(tips)
         # Of a branch that was left out the store holds where it was before, which is no ground to act upon.
@@ -74,8 +89,11 @@ class Bus:
         self._fetch(*wanted, *(f"^refs/heads/{branch}" for branch in left_out), prune=True)
         self.quarantine.release(self.quarantine.why.keys() - set(left_out))
 
-    def _find_bad(self, error: InfrastructureError) -> None:
-        """Find out which branches made a fetch fail. Raises `error` where it was the bus as a whole."""
+    def _find_bad(self, error: InfrastructureError) -> bool:
+        """Find out which branches made a fetch fail, and fetch the others. Raises `error` where it was the bus itself.
+
+        Says whether all were looked at: a flood of bad ones is worked off over several polls.
+        """
         heads = [f"refs/heads/{pattern}" for pattern in self.patterns]
         try:
             listed = self.git.text("ls-remote", "--", self.url, *heads, timeout=NETWORK_TIMEOUT)
@@ -83,26 +101,29 @@ class Bus:
             raise error from error.__cause__
         there = {ref.removeprefix("refs/heads/"): oid for oid, ref in map(str.split, listed.splitlines())}
         self.quarantine.release(self.quarantine.why.keys() - there.keys())
-        known = self.tips()
-        self._search([branch for branch, oid in there.items() if known.get(branch) != oid], error)
+        known, left_out = self.tips(), set(self.quarantine.left_out())
+        new = [branch for branch, oid in there.items() if known.get(branch) != oid and branch not in left_out]
+        search = _Search(time.monotonic() + _SEARCH_S)
+        self._search(new, search)
+        if search.unreadable >= _MOST_UNREADABLE:
+            raise error
+        return not search.is_over()
 
-    def _search(self, branches: list[str], first: InfrastructureError) -> None:
+    def _search(self, branches: list[str], search: _Search) -> None:
         """Fetch branches together; where that fails, by halves, down to those that cannot be fetched alone."""
-        left_out = set(self.quarantine.left_out())
-        wanted = [branch for branch in branches if branch not in left_out]
-        if not wanted:
+        if not branches or search.is_over():
             return
         try:
-            self._fetch(*(f"+refs/heads/{branch}:{HEADS}{branch}" for branch in wanted))
+            self._fetch(*(f"+refs/heads/{branch}:{HEADS}{branch}" for branch in branches))
         except InfrastructureError as error:
-            if len(wanted) == 1:
-                self.quarantine.put(wanted[0], error)
-                if len(self.quarantine.unreadable) > _MOST_UNREADABLE:
-                    raise first from error
+            if len(branches) > 1:
+                middle = len(branches) // 2
+                self._search(branches[:middle], search)
+                self._search(branches[middle:], search)
                 return
-            middle = len(wanted) // 2
-            self._search(wanted[:middle], first)
-            self._search(wanted[middle:], first)
+            self.quarantine.put(branches[0], error)
+            search.unreadable += error.code != HOSTILE
+        search.settled = True
 
     def tips(self) -> dict[str, str]:
         """Return where the request branches were when they were last fetched."""

@@ -37,11 +37,6 @@ class Quarantine:
         """Say whether git refuses what is on the branch."""
         return branch in self._hostile
 
-    @property
-    def unreadable(self) -> list[str]:
-        """The branches that the bus could not send."""
-        return [branch for branch in self.why if not self.is_hostile(branch)]
-
     def left_out(self) -> list[str]:
         """Return the branches that are not to be fetched now."""
         return [b for b in self.why if self.is_hostile(b) or not self._patience.allows(b)]

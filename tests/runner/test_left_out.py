@@ -12,7 +12,6 @@ from bridge import objects, wire
 from bridge.git import Git
 from bridge.names import new_nonce
 from runner.bus import Bus
-from runner.policy import load_policy
 from runner.rounds import Rounds
 
 pytestmark = pytest.mark.bus
@@ -85,6 +84,24 @@ def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poiso
         assert set(session.bus.quarantine.why) == {bad}
     assert len(tips) == 200
     assert len(asked) < 25
+
+
+def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, requester, poison, monkeypatch):
+    """Finding them takes a fetch or more for each, and is no reason to keep a good request waiting for all of it."""
+    bad = {poison(f"mac-bridge/touch-{new_nonce()}-z{i}") for i in range(4)}
+    good = requester.send(requester.manifest())
+    monkeypatch.setattr("runner.bus._SEARCH_S", 0.0)
+    with host.session() as session:
+        rounds, left_out = Rounds(session), []
+        for _ in range(20):
+            rounds.next()
+            left_out.append(len(session.bus.quarantine.why))
+            if left_out[-1] == len(bad):
+                break
+        rounds.next()
+        assert host.result(good).state == "succeeded"
+        assert set(session.bus.quarantine.why) == bad
+    assert left_out[0] < len(bad)
 
 
 def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_path):
@@ -163,4 +180,4 @@ def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester,
     for mend in mends:
         mend()
     with host.session() as session:
-        assert len(Bus(load_policy(host.policy("one")).bus, session.policy.state).fetch()) == 25
+        assert len(session.bus.fetch()) == 25
