@@ -50,13 +50,14 @@ class Identity:
 
 
 def list_tree(
-    git: Git, tree: str, *paths: str, recursive: bool = False, most: int | None = None
+    git: Git, tree: str, *paths: str, recursive: bool = False, folders: bool = False, most: int | None = None
 ) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at `paths`.
+    """Return the entries of a tree (or of a commit's tree), or just those at `paths`; with `folders` no files.
 
     Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere.
     """
     flags = ["-r"] if recursive else []
+    flags += ["-d"] if folders else []
     raw = git("ls-tree", "-z", "-l", *flags, "--full-tree", tree, "--", *paths, most=most).stdout
     entries = []
     for line in raw.split(b"\0")[:-1]:
