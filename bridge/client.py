@@ -14,7 +14,7 @@ from pathlib import Path
 from bridge import environment, github, history, names, objects, send, wire
 from bridge.binding import Binding, repository_name
 from bridge.errors import InfrastructureError, UsageError, WaitTimeout
-from bridge.export import Fetched, write_answer
+from bridge.export import Answer, Fetched, read_answer, write_answer
 from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
@@ -279,6 +279,11 @@ class Client:
         """
         view = self._answered(branch)
         return write_answer(self.git, view, self._verify(view), out)
+
+    def answer(self, branch: str) -> Answer:
+        """Return the answer's files and what was found out about it, whether it holds or not."""
+        view = self._answered(branch)
+        return read_answer(self.git, view, self._verify(view))
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
