@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _ROOM = 0.05
+_PLAIN = (1e-3, 1e6)
 _DECADES_WITH_STEPS = 2.0
+# On a logarithmic axis that spans less, even steps are round numbers too.
+_WIDE = 5.0
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,17 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Return the round values to be written, about six."""
-        found = _decades(self.low, self.high) if self.log else _steps(self.low, self.high)
+        wide = self.log and self.high > _WIDE * self.low
+        found = _decades(self.low, self.high) if wide else _steps(self.low, self.high)
         return [tick for tick in found if self.low <= tick <= self.high]
+
+
+def written(tick: float) -> str:
+    """Return what is written at a tick."""
+    if tick and not _PLAIN[0] <= abs(tick) < _PLAIN[1]:
+        digits, _, power = f"{tick:.3e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
+    return f"{tick:g}"
 
 
 def axis(
@@ -46,7 +58,7 @@ def axis(
     return Axis(low - room, high + room, start, end)
 
 
-def _steps(low: float, high: float, about: int = 6) -> list[float]:
+def _steps(low: float, high: float, about: int = 8) -> list[float]:
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))

@@ -12,6 +12,7 @@ from bridge.report.text import number as shown
 # Beyond it a code costs as much as the plain numbers: it would only squeeze the others together.
 _MOST_BITS = 9.0
 
+_ACROSS = "stored bits a value"
 _DEFINITION = "mean over vectors of the squared error over the squared length, at these stored bits a value"
 
 
@@ -37,27 +38,13 @@ def plots(report: Row) -> list[Plot]:
     made = []
     for source in _sources(rows):
         mine = [row for row in rows if row["distribution"] == source]
-        series = [
-            Series(
-                "limit 2^-2R",
-                tuple(Point(bits, math.exp2(-2 * bits)) for bits in sorted({_bits(row) for row in mine})),
-                "limit",
-            ),
-            *_series(mine, lambda row: row["rel_mse"]),
-        ]
-        made.append(
-            Plot(
-                f"Distortion, {source}",
-                "stored bits a value",
-                "relative squared error",
-                tuple(series),
-                log=True,
-            )
-        )
+        least = tuple(Point(bits, math.exp2(-2 * bits)) for bits in sorted({_bits(row) for row in mine}))
+        series = (*_series(mine, lambda row: row["rel_mse"]), Series("limit 2^-2R", least, "limit"))
+        made.append(Plot(f"Distortion, {source}", _ACROSS, "relative squared error", series, log=True))
     gaussian = [row for row in rows if row["distribution"] == "gaussian"]
     gap = _series(gaussian, lambda row: 10 * math.log10(row["rel_mse"] / math.exp2(-2 * _bits(row))))
     if gap:
-        made.append(Plot("Above the limit, gaussian", "stored bits a value", "dB above 2^-2R", tuple(gap)))
+        made.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", tuple(gap)))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.errors import ManifestError
@@ -10,7 +11,7 @@ from bridge.report.model import Cell, Claim, Facts, Plot, Point, RunView, Series
 from bridge.report.source import Source, reports_of
 from bridge.report.text import number as shown
 
-_MOST_DRAWN = 30
+_MOST_DRAWN = 20
 # What differs between any two runs, and says nothing about their figures.
 _UNLIKE_BY_NATURE = ("branch", "request commit", "started", "finished", "seconds", "why")
 
@@ -68,7 +69,7 @@ def _figures(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> Table
         cells.append((name, about, *values, *changes))
     columns = ["figure", "of", *(label(i) for i in range(len(found)))]
     columns += [f"{label(i)} to {label(0)}" for i in range(1, len(found))]
-    return Table("Figures side by side", tuple(columns), tuple(cells), folded=len(cells) > _MOST_DRAWN)
+    return Table("Figures side by side", tuple(columns), tuple(cells), folded=len(cells) > 2 * _MOST_DRAWN)
 
 
 def _change(first: float | None, other: float | None) -> Cell:
@@ -97,23 +98,27 @@ def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:
 
 
 def _quotients(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
-    """Return one line a figure: each run's over the first one's."""
-    drawn: list[Key] = []
-    points: dict[int, list[Point]] = {}
+    """Return one line a figure, those that differ most first: each run's over the first one's."""
+    quotients: dict[Key, dict[int, float]] = {}
     for key in keys:
-        values = [one[key].value if key in one else None for one in found]
-        first = values[0]
-        if not first or all(value in (None, first) for value in values[1:]) or len(drawn) == _MOST_DRAWN:
-            continue
-        for i, value in enumerate(values[1:], start=1):
-            if value is not None:
-                about = f"{key[0]}: {key[1]}: {shown(value)} over {shown(first)}"
-                points.setdefault(i, []).append(Point(len(drawn), value / first, label=about))
-        drawn.append(key)
+        first = found[0][key].value if key in found[0] else None
+        for i, other in enumerate(found[1:], start=1):
+            value = other[key].value if key in other else None
+            if first and value and first * value > 0:
+                quotients.setdefault(key, {})[i] = value / first
+    apart = {key: max(abs(math.log(q)) for q in by.values()) for key, by in quotients.items()}
+    drawn = sorted((key for key in quotients if apart[key]), key=lambda key: -apart[key])[:_MOST_DRAWN]
     if not drawn:
         return []
-    lines = tuple(f"{name}: {about}" if about else name for name, about in drawn)
+    points: dict[int, list[Point]] = {}
+    for place, key in enumerate(drawn):
+        for i, quotient in quotients[key].items():
+            about = f"{found[0][key].label}: {shown(quotient)} times"
+            points.setdefault(i, []).append(Point(place, quotient, label=about))
     one = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
-    series = (one, *(Series(label(i), tuple(some)) for i, some in points.items()))
-    more = f"The first {_MOST_DRAWN} figures that differ." if len(drawn) == _MOST_DRAWN else ""
-    return [Plot("Figures over those of run 1", "figure", "quotient", series, categories=lines, note=more)]
+    series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), one)
+    more = f"The {len(drawn)} that differ most." if len(drawn) < len(quotients) else ""
+    names = tuple(found[0][key].label for key in drawn)
+    return [
+        Plot("Over the figures of run 1", "figure", "times", series, log=True, categories=names, note=more)
+    ]

@@ -16,7 +16,9 @@ _EVIDENCE = {
     "unsigned": "unsigned",
     "broken": "**does not hold**",
 }
-_MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:^=])")
+# Everywhere; after `www`, which alone makes a link; and at the beginning, where it makes a list, a title or a rule.
+_MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
+_LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
 # A name of a person or an issue right after it would be notified, or linked.
 _NAMES = re.compile(r"(?<!\w)([@#])(?=\w)")
 _NOTHING = "\u200b"
@@ -36,6 +38,7 @@ def escape(text: str) -> str:
     """Return text that shows as it is, on one line and in a cell of a table too."""
     shown = printable(" ".join(text.splitlines()))
     shown = _MEANS_SOMETHING.sub(r"\\\1", _NAMES.sub(rf"\1{_NOTHING}", shown))
+    shown = _LISTS.sub(r"\1\\\2", shown)
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

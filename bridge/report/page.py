@@ -56,9 +56,9 @@ def _comparison(view: View) -> Markup:
     return tag(
         "section",
         tag("h1", view.title),
+        tag("nav", tag("ul", *links)),
         *(table(one) for one in view.tables),
         _plots(view.plots),
-        tag("nav", tag("ul", *links)),
     )
 
 
@@ -149,8 +149,8 @@ def _report(report: Measured) -> Markup:
         heading,
         where,
         table(claims_table(report.claims)),
-        *(table(one) for one in report.tables if not one.folded),
         _plots(report.plots),
+        *(table(one) for one in report.tables if not one.folded),
         *(table(one) for one in report.tables if one.folded),
     )
 

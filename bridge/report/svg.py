@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bridge.report.axis import Axis, axis
+from bridge.report.axis import Axis, axis, written
 from bridge.report.markup import Markup, join, tag
 from bridge.report.model import Plot, Point, Series
-from bridge.report.text import cut, number
+from bridge.report.text import cut
 
 WIDTH = 480.0
 COLORS = 8
 
-_HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 58.0
+_HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
-_LONGEST_LABEL = 26
+# A longer name of a category stands above its line, where there is room for this many letters.
+_BESIDE, _ABOVE = 14, 64
 _MARK = 4.0
 
 
@@ -74,8 +75,8 @@ def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
     across = axis(places, _LEFT, WIDTH - _RIGHT)
     up = axis(_values(series), _HEIGHT - _BOTTOM, _TOP, log=plot.log, from_zero=True)
     grid = [
-        *(_tick(up.place(tick), number(tick), horizontal=True) for tick in up.ticks()),
-        *(_tick(across.place(tick), number(tick)) for tick in across.ticks()),
+        *(_tick(up.place(tick), written(tick), horizontal=True) for tick in up.ticks()),
+        *(_tick(across.place(tick), written(tick)) for tick in across.ticks()),
         _word(plot.at, (_LEFT + WIDTH - _RIGHT) / 2, _HEIGHT - 6, "middle"),
         _word(plot.value, 12, (_TOP + _HEIGHT - _BOTTOM) / 2, "middle", turned=True),
     ]
@@ -98,35 +99,36 @@ def _draw(place: int, series: Series, across: Axis, up: Axis) -> Markup:
 
 
 def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
-    """Return one line a category, the series a little apart on it."""
-    labels = [cut(name, _LONGEST_LABEL) for name in plot.categories]
-    left = max(map(len, labels), default=0) * _LETTER + 12
+    """Return one line a category, the series a little apart on it; a long name stands above the marks."""
+    longest = max(map(len, plot.categories))
+    beside = longest <= _BESIDE
+    labels = [cut(name, _BESIDE if beside else _ABOVE) for name in plot.categories]
+    left = longest * _LETTER + 14 if beside else 8.0
+    head = 0.0 if beside else 15.0
     rows = [i for i, one in series if one.style != "limit"]
-    tall = max(20.0, 9.0 * len(rows) + 8)
-    height = _TOP + tall * len(labels) + _BOTTOM
+    tall = max(20.0, 9.0 * len(rows) + 8) + head
+    bottom = _TOP + tall * len(labels)
     across = axis(_values(series), left, WIDTH - _RIGHT, log=plot.log, from_zero=True)
-    bottom = height - _BOTTOM
-    parts = [_tick(across.place(tick), number(tick), bottom=bottom) for tick in across.ticks()]
-    parts.append(_word(plot.value, (left + WIDTH - _RIGHT) / 2, height - 6, "middle"))
+    parts = [_tick(across.place(tick), written(tick), bottom=bottom) for tick in across.ticks()]
+    parts.append(_word(plot.value, (left + WIDTH - _RIGHT) / 2, bottom + _BOTTOM - 6, "middle"))
+    words = []
     for place, name in enumerate(labels):
-        parts.append(_word(name, left - 8, _TOP + tall * (place + 0.5) + 4, "end"))
-        if place:
-            y = _TOP + tall * place
-            parts.append(tag("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
+        y = _TOP + tall * place
+        parts.append(
+            tag("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid") if place else Markup()
+        )
+        words.append(
+            _word(name, left - 8, y + tall / 2 + 4, "end") if beside else _word(name, left, y + 13, "start")
+        )
     for i, one in series:
         if one.style == "limit":
             x = across.place(one.points[0].value)
             parts.append(tag("g", tag("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="line"), class_="limit"))
             continue
-        offset = tall * (rows.index(i) + 1) / (len(rows) + 1)
-        parts.append(
-            tag(
-                "g",
-                *(_dot(i, p, across, _TOP + tall * p.at + offset) for p in one.points),
-                class_=f"c{i % COLORS}",
-            )
-        )
-    return _svg(plot, height, *parts)
+        offset = _TOP + head + (tall - head) * (rows.index(i) + 1) / (len(rows) + 1)
+        dots = (_dot(i, point, across, tall * point.at + offset) for point in one.points)
+        parts.append(tag("g", *dots, class_=f"c{i % COLORS}"))
+    return _svg(plot, bottom + _BOTTOM, *parts, *words)
 
 
 def _dot(shape: int, point: Point, across: Axis, y: float) -> Markup:
