@@ -34,7 +34,7 @@ def arms_table(report: Row) -> list[Table]:
         ))  # fmt: skip
     columns = ("arm", "role", "cache", "rows", "median tok/s", "all rows", "tau", "accepted", "cache bytes")
     note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
-    return [_without_empty(Table("Arms", columns, tuple(cells), note))] if cells else []
+    return [_without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
 
 
 def speed_plots(report: Row) -> list[Plot]:

@@ -20,7 +20,7 @@ _EVIDENCE = {
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
 _LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
 # A name of a person or an issue right after it would be notified, or linked.
-_NAMES = re.compile(r"(?<!\w)([@#])(?=\w)")
+_NAMES = re.compile(r"((?<!\w)@(?=\w)|#(?=\w))")
 _NOTHING = "\u200b"
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bridge.report.model import Cell, Facts, Measured, RunView, Table, View
 from bridge.report.rows import claims_table
-from bridge.report.text import cell, is_numeric
+from bridge.report.text import cell, is_numeric, printable
 
 MAX_ROWS = 40
 
@@ -33,15 +33,18 @@ def show(view: View, out: Console) -> None:
 
 
 def _show(run: RunView, out: Console) -> None:
-    out.print(Panel(_heading(run), title=Text(run.preset), title_align="left"))
+    out.print(Panel(_heading(run), title=_plain(run.preset), title_align="left"))
     for fault in run.gate.faults if run.gate else ():
         mend = Text(f"to mend it: {cell(fault.mend)}", style="dim") if fault.mend else None
-        lines = [Text.assemble((fault.code, "bold red"), " ", cell(fault.message)), *([mend] if mend else [])]
+        lines = [
+            Text.assemble((cell(fault.code), "bold red"), " ", cell(fault.message)),
+            *([mend] if mend else []),
+        ]
         out.print(Padding(Group(*lines), (0, 0, 0, 2)))
     for report in run.reports:
         _report(report, out)
     for line in run.reproduce:
-        out.print(Text(f"$ {line}", style="dim"))
+        out.print(_plain(f"$ {line}", "dim"))
 
 
 def _heading(run: RunView) -> RenderableType:
@@ -56,14 +59,14 @@ def _heading(run: RunView) -> RenderableType:
         grid.add_row("gate", _colored(verdict))
     grid.add_row("evidence", Text.assemble(_colored(run.evidence.status), f": {cell(run.evidence.message)}"))
     for name, value in facts:
-        grid.add_row(name, Text(cell(value)))
+        grid.add_row(_plain(name), Text(cell(value)))
     return grid
 
 
 def _report(report: Measured, out: Console) -> None:
-    out.print(Text(report.kind or report.path, style="bold"))
+    out.print(_plain(report.kind or report.path, "bold"))
     if report.problem:
-        out.print(Text(report.problem, style="red"))
+        out.print(_plain(report.problem, "red"))
     if report.claims:
         _put(out, claims_table(report.claims))
     for table in report.tables:
@@ -74,13 +77,13 @@ def _report(report: Measured, out: Console) -> None:
 def _put(out: Console, table: Table) -> None:
     columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
     made = rich_table.Table(
-        title=Text(table.title), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+        title=_plain(table.title), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
     more = f" {MAX_ROWS} of {len(table.rows)} rows." if len(table.rows) > MAX_ROWS else ""
     if table.note or more:
-        made.caption = Text(table.note + more, style="dim")
+        made.caption = _plain(table.note + more, "dim")
     for name, column in zip(table.columns, columns, strict=True):
-        made.add_column(Text(name), justify="right" if is_numeric(column) else "left", overflow="fold")
+        made.add_column(_plain(name), justify="right" if is_numeric(column) else "left", overflow="fold")
     for row in table.rows[:MAX_ROWS]:
         made.add_row(*_cells(row))
     out.print(made)
@@ -90,5 +93,10 @@ def _cells(row: Iterable[Cell]) -> list[Text]:
     return [_colored(shown) if (shown := cell(value)) in _COLORS else Text(shown) for value in row]
 
 
+def _plain(text: str, style: str = "") -> Text:
+    """Return a text that is shown as it is, and steers nothing."""
+    return Text(printable(text), style=style)
+
+
 def _colored(word: str) -> Text:
-    return Text(word, style=_COLORS.get(word, "red"))
+    return _plain(word, _COLORS.get(word, "red"))
