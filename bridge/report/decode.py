@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
 from bridge.report.model import Cell, Plot, Point, Series, Table
 from bridge.report.text import number as shown
+from bridge.report.text import size
 
 # More lines than this say less: the workloads stand for their prompts then.
 _MAX_PROMPTS = 24
@@ -30,7 +31,7 @@ def arms_table(report: Row) -> list[Table]:
             f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
             tau(rows),
             accepted(rows),
-            max(held, default=None),
+            size(max(held)) if held else None,
         ))  # fmt: skip
     columns = ("arm", "role", "cache", "rows", "median tok/s", "all rows", "tau", "accepted", "cache bytes")
     note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."

@@ -10,7 +10,7 @@ from bridge.report.build import version
 from bridge.report.markup import Child, Markup, join, tag
 from bridge.report.model import Cell, Facts, Log, Measured, Plot, RunView, Table, View
 from bridge.report.rows import claims_table
-from bridge.report.svg import figure
+from bridge.report.svg import figures
 from bridge.report.text import cell, is_numeric
 
 _GRADE = {
@@ -182,7 +182,7 @@ def _cell(column: str, value: Cell, flush: bool) -> Markup:
 
 
 def _plots(plots: tuple[Plot, ...]) -> Markup | None:
-    return tag("div", *(figure(plot) for plot in plots), class_="plots") if plots else None
+    return tag("div", *figures(plots), class_="plots") if plots else None
 
 
 def _log(log: Log) -> Markup:

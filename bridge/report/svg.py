@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.report.axis import Axis, axis, written
 from bridge.report.markup import Markup, join, tag
@@ -20,9 +20,20 @@ _BESIDE, _ABOVE = 14, 64
 _MARK = 4.0
 
 
-def figure(plot: Plot) -> Markup:
-    """Return a plot with its title, its legend and its note; nothing where no point can be drawn."""
-    series = [(i, one) for i, one in enumerate(_drawable(plot)) if one.points]
+def figures(plots: Iterable[Plot]) -> list[Markup]:
+    """Return plots in which what has the same name has the same colour and mark."""
+    found = list(plots)
+    names = dict.fromkeys(one.name for plot in found for one in plot.series if one.style != "limit")
+    looks = {name: place for place, name in enumerate(names)}
+    return [figure(plot, looks) for plot in found]
+
+
+def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
+    """Return a plot with its title, its legend and its note; nothing where no point can be drawn.
+
+    `looks` gives each series' colour and mark.
+    """
+    series = [(looks.get(one.name, 0), one) for one in _drawable(plot) if one.points]
     if not any(one.style != "limit" for _, one in series):
         return Markup()
     body = _dots(plot, series) if plot.categories else _lines(plot, series)

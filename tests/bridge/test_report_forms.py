@@ -22,7 +22,7 @@ from bridge.report.measured import measured
 from bridge.report.model import Plot, Point, Series
 from bridge.report.page import page
 from bridge.report.source import Source
-from bridge.report.svg import figure
+from bridge.report.svg import figures
 from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
@@ -332,7 +332,7 @@ def test_ticks_are_round_and_few(low, high, log, ticks):
 def test_a_plot_without_a_point_that_can_be_drawn_is_left_out():
     empty = Plot("t", "x", "y", (Series("s", (Point(0, float("inf")), Point(1, 0.0))),), log=True)
 
-    assert figure(empty) == ""
+    assert figures([empty]) == [""]
 
 
 @pytest.mark.parametrize(
