@@ -62,6 +62,8 @@ fuzz: .venv/.dev
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
 	@$(PY) docs/build_presets.py
+	@$(PY) docs/build_rules.py
+	@$(PY) docs/build_schema.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

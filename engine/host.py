@@ -61,7 +61,7 @@ def versions() -> dict[str, str | None]:
 
 def identity() -> dict[str, object]:
     """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
-    from engine import blas
+    from engine import blas, provenance
     from engine.mx import mx
 
     return {
@@ -73,6 +73,10 @@ def identity() -> dict[str, object]:
         "device": device_name(mx.default_device()),
         "versions": versions(),
         "blas": blas.in_use(measure=True).as_dict(),
+        "code": provenance.code(),
+        "modified": provenance.modified(),
+        "load": provenance.load(),
+        "power": provenance.power(),
     }
 
 

@@ -21,15 +21,17 @@ def envelope(
     rows: Sequence[Mapping[str, Any]],
     seconds: float,
     claims: Sequence[Mapping[str, Any]] = (),
+    **sections: Any,
 ) -> dict[str, Any]:
     """Return a report: who measured (``identity``), with what (``config``), what came out (``rows``).
 
     Args:
         kind: the report's kind, such as ``kakeya.codec-rd``.
         config: every option of the run, so that it can be repeated.
-        rows: the measurements.
+        rows: the measurements, in the order in which they ran.
         seconds: wall-clock time of the whole run.
-        claims: statements about named fields of the rows, for the evidence gate.
+        claims: statistics of the rows by name, which the evidence gate takes again.
+        sections: what else the kind has: ``models``, ``workloads``, ``prompts``, ``arms``.
     """
     now = dt.datetime.now(dt.UTC)
     return {
@@ -38,6 +40,7 @@ def envelope(
         "created_at": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         "identity": host.identity(),
         "config": dict(config),
+        **sections,
         "rows": [dict(row) for row in rows],
         "claims": [dict(claim) for claim in claims],
         "seconds": round(seconds, 3),

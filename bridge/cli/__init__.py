@@ -22,6 +22,7 @@ COMMANDS = {
         "bridge.cli.report",
         "Show a run with its claims and evidence, or compare several.",
     ),
+    "gate": ("bridge.cli.gate", "Judge reports that lie here, by the rules that a runner uses."),
     "cancel": ("bridge.cli.cancel", "Ask the runner to stop."),
     "list": ("bridge.cli.list", "List the requests on the remote."),
     "gc": ("bridge.cli.gc", "Forget old requests."),

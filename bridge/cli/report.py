@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from bridge import environment
 from bridge.cli.common import client_of, console, key_option, remote_option
 from bridge.command import json_option, put_json, say
 from bridge.errors import ExitCode, UsageError
 from bridge.git import Git
 from bridge.pins import find_pin
+from bridge.presets import load_presets
 from bridge.report.build import view_of
 from bridge.report.markdown import markdown
 from bridge.report.page import page
@@ -77,7 +79,8 @@ def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[P
         found += [from_branch(client, client.find(name).branch) for name in names]
     if folders:
         pin = find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
-        found += [from_folder(folder, pin) for folder in folders]
+        presets = load_presets(environment.get("KAKEYA_PRESETS"))
+        found += [from_folder(folder, pin, presets) for folder in folders]
     return found
 
 

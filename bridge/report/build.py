@@ -8,15 +8,19 @@ from importlib import metadata
 
 from bridge import names, signed
 from bridge.checks import Check
+from bridge.evidence.table import TABLE
 from bridge.report.compare import compared
 from bridge.report.measured import measured
 from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunView, Table, View
 from bridge.report.rows import flat
 from bridge.report.source import Source, reports_of
 from bridge.report.text import cut, printable, size
-from bridge.wire import Result
+from bridge.wire import Result, Violation
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
+
+# Of what breaks one rule.
+MAX_FOUND = 3
 
 _MARKS = {True: "ok", False: "FAIL", None: "--"}
 
@@ -114,9 +118,19 @@ def _fix(checks: Sequence[Check]) -> str:
 def _gate(result: Result) -> Judged | None:
     if result.gate is None:
         return None
-    found = result.gate.violations
-    faults = (Fault(one.code, one.message, one.path, getattr(one, "mend", "")) for one in found)
+    grouped: dict[tuple[str, str], list[Violation]] = {}
+    for one in result.gate.violations:
+        grouped.setdefault((one.code, one.path), []).append(one)
+    faults = (_fault(code, path, found) for (code, path), found in grouped.items())
     return Judged(result.gate.verdict, tuple(faults))
+
+
+def _fault(code: str, path: str, found: Sequence[Violation]) -> Fault:
+    """Return what broke one rule. Why it matters is said by the rules installed here, where they know it."""
+    known = TABLE.get(code)
+    messages = tuple(one.message for one in found[:MAX_FOUND])
+    why, mend = (known.why, known.mend) if known else ("", "")
+    return Fault(code, path, messages, len(found) - len(messages), why, found[0].mend or mend)
 
 
 def _steps(result: Result) -> Table:

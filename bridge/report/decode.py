@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from bridge.evidence.stats import exact_interval
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
 from bridge.report.model import Cell, Plot, Point, Series, Table
 from bridge.report.text import number as shown
@@ -11,6 +12,8 @@ from bridge.report.text import size
 
 # More lines than this say less: the workloads stand for their prompts then.
 _MAX_PROMPTS = 24
+
+_EXACT = "The lines are exact 95 % intervals of so many prompts."
 
 Rates = list[float]
 
@@ -80,7 +83,7 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
         Series(arm, tuple(_recalled(length, hits) for length, hits in sorted(by.items())), "line")
         for arm, by in found.items()
     )
-    return [table], [Plot("Recall", "tokens in the prompt", "share of prompts", series)]
+    return [table], [Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)]
 
 
 def rate(row: Row) -> float | None:
@@ -148,7 +151,8 @@ def _share(hits: list[bool] | None) -> Cell:
 
 
 def _recalled(length: float, hits: list[bool]) -> Point:
-    return Point(length, sum(hits) / len(hits), label=f"{sum(hits)} of {len(hits)} at {length:g} tokens")
+    low, high = exact_interval(sum(hits), len(hits))
+    return Point(length, sum(hits) / len(hits), low, high, f"{sum(hits)} of {len(hits)} at {length:g} tokens")
 
 
 def _without_empty(table: Table) -> Table:

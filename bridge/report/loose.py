@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bridge.evidence import stats
 from bridge.report.model import Cell
 from bridge.report.text import cut
 
@@ -53,11 +54,8 @@ def plain(value: object) -> Cell:
 
 def median(values: Iterable[float]) -> float | None:
     """Return the middle value, or the mean of the two; None of none."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if not ordered:
-        return None
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    found = list(values)
+    return stats.median(found) if found else None
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bridge.report.model import Cell, Facts, Log, Measured, RunView, Table, View
+from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunView, Table, View
 from bridge.report.rows import claims_table
 from bridge.report.text import cell, is_numeric, printable
 
@@ -56,10 +56,7 @@ def _run(run: RunView) -> list[str]:
     evidence = f"Evidence: {_EVIDENCE[run.evidence.status]}. {escape(run.evidence.message)}"
     parts = [title, escape(run.reason), evidence, _facts(run.asked)]
     if run.gate and run.gate.faults:
-        parts.append("\n".join(
-            f"- **{escape(one.code)}** {escape(one.message)}" + (f" To mend it: {escape(one.mend)}" if one.mend else "")
-            for one in run.gate.faults
-        ))  # fmt: skip
+        parts.append("\n".join(map(_fault, run.gate.faults)))
     for report in run.reports:
         parts += _report(report)
     parts += [_details("Host and versions", [_facts(run.host), _facts(run.versions)])]
@@ -69,6 +66,14 @@ def _run(run: RunView) -> list[str]:
     if run.reproduce:
         parts.append(_details("Ask for the same, and check this answer", [fenced(run.reproduce)]))
     return parts
+
+
+def _fault(fault: Fault) -> str:
+    found = "; ".join(map(escape, fault.found)) + (f"; and {fault.more} more" if fault.more else "")
+    why = f": {escape(fault.why)}" if fault.why else ""
+    return f"- **{escape(fault.code)}**{why}. {found}." + (
+        f" To mend it: {escape(fault.mend)}." if fault.mend else ""
+    )
 
 
 def _report(report: Measured) -> list[str]:

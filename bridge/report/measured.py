@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bridge import evidence, strictjson
 from bridge.errors import ManifestError
+from bridge.evidence.names import LEGACY
 from bridge.report import codec, decode, rows, sweep
 from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.report.model import Claim, Measured, Plot, Table
@@ -49,6 +50,9 @@ def measured(path: str, data: bytes | None) -> Measured:
 
 def claims(report: Row) -> tuple[Claim, ...]:
     """Return what a report claims, as it says it; whether it is so, the gate says."""
+    if report.get("kind") == LEGACY:
+        found = rows.flat(report)
+        return tuple(Claim(name, number(found[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in found)
     return tuple(_claim(claim) for claim in items(report.get("claims"))[:MAX_CLAIMS])
 
 
@@ -89,6 +93,15 @@ def _recalled(report: Row) -> Shown:
     tables, plots = decode.recall(report)
     return tables + decode.arms_table(report), plots
 
+
+# What reports of schema 2 claim, each as a field of its own.
+_OLD_ARM = "k3_cross_model"
+_OLD_CLAIMS = (
+    "throughput.cross_model_speedup_vs_oracle_ar",
+    "throughput.decode_only.speedup",
+    "gate.recall_cross_model",
+    "memory.savings_vs_naive_pct",
+)
 
 _ENVELOPE = frozenset((
     "kind", "schema_version", "created_at", "seconds", "identity", "config", "models", "workloads", "prompts", "arms",

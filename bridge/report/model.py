@@ -94,11 +94,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Fault:
-    """One rule of the gate that a report breaks, why that matters, and what would mend it."""
+    """One rule of the gate that a report breaks: what was found, why that matters, and what would mend it."""
 
     code: str
-    message: str
     path: str
+    found: tuple[str, ...]
+    more: int
+    why: str = ""
     mend: str = ""
 
 

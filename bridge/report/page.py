@@ -109,8 +109,10 @@ def _gate(run: RunView) -> Markup | None:
         tag(
             "li",
             tag("strong", fault.code),
-            f" {fault.message}",
+            f": {fault.why}" if fault.why else None,
             tag("code", f" {fault.path}") if fault.path else None,
+            *(tag("span", message, class_="found") for message in fault.found),
+            tag("span", f"and {fault.more} more", class_="found") if fault.more else None,
             tag("span", f"To mend it: {fault.mend}", class_="mend") if fault.mend else None,
         )
         for fault in run.gate.faults

@@ -58,15 +58,12 @@ def about(report: Row) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def flat(value: object) -> dict[str, Cell]:
+def flat(value: object, depth: int = 3) -> dict[str, Cell]:
     """Return an object without its inner ones: their names are put before those of their values."""
     found: dict[str, Cell] = {}
     for name, item in mapping(value).items():
-        inner = mapping(item)
-        if inner:
-            found |= {f"{name}.{key}": plain(one) for key, one in inner.items()}
-        else:
-            found[name] = plain(item)
+        inner = flat(item, depth - 1) if depth else {}
+        found |= {f"{name}.{key}": one for key, one in inner.items()} or {name: plain(item)}
     return found
 
 

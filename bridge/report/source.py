@@ -13,6 +13,7 @@ from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
 from bridge.pins import HOW_TO_PIN, Pin
 from bridge.plausible import check_times
+from bridge.presets import Preset
 from bridge.wire import Result, State
 
 
@@ -44,7 +45,7 @@ def from_branch(client: Client, branch: str) -> Source:
     return Source(branch, report.result, report.checks, answer.files)
 
 
-def from_folder(folder: Path, pin: Pin | None) -> Source:
+def from_folder(folder: Path, pin: Pin | None, presets: Mapping[str, Preset]) -> Source:
     """Read an answer from a folder and check it: files against digests, digests against the signature.
 
     What only the branch knows (that the request came first, and what it asked for) is not looked at. Raises UsageError
@@ -61,7 +62,7 @@ def from_folder(folder: Path, pin: Pin | None) -> Source:
     checks = [
         Check("answer", ok=None, message="read from a folder: the branch it came on was not looked at"),
         _check_files(result, files),
-        *_check_gate(result, files),
+        *_check_gate(result, files, presets),
         check_times(result),
         _check_signature(folder, result, files, pin),
     ]
@@ -95,11 +96,13 @@ def _check_files(result: Result, files: Mapping[str, bytes]) -> Check:
     return Check("files", ok=not wrong, message=message)
 
 
-def _check_gate(result: Result, files: Mapping[str, bytes]) -> list[Check]:
+def _check_gate(result: Result, files: Mapping[str, bytes], presets: Mapping[str, Preset]) -> list[Check]:
     """What the gate accepted there, the rules installed here accept too."""
     if result.gate is None or result.state is not State.SUCCEEDED:
         return []
-    gate = evidence.judge({path: files.get(path, b"") for path in reports_of(result)})
+    preset = presets.get(result.preset or "")
+    kinds = preset.kinds if preset and preset.digest == result.preset_digest else []
+    gate = evidence.judge({path: files.get(path, b"") for path in reports_of(result)}, kinds)
     if gate.verdict == "ACCEPTED":
         return [Check("gate", ok=True, message="the rules installed here accept it")]
     first = gate.violations[0]

@@ -35,11 +35,12 @@ def show(view: View, out: Console) -> None:
 def _show(run: RunView, out: Console) -> None:
     out.print(Panel(_heading(run), title=_plain(run.preset), title_align="left"))
     for fault in run.gate.faults if run.gate else ():
-        mend = Text(f"to mend it: {cell(fault.mend)}", style="dim") if fault.mend else None
         lines = [
-            Text.assemble((cell(fault.code), "bold red"), " ", cell(fault.message)),
-            *([mend] if mend else []),
+            Text.assemble((cell(fault.code), "bold red"), " ", cell(fault.why)),
+            *map(_plain, fault.found),
         ]
+        lines += [_plain(f"and {fault.more} more")] if fault.more else []
+        lines += [_plain(f"to mend it: {fault.mend}", "dim")] if fault.mend else []
         out.print(Padding(Group(*lines), (0, 0, 0, 2)))
     for report in run.reports:
         _report(report, out)

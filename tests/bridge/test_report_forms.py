@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
 from bridge.checks import Check
+from bridge.evidence.names import LEGACY
 from bridge.report import codec
 from bridge.report.axis import axis
 from bridge.report.build import view_of
@@ -186,6 +190,33 @@ def test_a_report_that_is_wrong_in_any_way_is_still_shown(report):
     assert markdown(view)
     show(view, Console(file=StringIO()))
     json.dumps(view.as_dict(), allow_nan=False)
+
+
+def beside(name):
+    """Load a module that lies beside this one: tests are no packages."""
+    spec = importlib.util.spec_from_file_location(f"report_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+HONEST = beside("reports").HONEST
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
+    report = HONEST[kind]()
+
+    shown = measured(PATH, json.dumps(report).encode())
+
+    assert shown.problem == ""
+    assert len(shown.claims) == len(report.get("claims", ())) or kind == LEGACY
+    assert all(claim.value is not None for claim in shown.claims)
+    assert shown.claims or kind == "kakeya.codec-rd"
+    assert [table for table in shown.tables if not table.folded] or kind == LEGACY
+    assert all(figures(shown.plots))
+    assert shown.plots or kind in (LEGACY, "kakeya.parity")
 
 
 def decode(arm, prompt, seconds, *, repeat=0, text="the answer is 42", **more):
