@@ -52,7 +52,8 @@ def fenced(lines: Iterable[str]) -> str:
 
 def _run(run: RunView) -> list[str]:
     verdict = f", gate: {run.gate.verdict}" if run.gate else ""
-    title = f"### {escape(run.preset)}: {escape(run.state)}{escape(verdict)}"
+    broken = " (**the answer does not hold**)" if run.evidence.status == "broken" else ""
+    title = f"### {escape(run.preset)}: {escape(run.state)}{escape(verdict)}{broken}"
     evidence = f"Evidence: {_EVIDENCE[run.evidence.status]}. {escape(run.evidence.message)}"
     parts = [title, escape(run.reason), evidence, _facts(run.asked)]
     if run.gate and run.gate.faults:

@@ -98,7 +98,12 @@ def _badges(run: RunView) -> Markup:
     words = [(run.state.replace("_", " "), run.state), (_EVIDENCE[run.evidence.status], run.evidence.status)]
     if run.gate:
         words.insert(1, (f"gate: {run.gate.verdict}", run.gate.verdict))
-    badges = [tag("span", word, class_=f"badge {_GRADE.get(key, 'bad')}") for word, key in words]
+    # What an answer says of itself is worth nothing where it does not hold.
+    believed = run.evidence.status != "broken"
+    grades = [_GRADE.get(key, "bad") if believed or key == "broken" else "" for _, key in words]
+    badges = [
+        tag("span", word, class_=f"badge {grade}") for (word, _), grade in zip(words, grades, strict=True)
+    ]
     return tag("p", *badges, class_="badges")
 
 

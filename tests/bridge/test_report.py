@@ -161,7 +161,10 @@ def test_an_answer_that_does_not_hold_is_shown_and_says_so(kakeya, answered, for
 
     assert code == 1
     assert f"does not hold: {answered}" in told
-    assert "This answer does not hold" in Page((tmp_path / "page.html").read_text()).text
+    shown = Page((tmp_path / "page.html").read_text())
+    assert "This answer does not hold" in shown.text
+    grades = [value for _, name, value in shown.attributes if name == "class" and value.startswith("badge")]
+    assert grades == ["badge ", "badge bad"]
 
 
 def test_a_report_that_cannot_be_read_says_why(client, answered, forger):
