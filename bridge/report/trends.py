@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from bridge.client import Client
-from bridge.errors import KakeyaError
+from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
 from bridge.wire import State
@@ -59,7 +59,7 @@ def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
     for branch in reversed(branches):
         try:
             source = from_branch(client, branch)
-        except KakeyaError:
+        except (VerificationError, InfrastructureError):
             continue
         for (named, about), claim in figures_of(source).items():
             wanted = fnmatchcase(named, name) if name else claim.stated

@@ -242,6 +242,10 @@ def test_a_folder_whose_result_cannot_be_read_ends_with_1(kakeya, answered, tmp_
     assert "is not valid" in told
 
 
+def test_a_list_of_claims_needs_the_key_that_was_named(kakeya, answered):
+    assert kakeya("list", "--claims", "--key", "nowhere")[0] == 2
+
+
 def test_without_claims_the_list_says_so(kakeya, answered):
     assert kakeya("list", "--claims") == (
         0, "", "no answer claims anything among the newest 20 requests. --limit looks further back.\n"
