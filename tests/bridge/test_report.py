@@ -163,7 +163,7 @@ def test_an_answer_that_does_not_hold_is_shown_and_says_so(kakeya, answered, for
     assert f"does not hold: {answered}" in told
     shown = Page((tmp_path / "page.html").read_text())
     assert "This answer does not hold" in shown.text
-    grades = [value for _, name, value in shown.attributes if name == "class" and value.startswith("badge")]
+    grades = [value for _, name, value in shown.attributes if name == "class" and value.startswith("badge ")]
     assert grades == ["badge ", "badge bad"]
 
 
