@@ -214,15 +214,15 @@ def test_one_synchronisation_a_round(monkeypatch, sampled):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive):
+@pytest.mark.parametrize(("adaptive", "block"), [(True, 8), (False, 8), (False, 1)])
+def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive, block):
     prompt = prompt_of(LONG)
     known = plain(target, prompt, 24)
     for at in range(10):
         stop = known[at]
         end = known.index(stop)
         caches = kv.make_caches(target, "raw")
-        oracle = Oracle([*prompt, *known])
+        oracle = Oracle([*prompt, *known], block=block)
         steps = fixed(target, oracle, prompt, 24, caches=caches, stop_tokens=[stop], adaptive=adaptive)
         assert tokens_of(steps) == known[: end + 1]
         assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["stop"]
