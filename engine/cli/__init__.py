@@ -14,6 +14,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "bench": "engine.cli.bench:bench",
     "codec": "engine.cli.codec:codec",
+    "eval": "engine.cli.eval:evaluate",
     "probe": "engine.cli.probe:probe",
 }
 
