@@ -137,9 +137,10 @@ def attempt(model: Any, spec: str, boundary: int) -> tuple[str, ...]:
     caches = make_caches(model, spec, boundary)
     try:
         mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
         raise BadInput(
-            f"the model does not take the cache {spec}: {error}", "leave that cache out"
+            f"the model does not take the cache {spec}: {reason}", "leave that cache out"
         ) from error
     return router.patched(model) if any(isinstance(c, PackedMixin) and c.views for c in caches) else ()
 

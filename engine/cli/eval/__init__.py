@@ -6,6 +6,7 @@ from engine.cli.lazy import LazyGroup
 
 COMMANDS = {
     "kv-quant": "engine.cli.eval.kv_quant:kv_quant",
+    "parity": "engine.cli.eval.parity:parity",
     "recall": "engine.cli.eval.recall:recall",
 }
 
