@@ -8,6 +8,7 @@ COMMANDS = {
     "kv-quant": "engine.cli.eval.kv_quant:kv_quant",
     "parity": "engine.cli.eval.parity:parity",
     "recall": "engine.cli.eval.recall:recall",
+    "restored-prefill": "engine.cli.eval.restored_prefill:restored_prefill",
 }
 
 
