@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus load jobs signing codec codec_memory
+BENCHMARKS := bus load jobs signing codec codec_memory spec
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
@@ -26,7 +26,7 @@ help:
 	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
 	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
-	@echo "make bench   measure the bus and the runner"
+	@echo "make bench   measure the bus, the runner, the codecs and speculative decoding"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make clean   remove .venv and everything else that was made here"
@@ -62,6 +62,8 @@ fuzz: .venv/.dev
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
 	@$(PY) docs/build_presets.py
+	@$(PY) docs/build_rules.py
+	@$(PY) docs/build_schema.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -24,6 +24,7 @@ from pydantic import (
 
 from bridge import names
 from bridge.errors import PresetError
+from bridge.evidence.names import KINDS
 from bridge.manifest import describe
 from bridge.params import Param, Value
 from bridge.strictyaml import read_yaml
@@ -91,7 +92,8 @@ class Preset(BaseModel):
     params: dict[str, Param] = {}
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
-    gate: Literal["none", "reports"] = "none"
+    # `none`; `reports`: of any kind that the gate knows; or the kinds of which there must be one each, and no other.
+    gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[str] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
     env: dict[_ENV_NAME, str] = {}
@@ -114,6 +116,14 @@ class Preset(BaseModel):
                 raise ValueError(f"{pattern!r} must lie below results/research/")
         return value
 
+    @field_validator("gate")
+    @classmethod
+    def _gate_knows_the_kinds(cls, value: str | list[str]) -> str | list[str]:
+        for kind in [value] if isinstance(value, str) else value:
+            if kind not in KINDS and (kind not in ("none", "reports") or isinstance(value, list)):
+                raise ValueError(f"no rule knows reports of kind {kind!r}")
+        return value
+
     @model_validator(mode="after")
     def _placeholders_are_declared(self) -> Preset:
         used = {
@@ -124,8 +134,8 @@ class Preset(BaseModel):
             raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
-        if self.gate == "reports" and not self.collect:
-            raise ValueError("gate 'reports' needs something to collect")
+        if self.gated and not self.collect:
+            raise ValueError(f"gate {self.gate!r} needs something to collect")
         for name in (*self.env, *self.pass_env):
             if _NEVER_SET.fullmatch(name):
                 raise ValueError(f"{name} may not be set or passed to a job")
@@ -136,6 +146,18 @@ class Preset(BaseModel):
         """The SHA-256 of what the preset means, so that a result can say by which definition it was made."""
         text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def gated(self) -> bool:
+        """Say whether the reports are judged where they were measured."""
+        return self.gate != "none"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of report that are promised; empty where any will do."""
+        if isinstance(self.gate, list):
+            return self.gate
+        return [self.gate] if self.gate in KINDS else []
 
     @property
     def env_names(self) -> list[str]:

@@ -18,7 +18,7 @@ from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
 from bridge.signed import NAME as SIGNATURE
 from bridge.signed import check_signature
-from bridge.wire import Result, State
+from bridge.wire import Gate, Result, State
 
 MAX_FILE = wire.MAX_FILE
 
@@ -38,6 +38,8 @@ class Report:
     tip: str
     result: Result | None
     checks: list[Check]
+    # What the rules installed here say of the reports; None where the preset asks for nothing, or nothing was left.
+    gate: Gate | None = None
 
     @property
     def holds(self) -> bool:
@@ -58,6 +60,7 @@ class Report:
             "holds": self.holds,
             "signed": self.signed,
             "checks": checks,
+            "gate": self.gate.model_dump(mode="json") if self.gate else None,
         }
 
 
@@ -87,17 +90,18 @@ def verify(
     if sent is not None and sent != result.request:
         message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
         note("sent", ok=False, message=f"{message}: the branch was rewritten")
+    gate = None
     request = _check_request(git, view, result, note)
     _check_files(git, view, result, note)
     if request:
         preset = _check_preset(request, result, presets, note)
         if preset:
             _check_argv(preset, result, note)
-            _check_gate(git, view, preset, result, note)
+            gate = _check_gate(git, view, preset, result, note)
     checks.append(check_times(result))
     checks += filter(None, [check_logs(git, view, result)])
     checks.append(check_signature(git, view, result, pin))
-    return Report(view.branch, view.tip, result, checks)
+    return Report(view.branch, view.tip, result, checks, gate)
 
 
 def read_result(git: Git, view: View) -> Result:
@@ -272,15 +276,21 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     note("argv", ok=same, message=message)
 
 
-def _check_gate(git: Git, view: View, preset: Preset, result: Result, note: _Note) -> None:
-    """What the gate accepted there, the rules installed here accept too."""
-    if preset.gate == "none" or result.state is not State.SUCCEEDED:
-        return
+def _check_gate(git: Git, view: View, preset: Preset, result: Result, note: _Note) -> Gate | None:
+    """The rules installed here say of the reports what was said where they were measured. Return what they say."""
+    if not preset.gated or result.state not in _RAN_WHOLE:
+        return None
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
     blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=MAX_FILE)
-    gate = evidence.judge({path: blob or b"" for path, blob in zip(paths, blobs, strict=True)})
-    if gate.verdict == "ACCEPTED":
-        note("gate", ok=True, message=f"the rules installed here accept {len(paths)} reports")
+    files = {path: blob or b"" for path, blob in zip(paths, blobs, strict=True)}
+    gate = evidence.judge(files, preset.kinds)
+    accepted = result.state is State.SUCCEEDED
+    said = f"the rules installed here say {gate.verdict}"
+    if gate.violations:
+        said += f": {gate.violations[0].code}: {gate.violations[0].message}"
+    if accepted == (gate.verdict == "ACCEPTED"):
+        note("gate", ok=True, message=f"{said} of {len(paths)} reports" if accepted else said)
     else:
-        first = gate.violations[0]
-        note("gate", ok=False, message=f"the rules installed here reject it: {first.code}: {first.message}")
+        # Later rules may say more of a report that was rejected there; what was accepted must hold here.
+        note("gate", ok=False if accepted else None, message=said)
+    return gate

@@ -164,6 +164,8 @@ class Violation(_Wire):
     code: str
     message: str
     path: str = ""
+    # What would mend it; empty in answers that are older than this field.
+    mend: str = ""
 
 
 class Gate(_Wire):

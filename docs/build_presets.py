@@ -30,7 +30,7 @@ def row(preset: Preset) -> str:
         params or "none",
         preset.code,
         f"{preset.timeout_s} s",
-        preset.gate,
+        ", ".join(f"`{kind}`" for kind in preset.kinds) or str(preset.gate),
         preset.description,
     )
     return f"| {' | '.join(cells)} |\n"

@@ -4,13 +4,12 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from engine import code, process
+from engine import process
 
-PACKAGES = ("mlx", "mlx-lm", "numpy", "transformers", "kakeya-bridge")
+PACKAGES = ("mlx", "mlx-lm", "numpy", "kakeya-bridge")
 
 
 def system() -> str:
@@ -60,9 +59,9 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **found}
 
 
-def identity() -> dict[str, Any]:
+def identity() -> dict[str, object]:
     """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
-    from engine import blas
+    from engine import blas, provenance
     from engine.mx import mx
 
     return {
@@ -74,22 +73,11 @@ def identity() -> dict[str, Any]:
         "device": device_name(mx.default_device()),
         "versions": versions(),
         "blas": blas.in_use(measure=True).as_dict(),
-        "code": code.identity(),
-        "modified": code.modified("mlx-lm"),
-        "load": [load()],
-        "power": power(),
+        "code": provenance.code(),
+        "modified": provenance.modified(),
+        "load": provenance.load(),
+        "power": provenance.power(),
     }
-
-
-def load() -> float:
-    """Return the load average of the last minute: how many processes wanted a processor."""
-    return psutil.getloadavg()[0]
-
-
-def power() -> dict[str, object]:
-    """Return ``plugged_in`` and the battery's ``percent``; nothing where there is no battery."""
-    battery = psutil.sensors_battery()
-    return {} if battery is None else {"plugged_in": battery.power_plugged, "percent": battery.percent}
 
 
 def device_name(device: object) -> str:

@@ -21,7 +21,6 @@ def envelope(
     rows: Sequence[Mapping[str, Any]],
     seconds: float,
     claims: Sequence[Mapping[str, Any]] = (),
-    load: float | None = None,
     **sections: Any,
 ) -> dict[str, Any]:
     """Return a report: who measured (``identity``), with what (``config``), what came out (``rows``).
@@ -29,21 +28,17 @@ def envelope(
     Args:
         kind: the report's kind, such as ``kakeya.codec-rd``.
         config: every option of the run, so that it can be repeated.
-        rows: the measurements.
+        rows: the measurements, in the order in which they ran.
         seconds: wall-clock time of the whole run.
-        claims: statements about named fields of the rows, for the evidence gate.
-        load: the load average when the run began (:func:`engine.host.load`).
-        sections: what else a report of this kind holds, such as ``models`` and ``prompts``.
+        claims: statistics of the rows by name, which the evidence gate takes again.
+        sections: what else the kind has: ``models``, ``workloads``, ``prompts``, ``arms``.
     """
     now = dt.datetime.now(dt.UTC)
-    identity = host.identity()
-    if load is not None:
-        identity["load"] = [load, *identity["load"]]
     return {
         "kind": kind,
         "schema_version": SCHEMA_VERSION,
         "created_at": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "identity": identity,
+        "identity": host.identity(),
         "config": dict(config),
         **sections,
         "rows": [dict(row) for row in rows],

@@ -11,4 +11,4 @@ from bridge.wire import Gate
 
 def judge(preset: Preset, reports: Mapping[str, bytes]) -> Gate | None:
     """Return the gate's verdict on a job's reports, or None where the preset asks for none."""
-    return None if preset.gate == "none" else evidence.judge(reports)
+    return evidence.judge(reports, preset.kinds) if preset.gated else None

@@ -18,6 +18,7 @@ COMMANDS = {
     "logs": ("bridge.cli.logs", "Print a job's log; -f follows it."),
     "fetch": ("bridge.cli.fetch", "Write an answer's files into a folder, once they are verified."),
     "verify": ("bridge.cli.verify", "Check an answer offline, from the branch alone."),
+    "gate": ("bridge.cli.gate", "Judge reports that lie here, by the rules that a runner uses."),
     "cancel": ("bridge.cli.cancel", "Ask the runner to stop."),
     "list": ("bridge.cli.list", "List the requests on the remote."),
     "gc": ("bridge.cli.gc", "Forget old requests."),

@@ -150,6 +150,8 @@ def finish(status: Status) -> int:
     """Say what can be done next, and return the exit code that the state stands for."""
     if status.state is State.SUCCEEDED:
         say(f"next: kakeya fetch {status.branch}")
-    elif status.state in (State.FAILED, State.TIMED_OUT, State.GATE_REJECTED):
+    elif status.state is State.GATE_REJECTED:
+        say(f"next: kakeya verify {status.branch}")
+    elif status.state in (State.FAILED, State.TIMED_OUT):
         say(f"next: kakeya logs {status.branch}")
     return int(EXIT_CODES.get(status.state, 0))

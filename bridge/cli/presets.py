@@ -60,10 +60,9 @@ def _show(preset: Preset) -> None:
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     facts.add_row("runs code of", whose)
     facts.add_row("time limit", f"{preset.timeout_s} s")
+    kinds = ", ".join(preset.kinds) or "reports of any known kind"
     facts.add_row("leaves", ", ".join(preset.collect) or "its log")
-    facts.add_row(
-        "gate", "the reports are judged where they were measured" if preset.gate == "reports" else "none"
-    )
+    facts.add_row("gate", f"{kinds}, judged where they are measured" if preset.gated else "none")
     facts.add_row("network", "yes" if preset.network else "no")
     facts.add_row("digest", preset.digest)
     for step in preset.steps:

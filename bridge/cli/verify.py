@@ -6,6 +6,7 @@ import click
 
 from bridge.checks import show
 from bridge.cli.common import key_option, request_argument, run_of
+from bridge.cli.gate import show_gate
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
 
@@ -30,4 +31,6 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> in
         put_json(report.as_dict())
     else:
         show(report.checks)
+        if report.gate:
+            show_gate(report.gate)
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

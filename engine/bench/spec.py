@@ -1,5 +1,6 @@
 """Speculative decoding beside plain decoding: the same prompts, arms taking turns, every run in the report."""
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,9 +75,10 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Run everything and return the rows in the order in which they ran.
 
-    In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from cell to cell, so
-    no arm profits from its place, and two arms never run more than twice without the other in between. Repeat
-    0 warms up. After all repeats, arms that draft run once more with drafting and verifying told apart.
+    In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from prompt to prompt
+    and from repeat to repeat, so no arm profits from its place, and none runs more than twice without each
+    other one in between. Repeat 0 warms up. After all repeats, arms that draft run once more with drafting
+    and verifying told apart.
 
     Args:
         arms: with names of their own.
@@ -85,6 +87,17 @@ def measure(
         ends: tokens that end an answer.
         on_run: called after each run, for a progress bar.
     """
+    gc.collect()
+    gc.freeze()  # what is there now stays, so that collecting before each run is quick
+    try:
+        return _measure(arms, prompts, plan, ends, on_run)
+    finally:
+        gc.unfreeze()
+
+
+def _measure(
+    arms: Sequence[Arm], prompts: Sequence[Prompt], plan: Plan, ends: set[int], on_run: Callable[[], None]
+) -> list[dict[str, Any]]:
     rows = []
     for arm, prompt, repeat in schedule(arms, prompts, plan.repeats):
         row = made.run(arm, prompt.ids, plan.max_tokens, ends)
@@ -103,13 +116,11 @@ def schedule(
     arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int
 ) -> Iterator[tuple[Arm, Prompt, int]]:
     """Yield who runs on what, in order; repeat 0 is the warm-up."""
-    cell = 0
     for repeat in range(repeats + 1):
-        for prompt in prompts:
-            at = cell % len(arms)
+        for i, prompt in enumerate(prompts):
+            at = (repeat + i) % len(arms)
             for arm in (*arms[at:], *arms[:at]):
                 yield arm, prompt, repeat
-            cell += 1
 
 
 def runs(arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from engine import host, report
+from engine import report
 from engine.attention import router
 from engine.bench import spec
 from engine.bench.claims import claims
@@ -42,7 +42,7 @@ def benchmark(
     Raises:
         BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
     """
-    start, load = time.perf_counter(), host.load()
+    start = time.perf_counter()
     encoded = encode(prompts, pair.tokenizer, chat=chat)
     arms, left_out = spec.arms_of(pair, plan)
     if not any(arm.role == "candidate" for arm in arms):
@@ -64,6 +64,5 @@ def benchmark(
         rows=rows,
         claims=claims(rows, told),
         seconds=time.perf_counter() - start,
-        load=load,
     )
     return made, spec.faults(rows, arms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from engine import host, report
+from engine import report
 from engine.bench import prompts
 from engine.bench.claims import LEAST_ROWS
 from engine.cache import make_caches
@@ -111,7 +111,7 @@ def reports(
     pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None
 ) -> dict[str, dict[str, Any]]:
     """Measure and return a report for each spec; ``sequence`` in their rows says how they took turns."""
-    start, load = time.perf_counter(), host.load()
+    start = time.perf_counter()
     rows = measure(pair, sweep, on_pass)
     seconds = time.perf_counter() - start
     config = {"seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches)}
@@ -128,7 +128,6 @@ def reports(
             rows=own,
             claims=claims(own, sweep),
             seconds=seconds,
-            load=load,
         )  # fmt: skip
     return made
 

@@ -107,11 +107,3 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def combined(digests: dict[str, str]) -> str:
-    """Return one digest for several files: ``sha256:`` and hex; of a single file its own."""
-    if len(digests) == 1:
-        return f"sha256:{next(iter(digests.values()))}"
-    lines = "".join(f"{value}  {name}\n" for name, value in sorted(digests.items()))
-    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

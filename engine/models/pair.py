@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from engine import provenance
 from engine.lm import utils as lm_utils
 from engine.models import files, hub, registry
 from engine.models.fit import check_fit
 from engine.models.target import chosen_dtype, load_target, rebuild
-from engine.models.tokenizer import load_tokenizer, vocabulary_file
+from engine.models.tokenizer import load_tokenizer
 from engine.mx import mx, nn, tree
 
 
@@ -63,24 +64,11 @@ class Pair:
     def describe(self) -> list[dict[str, Any]]:
         """Return the ``models`` section of a report: one entry for the target, one for the drafter.
 
-        Digests are ``sha256:`` and hex: ``weights`` of the file, or of the lines that ``sha256sum`` prints where
-        there are several; ``config`` of ``config.json``; ``tokenizer`` of the file that holds the vocabulary.
+        To what :func:`engine.provenance.model` tells it adds architecture, layers, parameters and the types in
+        which the tensors lie on disk.
         """
-        tokenizer = f"sha256:{files.digest(vocabulary_file(self.parts['target'].folder))}"
         models = {"target": self.target, "draft": self.draft}
-        entries = []
-        for role, digests in self.digests().items():
-            part = self.parts[role]
-            entry = {
-                "role": role,
-                "id": part.id,
-                "weights": files.combined(digests),
-                "config": f"sha256:{files.digest(part.folder / 'config.json')}",
-                **_measured(models[role], part.config),
-                "stored_dtypes": files.stored_dtypes(files.weight_files(part.folder)),
-            }
-            entries.append(entry | ({"tokenizer": tokenizer} if role == "target" else {}))
-        return entries
+        return [_entry(role, part, models[role]) for role, part in self.parts.items()]
 
 
 def load(
@@ -118,16 +106,16 @@ def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
     return load_draft(folder, dtype=dtype)
 
 
-def _measured(model: nn.Module, config: dict[str, Any]) -> dict[str, Any]:
-    quantized = config.get("quantization")
+def _entry(role: str, part: Part, model: nn.Module) -> dict[str, Any]:
+    config, quantized = part.config, part.config.get("quantization")
     if quantized:
         quantized = f"{quantized.get('mode', 'affine')}@{quantized.get('bits')}g{quantized.get('group_size')}"
     return {
+        **provenance.model(role, part.id, part.folder, _dtype(model), quantized or None),
         "architecture": (config.get("architectures") or [config["model_type"]])[0],
         "layers": files.text_config(config).get("num_hidden_layers"),
         "parameters": int(lm_utils.get_total_parameters(model)),
-        "dtype": _dtype(model),
-        "quantization": quantized or None,
+        "stored_dtypes": files.stored_dtypes(files.weight_files(part.folder)),
     }
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.errors import PresetError
+from bridge.evidence import KINDS
 from bridge.presets import Preset, did_you_mean, find_preset, load_presets
 
 PYTHON = "/opt/python"
@@ -237,7 +238,12 @@ MALFORMED = {
     "reports at the root": (body(collect=["/results/research/x"]), "must lie below results/research/"),
     "hidden reports": (body(collect=["results/research/.git/x"]), "must lie below results/research/"),
     "a gate and nothing to judge": (body(gate="reports"), "needs something to collect"),
-    "an unknown gate": (body(gate="perhaps", collect=["results/research/x"]), "gate"),
+    "an unknown gate": (body(gate="perhaps", collect=["results/research/x"]), "no rule knows reports of kind"),
+    "a gate of no kinds": (body(gate=[], collect=["results/research/x"]), "gate"),
+    "a gate that is none and some": (
+        body(gate=["none", "kakeya.recall"], collect=["results/research/x"]), "no rule knows reports of kind"
+    ),
+    "a kind and nothing to judge": (body(gate="kakeya.recall"), "needs something to collect"),
     "a limit of nothing": (body(limits={"file_mb": 0}), "limits.file_mb"),
     "a requirement that is no module": (body(requires=["mlx; import os"]), "requires"),
     "a fragment that does not exist": (body(use=["nowhere"]), "no fragment 'nowhere'"),
@@ -282,6 +288,19 @@ def test_fragments_are_laid_below_and_the_presets_own_keys_win(tmp_path):
     made = load_presets(tmp_path)["job"]
     assert made.env == {"A": "1", "B": "2", "C": "3"}
     assert made.labels == ["y"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_can_be_the_gate(kind):
+    collect = ["results/research/x.json"]
+    assert preset(gate=kind, collect=collect).kinds == [kind]
+    assert preset(gate=[kind, "kakeya.recall"], collect=collect).kinds == [kind, "kakeya.recall"]
+    assert preset(gate=kind, collect=collect).gated
+
+
+def test_a_gate_for_any_kind_names_none():
+    assert preset(gate="reports", collect=["results/research/x.json"]).kinds == []
+    assert not preset().gated
 
 
 CHANGES = {

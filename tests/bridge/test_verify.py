@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from bridge import objects, wire
+from bridge.cli.gate import show_gate
 from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
 from bridge.objects import Identity
@@ -24,7 +25,11 @@ MEASURED = {
     "kind": "kakeya.codec-rd",
     "schema_version": 3,
     "created_at": "2026-01-31T12:00:00Z",
-    "identity": dict.fromkeys(("host", "os", "chip", "device", "versions", "blas"), "known"),
+    "seconds": 1.0,
+    "identity": {
+        **dict.fromkeys(("host", "os", "chip", "device"), "known"), "versions": {"mlx": "1"}, "blas": {"name": "x"},
+        "code": {"version": "1", "digest": "sha256:" + "0" * 64},
+    },
     "config": {"seed": 0},
     "rows": [
         {
@@ -193,6 +198,30 @@ def test_a_report_that_lies_is_noticed_where_all_digests_are_right(answer):
     listed = {**answer.result(), "files": answer.with_file(REPORT, content)}
     answer.rewrite({REPORT: content, wire.RESULT: json.dumps(listed).encode()})
     assert answer.failed() == ["gate"]
+
+
+def test_the_verdict_is_told_with_reasons_and_what_mends_them(answer, capsys):
+    lie = {**MEASURED, "rows": [{**MEASURED["rows"][0], "limit": 0.5}]}
+    content = json.dumps(lie).encode()
+    listed = {**answer.result(), "files": answer.with_file(REPORT, content)}
+    answer.rewrite({REPORT: content, wire.RESULT: json.dumps(listed).encode()})
+    answer.client.remote.fetch(answer.branch)
+    report = answer.client.verify(answer.branch)
+    assert report.as_dict()["gate"]["verdict"] == "REJECTED"
+    show_gate(report.gate)
+    shown = capsys.readouterr().out
+    assert f"{REPORT}: LIMIT_WRONG" in shown
+    assert "to mend it: compute it from the stored bits" in shown
+
+
+def test_an_answer_that_was_rejected_there_holds_and_is_told_of(answer):
+    violation = {"code": "LIMIT_WRONG", "message": "x", "path": REPORT}
+    gate = {"verdict": "REJECTED", "violations": [violation]}
+    answer.change(gate=gate, state="gate_rejected", exit_code=5)
+    answer.client.remote.fetch(answer.branch)
+    checks = {check.name: check.ok for check in answer.client.verify(answer.branch).checks}
+    # Nothing is wrong with the report, which the rules installed here accept: worth knowing, no reason to doubt.
+    assert (checks["gate"], checks["answer"]) == (None, True)
 
 
 def test_a_report_left_out_of_the_answer_and_its_list_is_noticed(answer):

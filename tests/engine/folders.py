@@ -84,8 +84,13 @@ def write_draft(folder, config=None, *, seed=1, dtype="float16"):
 
 
 def write_walker(folder, period=20):
-    """Write a target whose every token is followed by the next of its group of ``period``, by a wide margin."""
-    write_target(folder, {"tie_word_embeddings": False})
+    """Write a pair whose target follows every token by the next of its group of ``period``, by a wide margin.
+
+    The drafter knows nothing of it.
+    """
+    write_target(folder / "target", {"tie_word_embeddings": False, "num_hidden_layers": 2})
+    taps = {"mask_token_id": MASK, "target_layer_ids": [0, 1]}
+    write_draft(folder / "draft", {"num_target_layers": 2, "dflash_config": taps})
     groups = np.arange(VOCAB).reshape(-1, period)
     before = np.roll(groups, 1, axis=1).reshape(-1)
 
@@ -95,7 +100,7 @@ def write_walker(folder, period=20):
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 tensors[name] = 0.1 * tensors[name]
 
-    change_tensors(folder, change)
+    change_tensors(folder / "target", change)
     return folder
 
 

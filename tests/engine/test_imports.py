@@ -20,9 +20,10 @@ def test_help_loads_nothing_heavy(python):
     assert done.stdout.strip().endswith("[]")
 
 
-def test_every_codec_command_helps_without_mlx(python):
+@pytest.mark.parametrize("command", [["codec", "rd"], ["bench", "spec"], ["bench", "verify-l"]])
+def test_commands_help_without_mlx(python, command):
     code = f"import atexit; atexit.register(lambda: exec({HEAVY!r})); from engine.cli import main; "
-    done = python("-c", code + "main(['codec', 'rd', '--help'])")
+    done = python("-c", code + f"main({[*command, '--help']!r})")
     assert done.returncode == 0
     assert done.stdout.strip().endswith("[]")
 
@@ -52,7 +53,7 @@ def test_the_twin_needs_no_mlx(python):
     assert python("-c", code).stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("package", ["engine.codec", "engine.cache"])
+@pytest.mark.parametrize("package", ["engine.codec", "engine.cache", "engine.models"])
 def test_public_names_are_sorted_and_there(package):
     module = importlib.import_module(package)
     assert module.__all__ == sorted(module.__all__)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from bridge import wire
+from bridge.evidence.kinds import schema
+from bridge.evidence.names import KINDS, OF_KIND
 from bridge.manifest import parse_manifest
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +52,11 @@ def test_every_reason_that_the_runner_gives_is_in_the_protocol():
     assert [code for code in sorted(given) if f"`{code}`" not in PROTOCOL] == []
 
 
-@pytest.mark.parametrize("script", ["build_cli.py", "build_presets.py"])
+@pytest.mark.parametrize("script", ["build_cli.py", "build_presets.py", "build_rules.py"])
 def test_generated_pages_are_current(script, tmp_path):
-    page = {"build_cli.py": "cli.md", "build_presets.py": "presets.md"}[script]
+    page = {"build_cli.py": "cli.md", "build_presets.py": "presets.md", "build_rules.py": "evidence.md"}[
+        script
+    ]
     (tmp_path / script).write_bytes((ROOT / "docs" / script).read_bytes())
     (tmp_path / page).write_bytes((ROOT / "docs" / page).read_bytes())
 
@@ -71,3 +75,17 @@ def test_links_between_documents_lead_somewhere():
 
     assert len(links) > 10
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_schema_is_that_of_the_models():
+    written = json.loads((ROOT / "bridge" / "schemas" / "report-3.json").read_text(encoding="utf-8"))
+
+    assert written == schema()
+
+
+def test_every_claim_that_the_gate_can_take_again_is_described():
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    names = {name for names in OF_KIND.values() for name in names}
+
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []

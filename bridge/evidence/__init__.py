@@ -1,0 +1,120 @@
+"""The gate: pure functions from a report to what is wrong with it. A report that no rule knows does not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from bridge import strictjson
+from bridge.errors import ManifestError, one_line
+from bridge.evidence import legacy
+from bridge.evidence.kinds import MODELS
+from bridge.evidence.names import KINDS, LEGACY
+from bridge.evidence.rules import RULES, code_of
+from bridge.evidence.shape import read
+from bridge.evidence.table import TABLE
+from bridge.evidence.view import View
+from bridge.wire import Gate, Violation
+
+SCHEMA_VERSION = 3
+
+# A preset bounds its reports more tightly.
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 32
+
+# More are not told: the verdict is clear by then, and the result stays readable.
+MAX_VIOLATIONS = 100
+
+__all__ = [
+    "KINDS",
+    "MAX_BYTES",
+    "MAX_VIOLATIONS",
+    "check_report",
+    "check_reports",
+    "judge",
+    "verdict",
+    "violation",
+]
+
+
+def check_report(report: Mapping[str, Any]) -> list[Violation]:
+    """Return every rule that a report breaks; an empty list means that its claims may be believed."""
+    return [*islice((violation(code, message) for code, message in _found(report)), MAX_VIOLATIONS)]
+
+
+def check_reports(reports: Mapping[str, Any], kinds: Collection[str] | None = None) -> Gate:
+    """Judge all reports of a run, given as `{path: parsed JSON, or None where it could not be parsed}`.
+
+    With `kinds`, each report must be of one of them, and of each there must be one.
+    """
+    found = [
+        one.model_copy(update={"path": path})
+        for path, report in reports.items()
+        for one in _check_one(report, kinds)
+    ]
+    there = [report.get("kind") for report in reports.values() if isinstance(report, dict)]
+    found += [
+        violation("NO_REPORT", f"there is no report of kind {k}") for k in kinds or () if k not in there
+    ]
+    if not reports and not kinds:
+        found = [violation("NO_REPORT", "the preset promises a report and the run left none")]
+    return Gate(verdict=verdict(found), violations=found[:MAX_VIOLATIONS])
+
+
+def judge(files: Mapping[str, bytes], kinds: Collection[str] | None = None) -> Gate:
+    """Judge the reports among the files that a run left: those whose name ends in `.json`."""
+    return check_reports(
+        {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds
+    )
+
+
+def verdict(found: Collection[Violation]) -> Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]:
+    """Say what a list of violations amounts to: INCOMPLETE where things are missing, and nothing is wrong."""
+    if not found:
+        return "ACCEPTED"
+    return "INCOMPLETE" if all(TABLE[one.code].missing for one in found) else "REJECTED"
+
+
+def violation(code: str, message: str) -> Violation:
+    """Return what is wrong, with what would mend it."""
+    return Violation(code=code, message=one_line(message), mend=TABLE[code].mend)
+
+
+def _check_one(report: object, kinds: Collection[str] | None) -> list[Violation]:
+    if not isinstance(report, dict):
+        return [violation("UNREADABLE", "it is not one JSON object")]
+    if kinds and report.get("kind") not in [*kinds]:
+        return [violation("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {' or '.join(kinds)}")]
+    return check_report(report)
+
+
+def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong as pairs of code and message."""
+    kind, version = report.get("kind"), report.get("schema_version")
+    if not isinstance(kind, str) or kind not in RULES:
+        yield "UNKNOWN_KIND", f"no rule knows reports of kind {kind!r}"
+        return
+    old = kind == LEGACY
+    wanted = legacy.SCHEMA_VERSION if old else SCHEMA_VERSION
+    if version != wanted or isinstance(version, bool):
+        early = old and not (isinstance(version, int) and version > wanted)
+        yield "LEGACY_SCHEMA" if early else "UNKNOWN_SCHEMA", f"schema_version is {version!r}, not {wanted}"
+        return
+    model: type[BaseModel] = legacy.Legacy if old else MODELS[kind]
+    read_report, wrong = read(model, report)
+    yield from wrong
+    if read_report is not None:
+        subject = read_report if old else View(read_report)  # type: ignore[arg-type]
+        for rule in RULES[kind]:
+            yield from ((code_of(rule), message) for message in rule(subject))
+
+
+def _parse(data: bytes) -> object:
+    """Return a report, or None where it is not one JSON text with one meaning."""
+    try:
+        return strictjson.loads(data, what="the report", max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    except ManifestError:
+        return None

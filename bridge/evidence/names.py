@@ -1,0 +1,44 @@
+"""The names that claims have, by what they are about and by kind of report."""
+
+from __future__ import annotations
+
+from bridge.evidence.parts import Claim
+
+SPEEDUPS = ("decode_speedup", "worst_speedup", "e2e_speedup")
+QUOTIENTS = (*SPEEDUPS, "decode_ratio")
+TIMED = (*QUOTIENTS, "decode_tok_s")
+ACCEPTED = ("accept_length", "accept_rate")
+MEMORY = ("cache_bytes", "memory_saving")
+RECALLS = ("recall", "recall_delta")
+RATES = ("stored_bits_per_value", "rel_mse", "kl", "same_top", "perplexity")
+RATIOS = ("rel_mse_ratio", "kl_ratio")
+VERIFIED = ("verify_ms", "verify_ratio")
+COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta")
+ARMLESS = (*VERIFIED, "agreement")
+
+LEGACY = "k3_integrated_niah_acceptance_mac"
+
+OF_KIND: dict[str, tuple[str, ...]] = {
+    "kakeya.codec-rd": (),
+    "kakeya.spec-bench": (*TIMED, *ACCEPTED, *MEMORY, "identical_outputs"),
+    "kakeya.acceptance": (*TIMED, *ACCEPTED, *MEMORY, "identical_outputs"),
+    "kakeya.native": ("decode_tok_s", "cache_bytes", "recall"),
+    "kakeya.recall": (*RECALLS, *MEMORY, "identical_outputs"),
+    "kakeya.restored-prefill": (*RECALLS, *MEMORY, "identical_outputs"),
+    "kakeya.verify-l": VERIFIED,
+    "kakeya.kv-quant": (*RATES, *RATIOS),
+    "kakeya.parity": ("agreement",),
+}
+
+# Every kind that the gate knows, the older one last.
+KINDS = (*OF_KIND, LEGACY)
+
+
+def missing_in(claim: Claim) -> list[str]:
+    """Return the fields that a claim of this name needs and does not have."""
+    needs = [] if claim.name in ARMLESS else ["arm"]
+    needs += ["against"] if claim.name in COMPARING else []
+    lacks = [name for name in needs if getattr(claim, name) is None]
+    if claim.name in VERIFIED:
+        lacks += [f"where.{name}" for name in ("length", "context") if getattr(claim.where, name) is None]
+    return lacks

@@ -1,0 +1,74 @@
+"""Which rules hold for which kind. A rule's code is its function's name in capitals, and stands in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bridge.evidence import legacy
+from bridge.evidence import rules_bytes as stored
+from bridge.evidence import rules_codec as codec
+from bridge.evidence import rules_output as output
+from bridge.evidence import rules_recall as recall
+from bridge.evidence import rules_report as report
+from bridge.evidence import rules_speed as speed
+from bridge.evidence import rules_sweep as sweep
+from bridge.evidence.names import LEGACY
+
+Rule = Callable[[Any], Iterator[str]]
+
+_WHOLE: tuple[Rule, ...] = (
+    report.provenance_missing, report.dangling_name, report.unnamed_claim, report.claim_incomplete,
+    report.claim_not_from_rows,
+)  # fmt: skip
+_PROMPTED: tuple[Rule, ...] = (
+    *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_contaminated, report.single_prompt,
+    output.row_contradicts, output.row_repeated,
+)  # fmt: skip
+_DECODED: tuple[Rule, ...] = (
+    *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
+    speed.speedup_self_comparison, stored.memory_not_live, stored.memory_claim_mismatch,
+)  # fmt: skip
+_TIMED: tuple[Rule, ...] = (
+    speed.speedup_samples, speed.single_run, speed.speedup_decode_tokens, speed.speedup_prefill_variance,
+    speed.decode_spread, output.workload_degenerate,
+)  # fmt: skip
+_SPECULATIVE: tuple[Rule, ...] = (
+    *_DECODED, *_TIMED, speed.speedup_decode_only_missing, speed.speedup_oracle_loop, speed.not_interleaved,
+    speed.slow_oracle, speed.oracle_unchecked, speed.not_greedy, speed.liveness_missing, speed.fused_never_ran,
+    output.oracle_missing, output.output_diverges, output.output_degenerate,
+)  # fmt: skip
+_FOUND: tuple[Rule, ...] = (
+    *_DECODED, output.output_degenerate, report.interval_missing, recall.recall_vacuous, recall.recall_scope,
+    recall.poison_missing, recall.poison_survives, recall.identity_missing, recall.identity_broken,
+    recall.liveness_missing, recall.injection_never_ran,
+)  # fmt: skip
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "kakeya.codec-rd": (
+        *_WHOLE, codec.bad_row, codec.spread_impossible, codec.rate_impossible, codec.rate_omits_side_information,
+        codec.limit_wrong,
+    ),
+    "kakeya.spec-bench": _SPECULATIVE,
+    "kakeya.acceptance": _SPECULATIVE,
+    "kakeya.native": (*_DECODED, *_TIMED, report.interval_missing, recall.recall_vacuous, recall.recall_scope),
+    "kakeya.recall": _FOUND,
+    "kakeya.restored-prefill": (*_FOUND, recall.evicted_missing, recall.evicted_survives),
+    "kakeya.verify-l": (
+        *_WHOLE, speed.patched_oracle, output.row_repeated, sweep.row_repeated, sweep.speedup_samples,
+        sweep.decode_spread, sweep.not_interleaved,
+    ),
+    "kakeya.kv-quant": (
+        *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
+        speed.speedup_self_comparison, stored.oracle_missing, stored.identity_broken, stored.injection_never_ran,
+        stored.row_contradicts, stored.memory_claim_mismatch, stored.rate_omits_side_information,
+        stored.equal_q_not_equal_rate,
+    ),
+    "kakeya.parity": (*_PROMPTED, sweep.speedup_self_comparison, sweep.workload_degenerate),
+    LEGACY: legacy.RULES,
+}  # fmt: skip
+
+
+def code_of(rule: Rule) -> str:
+    """Return the code of what a rule finds."""
+    return str(getattr(rule, "__name__", "")).upper()

@@ -1,0 +1,126 @@
+"""Rules about bytes and the error that they buy: live arrays, every stored bit, equal rates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from bridge.evidence.claims import stored_bits
+from bridge.evidence.kinds import Memory, QuantRow
+from bridge.evidence.names import MEMORY, RATIOS
+from bridge.evidence.view import View
+
+# Equal enough to be compared, in stored bits a value.
+EQUAL_BITS = 0.05
+
+_SIZES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+_AFFINE = re.compile(r"affine@(?P<bits>[2-8])g(?P<group>32|64|128)")
+_STATED = re.compile(r"[a-z0-9]+@(?P<bits>\d{1,2}(?:\.\d{1,4})?)")
+
+
+def memory_not_live(view: View) -> Iterator[str]:
+    """Bytes are claimed of rows that list arrays."""
+    for claim in view.named(*MEMORY):
+        for arm in filter(None, (claim.arm, claim.against)):
+            rows = [row for prompt in view.common(claim) for row in view.decodes(arm, prompt)]
+            if any(row.memory is None for row in rows):
+                yield f"{claim.name}: rows of {arm} list no arrays"
+
+
+def memory_claim_mismatch(view: View) -> Iterator[str]:
+    """The bytes are those of the arrays, and compared caches have as many layers."""
+    for i, row in enumerate(view.rows):
+        odd = _odd_bytes(row.memory) if row.memory else None
+        if odd:
+            yield f"row {i}: {odd}"
+    for claim in view.named("memory_saving"):
+        layers = {
+            len(row.memory.layers)
+            for arm in (claim.arm, claim.against)
+            for prompt in view.common(claim)
+            for row in view.decodes(arm, prompt)
+            if row.memory
+        }
+        if len(layers) > 1:
+            yield f"memory_saving: caches of {' and '.join(map(str, sorted(layers)))} layers are compared"
+
+
+def _odd_bytes(memory: Memory) -> str | None:
+    for i, layer in enumerate(memory.layers):
+        held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
+        if held != layer.nbytes:
+            return f"layer {i} counts {layer.nbytes} bytes, and its arrays hold {held}"
+    total = sum(layer.nbytes for layer in memory.layers)
+    return f"{memory.cache_bytes} bytes, and its layers hold {total}" if total != memory.cache_bytes else None
+
+
+def _size(dtype: str) -> int:
+    return _SIZES.get(dtype) or int(re.sub(r"\D", "", dtype)) // 8
+
+
+def rate_omits_side_information(view: View) -> Iterator[str]:
+    """A codec stores at least what its name says, scales and biases included."""
+    for arm in view.all_arms:
+        least = floor_of(arm.cache)
+        for prompt in view.measured.get(arm.name, {}):
+            bits = stored_bits(view, arm.name, [prompt])
+            if least is not None and bits < least - 1e-6:
+                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:g}"
+
+
+def floor_of(cache: str) -> float | None:
+    """Return the least bits a value that a cache of this name stores; None where the name does not say."""
+    affine = _AFFINE.fullmatch(cache)
+    if affine:
+        return int(affine["bits"]) + 32 / int(affine["group"])
+    stated = _STATED.fullmatch(cache)
+    return float(stated["bits"]) if stated else None
+
+
+def equal_q_not_equal_rate(view: View) -> Iterator[str]:
+    """Who is said to err less does not store more."""
+    for claim in view.named(*RATIOS):
+        prompts = view.common(claim)
+        one, other = (stored_bits(view, arm, prompts) for arm in (claim.arm, claim.against))
+        if one > other + EQUAL_BITS:
+            yield f"{claim.name}: {claim.arm} stores {one:.4g} bits a value, {claim.against} {other:.4g}"
+
+
+def oracle_missing(view: View) -> Iterator[str]:
+    """The raw cache is there to compare with, on every prompt."""
+    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == "raw"]
+    if not raw:
+        yield "no baseline keeps the raw cache"
+    for prompt in view.prompts:
+        if raw and not any(view.quants(name, prompt) for name in raw):
+            yield f"the raw cache was not scored on {prompt}"
+
+
+def identity_broken(view: View) -> Iterator[str]:
+    """The raw cache errs nowhere."""
+    for arm, row in _scored(view, "baseline", "identity"):
+        if row.sum_squared_error > 0 or row.sum_kl > 0 or row.same_top != row.n_positions:
+            yield f"{arm} on {row.prompt} is not the raw cache that it is said to be"
+
+
+def injection_never_ran(view: View) -> Iterator[str]:
+    """An error in keys and values shows in the logits."""
+    for arm, row in _scored(view, "candidate", "reference", "poison"):
+        if row.sum_squared_error > 0 and row.sum_kl == 0:
+            yield f"{arm} on {row.prompt} errs in keys and values, and the logits are the raw cache's"
+
+
+def row_contradicts(view: View) -> Iterator[str]:
+    """All codecs stand for the same values, at the same positions."""
+    for prompt in view.prompts:
+        rows = [row for arm in view.measured for row in view.quants(arm, prompt)]
+        if len({(row.n_values, row.n_positions) for row in rows}) > 1:
+            yield f"the arms do not stand for the same values and positions of {prompt}"
+
+
+def _scored(view: View, *roles: str) -> Iterator[tuple[str, QuantRow]]:
+    for arm in view.arms_of(*roles):
+        for prompt in view.measured.get(arm.name, {}):
+            for row in view.quants(arm.name, prompt):
+                yield arm.name, row

@@ -1,0 +1,159 @@
+"""Rules about what was decoded: rows that can be true, tokens that are the oracle's, text that is text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+
+from bridge.evidence.kinds import Decode, ParityRow, QuantRow, VerifyRow
+from bridge.evidence.names import ACCEPTED, TIMED
+from bridge.evidence.parts import Arm
+from bridge.evidence.stats import repeats_at_the_end
+from bridge.evidence.view import View
+
+# Two logits of a half-precision model that are this near change places with the order of a sum: two units in the
+# last place of bfloat16 between 16 and 32.
+NEAR_TIE = 0.25
+
+# The share of prompts whose plain decoding may repeat itself.
+_DEGENERATE = 0.2
+
+
+def row_contradicts(view: View) -> Iterator[str]:
+    """What one row says fits together."""
+    for i, row in enumerate(view.rows):
+        if isinstance(row, Decode):
+            odd = next(_odd_decode(row, view.report.config.max_tokens), None)
+        elif isinstance(row, QuantRow):
+            odd = "more equal top tokens than positions" if row.same_top > row.n_positions else None
+        elif isinstance(row, ParityRow):
+            odd = "drafts of unlike length" if len(row.reference) != len(row.candidate) else None
+        else:
+            odd = None
+        if odd:
+            yield f"row {i}: {odd}"
+
+
+def _odd_decode(row: Decode, most: int) -> Iterator[str]:
+    if row.decode_tokens != max(0, len(row.tokens) - 1):
+        yield f"{row.decode_tokens} decoded tokens, and {len(row.tokens)} put out, the first one from prefill"
+    if len(row.tokens) > most:
+        yield f"{len(row.tokens)} tokens, and {most} were the most"
+    if row.prefill_s + row.decode_s > row.e2e_s * 1.001:
+        yield "prefill and decoding took longer than the whole"
+    rounds = [row.commits, row.drafted, row.accepted]
+    if None in rounds:
+        if rounds != [None, None, None]:
+            yield "rounds are counted in part"
+        return
+    yield from _odd_rounds(row.commits or [], row.drafted or [], row.accepted or [], len(row.tokens))
+
+
+def _odd_rounds(commits: list[int], drafted: list[int], accepted: list[int], tokens: int) -> Iterator[str]:
+    if not len(commits) == len(drafted) == len(accepted):
+        yield "rounds are not counted alike"
+        return
+    for i, (c, d, a) in enumerate(zip(commits, drafted, accepted, strict=True)):
+        if a > d or c > a + 1:
+            yield f"round {i} committed {c} tokens, with {a} of {d} drafts accepted"
+    # The last round may reach beyond the stop.
+    if sum(commits) < tokens - 1 or (commits and sum(commits[:-1]) >= max(tokens, 1)):
+        yield f"rounds committed {sum(commits)} tokens, and {tokens} were put out"
+
+
+def row_repeated(view: View) -> Iterator[str]:
+    """No row stands there twice, under its own name or under another."""
+    names = Counter(filter(None, map(_name, view.rows)))
+    for name, times in names.items():
+        if times > 1:
+            yield f"{' '.join(map(str, name))} stands there {times} times"
+    clocks = Counter((r.prefill_s, r.decode_s, r.e2e_s) for r in view.rows if isinstance(r, Decode))
+    for clock, times in clocks.items():
+        if times > 1:
+            yield f"{times} rows took the same {clock[2]:g} s to the last digit"
+
+
+def _name(row: object) -> tuple[Hashable, ...] | None:
+    if isinstance(row, Decode):
+        return (row.arm, row.prompt, "warm-up" if row.warmup else "repeat", row.repeat)
+    if isinstance(row, QuantRow):
+        return (row.arm, row.prompt)
+    if isinstance(row, VerifyRow):
+        return (row.length, "on", row.context, "warm-up" if row.warmup else "repeat", row.repeat)
+    return (row.prompt, "block", row.block) if isinstance(row, ParityRow) else None
+
+
+def oracle_missing(view: View) -> Iterator[str]:
+    """Arms that must repeat an oracle's tokens have one, on each of their prompts."""
+    for arm in _bound(view):
+        if arm.oracle is None:
+            yield f"{arm.name} names no oracle"
+        else:
+            lacks = [p for p in view.measured.get(arm.name, {}) if not view.decodes(arm.oracle, p)]
+            if lacks:
+                yield f"{arm.oracle} did not run on {lacks[0]}"
+
+
+def output_diverges(view: View) -> Iterator[str]:
+    """Greedy tokens are the oracle's, or part at a near tie."""
+    for arm in _bound(view):
+        yield from diverging(view, arm)
+
+
+def diverging(view: View, arm: Arm) -> Iterator[str]:
+    """Yield what of an arm's rows is not its oracle's output, and why that is not explained."""
+    for row in view.all_decodes(arm.name):
+        oracle = view.oracle_of(row)
+        if oracle is None or row.tokens == oracle.tokens:
+            continue
+        at = first_difference(row.tokens, oracle.tokens)
+        odd = _unexplained(row, oracle, at)
+        if odd:
+            yield f"{arm.name} on {row.prompt} leaves {arm.oracle} at token {at}: {odd}"
+
+
+def first_difference(a: list[int], b: list[int]) -> int:
+    """Return the first index at which two sequences are not alike, their shorter length where one begins the other."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
+    if row.divergence is None:
+        return "nothing explains it"
+    if row.divergence.index != at:
+        return f"what is explained is token {row.divergence.index}"
+    if at >= len(row.tokens) or at >= len(oracle.tokens):
+        return "one of them ends there"
+    first, second = row.divergence.best
+    if {first.token, second.token} != {row.tokens[at], oracle.tokens[at]}:
+        return "the oracle's two best tokens are others"
+    margin = abs(first.logit - second.logit)
+    return f"the logits lie {margin:.3g} apart; {NEAR_TIE} is a near tie" if margin > NEAR_TIE else None
+
+
+def output_degenerate(view: View) -> Iterator[str]:
+    """No arm but the poison ends in a loop that plain decoding does not end in."""
+    plain = view.arms_of("baseline")
+    for arm in view.arms_of("candidate", "identity", "reference"):
+        for row in view.all_decodes(arm.name):
+            oracle = view.oracle_of(row) or next(
+                (other for base in plain for other in view.decodes(base.name, row.prompt)), None
+            )
+            faithful = oracle is not None and repeats_at_the_end(oracle.tokens)
+            if repeats_at_the_end(row.tokens) and not faithful:
+                yield f"{arm.name} on {row.prompt} ends in {row.text[-40:]!r}"
+
+
+def workload_degenerate(view: View) -> Iterator[str]:
+    """Speed and acceptance are not measured on text that repeats itself."""
+    for claim in view.named(*TIMED, *ACCEPTED):
+        prompts = view.common(claim)
+        looping = [
+            p for p in prompts if any(repeats_at_the_end(r.tokens) for r in view.decodes(claim.arm, p))
+        ]
+        if len(looping) > _DEGENERATE * len(prompts):
+            yield f"{claim.name}: {claim.arm} repeats itself on {len(looping)} of {len(prompts)} prompts"
+
+
+def _bound(view: View) -> list[Arm]:
+    return [arm for arm in view.arms_of("candidate") if arm.name in view.measured]

@@ -1,0 +1,136 @@
+"""Rules about recall and about what was put in place of keys and values: it must be shown that it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.evidence.names import RECALLS
+from bridge.evidence.parts import Arm, Prompt
+from bridge.evidence.rules_output import diverging
+from bridge.evidence.stats import median
+from bridge.evidence.view import View
+
+# Noise that leaves more than a quarter of the needles is not where the attention reads.
+SURVIVES = 0.25
+
+# A control runs on this many prompts, or on all.
+CONTROL_PROMPTS = 5
+
+_SHORTEST = 4
+_COUNTER = "injected_positions"
+
+
+def recall_vacuous(view: View) -> Iterator[str]:
+    """The answer can be had from the prompt alone."""
+    for claim in view.named(*RECALLS):
+        prompts = [view.prompts[prompt] for prompt in view.wanted(claim)]
+        for prompt in prompts:
+            odd = _vacuous(view, prompt)
+            if odd:
+                yield f"{claim.name}: prompt {prompt.id} {odd}"
+        if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
+            yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
+
+
+def _vacuous(view: View, prompt: Prompt) -> str | None:
+    expected = (prompt.expected or "").strip()
+    if len(expected) < _SHORTEST:
+        return f"expects {prompt.expected!r}"
+    told = view.workloads.get(prompt.workload)
+    if told and (expected in told.shared_prefix or expected in told.shared_suffix):
+        return "has its answer in what all prompts share"
+    if prompt.text is not None and expected not in prompt.text:
+        return "does not hold its answer"
+    return None
+
+
+def recall_scope(view: View) -> Iterator[str]:
+    """The arm ran on all that the claim is about."""
+    for claim in view.named("recall"):
+        lacks = sorted(set(view.wanted(claim)) - set(view.common(claim)))
+        if lacks:
+            yield f"recall of {claim.arm} is claimed of prompts that it did not run on, {lacks[0]} among them"
+
+
+def poison_missing(view: View) -> Iterator[str]:
+    """Noise was tried."""
+    yield from _control_missing(view, "poison")
+
+
+def identity_missing(view: View) -> Iterator[str]:
+    """So was what had been there."""
+    yield from _control_missing(view, "identity")
+
+
+def evicted_missing(view: View) -> Iterator[str]:
+    """And nothing at all."""
+    yield from _control_missing(view, "evicted")
+
+
+def _control_missing(view: View, role: str) -> Iterator[str]:
+    if not [*view.named(*RECALLS)]:
+        return
+    ran = {p for arm in view.arms_of(role) for p in view.measured.get(arm.name, {})}
+    candidates = {p for arm in view.arms_of("candidate") for p in view.measured.get(arm.name, {})}
+    least = min(CONTROL_PROMPTS, len(candidates))
+    if len(ran & candidates) < least:
+        yield f"{role} ran on {len(ran & candidates)} of the candidate's prompts; {least} are the least"
+
+
+def poison_survives(view: View) -> Iterator[str]:
+    """Noise destroys recall."""
+    yield from _control_survives(view, "poison")
+
+
+def evicted_survives(view: View) -> Iterator[str]:
+    """So does nothing."""
+    yield from _control_survives(view, "evicted")
+
+
+def _control_survives(view: View, role: str) -> Iterator[str]:
+    for arm in view.arms_of(role):
+        recall = view.recall(arm.name)
+        if recall > SURVIVES:
+            yield f"{arm.name} finds {recall:.0%} of the needles"
+
+
+def identity_broken(view: View) -> Iterator[str]:
+    """What had been there gives the same tokens."""
+    for arm in view.arms_of("identity"):
+        if arm.oracle is None:
+            yield f"{arm.name} names no oracle to be identical with"
+        yield from diverging(view, arm)
+
+
+def liveness_missing(view: View) -> Iterator[str]:
+    """Injected positions are counted."""
+    for arm in _injecting(view):
+        if any(_COUNTER not in row.counters for row in view.all_decodes(arm.name)):
+            yield f"rows of {arm.name} do not count {_COUNTER}"
+
+
+def injection_never_ran(view: View) -> Iterator[str]:
+    """They are as many as the poison's, or nearly."""
+    poison = [arm.name for arm in view.arms_of("poison")]
+    for arm in _injecting(view):
+        for prompt in view.measured.get(arm.name, {}):
+            counts = _counts(view, arm.name, prompt)
+            noise = [count for name in poison for count in _counts(view, name, prompt)]
+            least = max(1.0, median(noise) / 2 if noise else 0)
+            if counts and min(counts) < least:
+                yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
+
+
+def _injecting(view: View) -> list[Arm]:
+    """Return the arms that put something in place: not those that keep the raw cache."""
+    always = view.report.kind == "kakeya.restored-prefill"
+    return [
+        arm
+        for arm in view.arms_of("candidate", "poison", "identity")
+        if always or arm.role != "candidate" or arm.cache != "raw"
+    ]
+
+
+def _counts(view: View, arm: str, prompt: str) -> list[int]:
+    rows = view.decodes(arm, prompt)
+    return [row.counters[_COUNTER] for row in rows if _COUNTER in row.counters]

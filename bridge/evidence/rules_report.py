@@ -1,0 +1,183 @@
+"""Rules about a report as a whole: its names, its prompts, and whether its claims are what its rows give."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from bridge.evidence.claims import figure
+from bridge.evidence.kinds import WithModels
+from bridge.evidence.names import ARMLESS, OF_KIND, missing_in
+from bridge.evidence.parts import Claim, Prompt
+from bridge.evidence.stats import shared_prefix, shared_suffix
+from bridge.evidence.view import View
+
+# How far a claim may be rounded.
+_ROUNDING = 0.005
+
+# Shorter texts are shared by chance: a closing bracket, an indented line, a question mark.
+_SHARED = 16
+
+
+def provenance_missing(view: View) -> Iterator[str]:
+    """Which code, and which weights."""
+    code = view.report.identity.code
+    if code.commit is not None and code.dirty is None:
+        yield "identity.code names a commit and does not say whether it was dirty"
+    if not isinstance(view.report, WithModels):
+        return
+    targets = [model for model in view.report.models if model.role == "target"]
+    if not targets:
+        yield "models names no target"
+    for model in targets:
+        if model.tokenizer is None:
+            yield f"{model.id} has no digest of its tokenizer"
+
+
+def dangling_name(view: View) -> Iterator[str]:
+    """Every name is described once."""
+    for what, names in (
+        ("arm", [arm.name for arm in view.all_arms]),
+        ("prompt", [prompt.id for prompt in view.all_prompts]),
+    ):
+        for name, times in Counter(names).items():
+            if times > 1:
+                yield f"{what} {name} is described {times} times"
+    for what, known, used in _uses(view):
+        for name in sorted({name for name in used if name is not None} - set(known)):
+            yield f"{what} {name} is described nowhere"
+
+
+def _uses(view: View) -> Iterator[tuple[str, Iterable[str], list[str | None]]]:
+    claims = view.claims
+    if view.all_arms:
+        used = [getattr(row, "arm", None) for row in view.rows]
+        used += [arm.oracle for arm in view.all_arms]
+        yield "arm", view.arms, used + [c.arm for c in claims] + [c.against for c in claims]
+    if view.all_prompts:
+        yield "prompt", view.prompts, [row.prompt for row in view.rows] + [c.where.prompt for c in claims]
+        used = [prompt.workload for prompt in view.all_prompts]
+        yield "workload", view.workloads, used + [c.where.workload for c in claims]
+
+
+def prompt_unrecorded(view: View) -> Iterator[str]:
+    """Of each prompt the whole text is there, or both ends."""
+    for prompt in view.all_prompts:
+        if prompt.text is None and not (prompt.head and prompt.tail):
+            yield f"prompt {prompt.id} has neither a text nor head and tail"
+
+
+def prompt_digest(view: View) -> Iterator[str]:
+    """The digest is the text's."""
+    for prompt in view.all_prompts:
+        if prompt.text is not None and prompt.sha256 != _digest(prompt.text):
+            yield f"prompt {prompt.id} has another digest than its text"
+
+
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def prompt_contaminated(view: View) -> Iterator[str]:
+    """What prompts share is declared, is really there, and ends no workload of another task."""
+    groups: dict[str, list[Prompt]] = {}
+    for prompt in view.all_prompts:
+        groups.setdefault(prompt.workload, []).append(prompt)
+    ends: dict[str, str] = {}
+    for name, prompts in groups.items():
+        heads, tails = [_head(p) for p in prompts], [_tail(p) for p in prompts]
+        ends[name] = tails[0]
+        if name not in view.workloads:
+            continue
+        told = view.workloads[name]
+        if not all(head.startswith(told.shared_prefix[:1000]) for head in heads):
+            yield f"workload {name} declares a prefix that not all of its prompts have"
+        if not all(tail.endswith(told.shared_suffix[-1000:]) for tail in tails):
+            yield f"workload {name} declares a suffix that not all of its prompts have"
+        if len(prompts) > 1:
+            yield from _hidden(name, "begin", shared_prefix(heads), told.shared_prefix)
+            yield from _hidden(name, "end", shared_suffix(tails), told.shared_suffix)
+    for (a, end_a), (b, end_b) in itertools.combinations(ends.items(), 2):
+        known = a in view.workloads and b in view.workloads
+        shared = shared_suffix([end_a, end_b])
+        if known and view.workloads[a].task != view.workloads[b].task and len(shared.strip()) >= _SHARED:
+            yield f"workloads {a} and {b} are of unlike tasks, and both end with {shared[-60:]!r}"
+
+
+def _hidden(name: str, where: str, found: str, declared: str) -> Iterator[str]:
+    if len(found.strip()) - len(declared.strip()) >= _SHARED:
+        shown = found[:60] if where == "begin" else found[-60:]
+        yield f"all prompts of workload {name} {where} with {shown!r}, which is not declared"
+
+
+def _head(prompt: Prompt) -> str:
+    return prompt.text if prompt.text is not None else prompt.head or ""
+
+
+def _tail(prompt: Prompt) -> str:
+    return prompt.text if prompt.text is not None else prompt.tail or ""
+
+
+def unnamed_claim(view: View) -> Iterator[str]:
+    """A claim has a name that the gate can compute."""
+    kind = str(view.report.kind)
+    for claim in view.claims:
+        if claim.name not in OF_KIND[kind]:
+            yield f"no statistic of {kind} is called {claim.name}"
+
+
+def claim_incomplete(view: View) -> Iterator[str]:
+    """A claim says of what it is."""
+    for claim in _known(view):
+        lacks = missing_in(claim)
+        if lacks:
+            yield f"{claim.name} does not say {' and '.join(lacks)}"
+
+
+def claim_not_from_rows(view: View) -> Iterator[str]:
+    """A claim is what the rows give."""
+    for claim in _known(view):
+        if not view.is_whole(claim):
+            continue
+        found = figure(view, claim)
+        said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
+        if math.isnan(found.value):
+            yield f"{said} is given as {claim.value:g}; the rows give no such figure"
+        elif not _close(claim.value, found.value):
+            yield f"{said} is given as {claim.value:g}; the rows give {found.value:.4g}"
+        elif claim.interval is not None:
+            yield from _interval(said, claim.interval, found.interval)
+
+
+def _interval(said: str, given: list[float], found: tuple[float, float] | None) -> Iterator[str]:
+    if found is None:
+        yield f"{said} has an interval, and none is defined for it"
+    elif not all(_close(a, b) for a, b in zip(given, found, strict=True)):
+        low, high = found
+        yield f"{said} has the interval {given[0]:g} to {given[1]:g}; the rows give {low:.4g} to {high:.4g}"
+
+
+def interval_missing(view: View) -> Iterator[str]:
+    """A share of few prompts comes with its interval."""
+    for claim in view.named("recall"):
+        if claim.interval is None:
+            yield f"recall of {claim.arm} comes without an interval"
+
+
+def single_prompt(view: View) -> Iterator[str]:
+    """One prompt is no workload."""
+    for claim in _known(view):
+        if claim.name not in ARMLESS and claim.where.prompt is None and len(view.wanted(claim)) == 1:
+            yield f"{claim.name} of {claim.arm} is about one prompt and does not say so"
+
+
+def _known(view: View) -> Iterator[Claim]:
+    names = OF_KIND[str(view.report.kind)]
+    yield from (claim for claim in view.claims if claim.name in names)
+
+
+def _close(given: float, found: float) -> bool:
+    return abs(given - found) <= _ROUNDING * abs(found) + 1e-9

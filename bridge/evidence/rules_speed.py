@@ -1,0 +1,194 @@
+"""Rules about figures of time: equal work, in turns, often enough, against the strongest stock loop."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from bridge.evidence.claims import quotient
+from bridge.evidence.names import ACCEPTED, COMPARING, QUOTIENTS, SPEEDUPS, TIMED
+from bridge.evidence.parts import Arm, Claim
+from bridge.evidence.stats import median
+from bridge.evidence.view import STOCK_LOOP, View, rate_of
+
+SAMPLES = 5
+REPEATS = 3
+DECODE_TOKENS = 32
+PREFILL_SPREAD = 3.0
+DECODE_SPREAD = 2.0
+IN_SEQUENCE = 2
+
+# How much slower than one forward pass a token, or than another stock arm, a baseline may be measured.
+_SLOWER = 0.9
+_FASTER = 1.05
+
+
+def speedup_self_comparison(view: View) -> Iterator[str]:
+    """Two arms differ in more than their names."""
+    for claim in view.named(*COMPARING):
+        one, other = view.arms[claim.arm or ""], view.arms[claim.against or ""]
+        if one.name == other.name or _same(one, other):
+            yield f"{claim.name}: {one.name} and {other.name} are the same system"
+
+
+def _same(one: Arm, other: Arm) -> bool:
+    told = {"name", "role", "oracle"}
+    return one.model_dump(exclude=told) == other.model_dump(exclude=told)
+
+
+def speedup_samples(view: View) -> Iterator[str]:
+    """At least five rows in each arm."""
+    for claim, arm in _arms(view, TIMED):
+        rows = sum(len(view.decodes(arm, prompt)) for prompt in view.common(claim))
+        if rows < SAMPLES:
+            yield f"{claim.name}: {arm} has {rows} rows; {SAMPLES} are the least"
+
+
+def single_run(view: View) -> Iterator[str]:
+    """Each prompt several times."""
+    for claim, arm in _arms(view, TIMED):
+        fewest = min((len(view.decodes(arm, prompt)) for prompt in view.common(claim)), default=0)
+        if 0 < fewest < REPEATS:
+            yield f"{claim.name}: {arm} ran {fewest} times on a prompt; {REPEATS} are the least"
+
+
+def speedup_decode_tokens(view: View) -> Iterator[str]:
+    """At least 32 decoded tokens in the middle."""
+    for claim, arm in _arms(view, TIMED):
+        counts = [row.decode_tokens for prompt in view.common(claim) for row in view.decodes(arm, prompt)]
+        if median(counts) < DECODE_TOKENS:
+            yield f"{claim.name}: {arm} decoded {median(counts):g} tokens in the median; {DECODE_TOKENS} are the least"
+
+
+def speedup_decode_only_missing(view: View) -> Iterator[str]:
+    """A quotient with prefill in it does not stand alone."""
+    pure = [(claim.arm, claim.against, claim.where) for claim in view.named("decode_speedup")]
+    for claim in view.named("e2e_speedup"):
+        if (claim.arm, claim.against, claim.where) not in pure:
+            yield f"e2e_speedup of {claim.arm} over {claim.against} stands without decode_speedup"
+
+
+def speedup_scope_mismatch(view: View) -> Iterator[str]:
+    """Compared arms ran on the same prompts, equally often."""
+    for claim in view.named(*COMPARING):
+        wanted = view.wanted(claim)
+        one, other = ([len(view.measured.get(arm or "", {}).get(p, [])) for p in wanted]
+                      for arm in (claim.arm, claim.against))  # fmt: skip
+        if one != other:
+            odd = next(p for p, a, b in zip(wanted, one, other, strict=True) if a != b)
+            yield f"{claim.name}: {claim.arm} and {claim.against} did not run equally often on {odd}"
+
+
+def speedup_oracle_loop(view: View) -> Iterator[str]:
+    """What is beaten is a stock loop."""
+    for claim in view.named(*SPEEDUPS):
+        other = view.arms[claim.against or ""]
+        if other.role != "baseline" or other.loop != STOCK_LOOP:
+            yield f"{claim.name}: {other.name} is a {other.role} decoded by {other.loop}, not by {STOCK_LOOP}"
+
+
+def speedup_prefill_variance(view: View) -> Iterator[str]:
+    """Identical prefill takes about as long each time."""
+    for claim, arm in _arms(view, QUOTIENTS):
+        for prompt in view.common(claim):
+            times = [row.prefill_s for row in view.decodes(arm, prompt)]
+            if max(times) > PREFILL_SPREAD * min(times):
+                yield f"{claim.name}: prefill of {prompt} by {arm} took {min(times):.3g} to {max(times):.3g} s"
+
+
+def decode_spread(view: View) -> Iterator[str]:
+    """Identical decoding takes about as long each time."""
+    for claim, arm in _arms(view, TIMED):
+        for prompt in view.common(claim):
+            rates = [rate_of(row) for row in view.decodes(arm, prompt)]
+            if max(rates) > DECODE_SPREAD * min(rates):
+                yield f"{claim.name}: {arm} decoded {prompt} at {min(rates):.3g} to {max(rates):.3g} tokens a second"
+
+
+def not_interleaved(view: View) -> Iterator[str]:
+    """Compared arms take turns."""
+    for claim in view.named(*QUOTIENTS):
+        pair, prompts = (claim.arm, claim.against), set(view.common(claim))
+        turns = [row.arm for row in view.rows if row.arm in pair and row.prompt in prompts and not row.warmup]
+        longest = longest_run(turns)
+        if longest > IN_SEQUENCE:
+            yield f"{claim.name}: {longest} rows of {claim.arm} or {claim.against} stand in sequence"
+
+
+def longest_run(items: list[str]) -> int:
+    """Return the length of the longest run of equal items."""
+    return max((len([*run]) for _, run in itertools.groupby(items)), default=0)
+
+
+def slow_oracle(view: View) -> Iterator[str]:
+    """No stock arm is clearly faster than the baseline, nor is one forward pass a token."""
+    for claim in view.named(*SPEEDUPS):
+        for arm in view.arms_of("verify1", "baseline"):
+            prompts = [p for p in view.common(claim) if view.decodes(arm.name, p)]
+            if arm.name == claim.against or not prompts:
+                continue
+            pace = median(quotient(view.rate(claim.against, p), view.rate(arm.name, p)) for p in prompts)
+            if pace < (_SLOWER if arm.role == "verify1" else 1 / _FASTER):
+                yield f"{claim.name}: {claim.against} runs at {pace:.2f} of the pace of {arm.name}"
+
+
+def oracle_unchecked(view: View) -> Iterator[str]:
+    """One forward pass a token was measured too."""
+    for claim in view.named(*SPEEDUPS):
+        prompts = view.common(claim)
+        if not any(view.decodes(arm.name, p) for arm in view.arms_of("verify1") for p in prompts):
+            yield f"{claim.name}: no arm verify1 ran on these prompts"
+
+
+def patched_oracle(view: View) -> Iterator[str]:
+    """Baselines run in libraries as they were installed."""
+    if view.report.identity.modified:
+        yield f"mlx-lm was changed: {view.report.identity.modified[0]}"
+    for arm in view.arms_of("baseline", "verify1"):
+        if arm.patches:
+            yield f"{arm.name} ran with {arm.patches[0]} replaced"
+
+
+def not_greedy(view: View) -> Iterator[str]:
+    """Speed and acceptance are claimed where the output can be checked."""
+    for claim in view.named(*QUOTIENTS, *ACCEPTED, "identical_outputs"):
+        if view.report.config.temperature > 0:
+            yield f"{claim.name} is claimed at temperature {view.report.config.temperature:g}"
+
+
+def liveness_missing(view: View) -> Iterator[str]:
+    """Rounds and drafts are counted, where an arm is said to draft."""
+    claimed = {claim.arm for claim in view.named(*ACCEPTED)}
+    for arm in view.all_arms:
+        if arm.role != "candidate" and arm.name not in claimed:
+            continue
+        if any(None in (row.commits, row.drafted, row.accepted) for row in view.all_decodes(arm.name)):
+            yield f"rows of {arm.name} do not count rounds, drafts and acceptances"
+
+
+def fused_never_ran(view: View) -> Iterator[str]:
+    """A candidate drafts, on most prompts."""
+    for arm in view.arms_of("candidate"):
+        rows = [row for row in view.all_decodes(arm.name) if row.drafted is not None]
+        idle = sum(not sum(row.drafted or []) for row in rows)
+        if rows and idle * 2 > len(rows):
+            yield f"{arm.name} drafted nothing in {idle} of {len(rows)} rows"
+
+
+def baseline_as_sut(view: View) -> Iterator[str]:
+    """A report is about a candidate, or is called native."""
+    ran = {arm.role for arm in view.all_arms if arm.name in view.measured}
+    if view.report.kind == "kakeya.native":
+        odd = sorted(ran - {"baseline", "verify1"})
+        if odd:
+            yield f"a report of plain decoding has an arm that is a {odd[0]}"
+    elif "candidate" not in ran:
+        yield "no candidate ran"
+
+
+def _arms(view: View, names: tuple[str, ...]) -> Iterator[tuple[Claim, str]]:
+    """Yield the claims of these names that have rows, once for each arm that they name."""
+    for claim in view.named(*names):
+        for arm in filter(None, (claim.arm, claim.against)):
+            if view.common(claim):
+                yield claim, arm

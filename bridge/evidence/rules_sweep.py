@@ -1,0 +1,72 @@
+"""Rules about sweeps and drafts: the cost of verifying L tokens, and two implementations of one drafter."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from bridge.evidence.kinds import VerifyRow
+from bridge.evidence.rules_speed import DECODE_SPREAD, IN_SEQUENCE, SAMPLES, longest_run
+from bridge.evidence.view import View
+
+# A draft shorter than this says nothing about whether it repeats itself.
+_SHORT = 4
+
+
+def speedup_samples(view: View) -> Iterator[str]:
+    """Each length at least five times."""
+    for (length, context), rows in _groups(view).items():
+        if len(rows) < SAMPLES:
+            yield f"{length} tokens on {context} were verified {len(rows)} times; {SAMPLES} are the least"
+
+
+def decode_spread(view: View) -> Iterator[str]:
+    """Identical passes take about as long each time."""
+    for (length, context), rows in _groups(view).items():
+        times = [row.seconds for row in rows]
+        if max(times) > DECODE_SPREAD * min(times):
+            yield f"{length} tokens on {context} took {min(times):.3g} to {max(times):.3g} s"
+
+
+def not_interleaved(view: View) -> Iterator[str]:
+    """Lengths take turns."""
+    turns: dict[int, list[str]] = defaultdict(list)
+    for row in view.rows:
+        if not row.warmup:
+            turns[row.context].append(str(row.length))
+    for context, lengths in turns.items():
+        if len(set(lengths)) > 1 and longest_run(lengths) > IN_SEQUENCE:
+            yield f"on {context}, {longest_run(lengths)} passes of one length stand in sequence"
+
+
+def row_repeated(view: View) -> Iterator[str]:
+    """A clock that always says the same was not read."""
+    for (length, context), rows in _groups(view).items():
+        same = Counter(row.seconds for row in rows).most_common(1)[0][1]
+        if same > 1 and same * 2 > len(rows):
+            yield f"{same} of {len(rows)} passes over {length} tokens on {context} took the same to the last digit"
+
+
+def speedup_self_comparison(view: View) -> Iterator[str]:
+    """Two implementations are two."""
+    loops = {arm.role: arm.loop for arm in view.all_arms}
+    if set(loops) != {"reference", "candidate"}:
+        yield "a comparison needs one reference and one candidate"
+    elif loops["reference"] == loops["candidate"]:
+        yield f"both drafters are {loops['reference']}"
+
+
+def workload_degenerate(view: View) -> Iterator[str]:
+    """Most drafts are more than one token over and over."""
+    drafts = [row.reference for row in view.rows if len(row.reference) >= _SHORT]
+    dull = [draft for draft in drafts if Counter(draft).most_common(1)[0][1] * 2 > len(draft)]
+    if len(dull) * 2 > len(drafts):
+        yield f"{len(dull)} of {len(drafts)} drafts are mostly one token"
+
+
+def _groups(view: View) -> dict[tuple[int, int], list[VerifyRow]]:
+    groups: dict[tuple[int, int], list[VerifyRow]] = defaultdict(list)
+    for row in view.rows:
+        if not row.warmup:
+            groups[row.length, row.context].append(row)
+    return groups

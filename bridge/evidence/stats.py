@@ -1,0 +1,88 @@
+"""The few statistics that claims are made of, without NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+_STEPS = 60
+_TERMS = 2000
+_CLOSE = 1e-14
+_TINY = 1e-300
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle value, or the mean of the two; NaN of none, and where one of them is NaN."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    if not ordered or any(map(math.isnan, ordered)):
+        return math.nan
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the two-sided interval of a share (Clopper and Pearson 1934)."""
+    tail = (1 - level) / 2
+    low = 0.0 if hits == 0 else _bisect(lambda p: 1 - _at_most(hits - 1, trials, p) < tail)
+    high = 1.0 if hits == trials else _bisect(lambda p: _at_most(hits, trials, p) > tail)
+    return low, high
+
+
+def _bisect(below: Callable[[float], bool]) -> float:
+    """Return where a condition that holds for small shares ends to hold."""
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def _at_most(hits: int, trials: int, p: float) -> float:
+    """Return the probability of at most `hits` of `trials`, each with probability `p`: I(1-p; trials-hits, hits+1)."""
+    a, b, x = trials - hits, hits + 1, 1 - p
+    return _beta(a, b, x) if x < (a + 1) / (a + b + 2) else 1 - _beta(b, a, p)
+
+
+def _beta(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function by its continued fraction (DLMF 8.17.22), by Lentz's method."""
+    if x <= 0:
+        return 0.0
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
+    value = d
+    for m in range(1, _TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / (1 + term * d or _TINY)
+            c = 1 + term / c or _TINY
+            value *= c * d
+        if abs(c * d - 1) < _CLOSE:
+            break
+    return math.exp(scale) * value / a
+
+
+def shared_prefix(texts: Sequence[str]) -> str:
+    """Return what all texts begin with."""
+    first, last = min(texts), max(texts)
+    for i, (a, b) in enumerate(zip(first, last, strict=False)):
+        if a != b:
+            return first[:i]
+    return first[: min(len(first), len(last))]
+
+
+def shared_suffix(texts: Sequence[str]) -> str:
+    """Return what all texts end with."""
+    return shared_prefix([text[::-1] for text in texts])[::-1]
+
+
+def repeats_at_the_end(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
+    """Say whether a sequence ends in one unit of at most `unit` items, at least `times` over."""
+    for size in range(1, unit + 1):
+        span = size * times
+        if len(items) < span:
+            return False
+        tail = items[-span:]
+        if all(tail[i] == tail[i % size] for i in range(span)):
+            return True
+    return False

@@ -1,0 +1,128 @@
+"""A report of kinds that compare arms, indexed once for the rules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from bridge.evidence.kinds import Decode, Memory, QuantRow, Report
+from bridge.evidence.names import missing_in
+from bridge.evidence.parts import Arm, Claim, Prompt, Workload
+from bridge.evidence.stats import median
+
+STOCK_LOOP = "mlx_lm.generate_step"
+
+
+class View:
+    """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere."""
+
+    def __init__(self, report: Report) -> None:
+        self.report: Any = report
+        self.claims = report.claims
+        self.rows: list[Any] = getattr(report, "rows", [])
+        self.all_arms: list[Arm] = getattr(report, "arms", [])
+        self.all_prompts: list[Prompt] = getattr(report, "prompts", [])
+        self.workloads: dict[str, Workload] = getattr(report, "workloads", {})
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """The arms by name."""
+        return {arm.name: arm for arm in self.all_arms}
+
+    @cached_property
+    def prompts(self) -> dict[str, Prompt]:
+        """The prompts by id."""
+        return {prompt.id: prompt for prompt in self.all_prompts}
+
+    def arms_of(self, *roles: str) -> list[Arm]:
+        """Return the arms that have one of these roles."""
+        return [arm for arm in self.all_arms if arm.role in roles]
+
+    def named(self, *names: str) -> Iterator[Claim]:
+        """Yield the claims of these names of which it is known what they are about."""
+        yield from (claim for claim in self.claims if claim.name in names and self.is_whole(claim))
+
+    def is_whole(self, claim: Claim) -> bool:
+        """Say whether a claim names all that it must, and nothing that is not described."""
+        arms = [arm for arm in (claim.arm, claim.against) if arm]
+        return not missing_in(claim) and all(arm in self.arms for arm in arms)
+
+    def wanted(self, claim: Claim) -> list[str]:
+        """Return the ids of the prompts that a claim is about."""
+        where = claim.where
+        return [
+            prompt.id
+            for prompt in self.all_prompts
+            if where.workload in (None, prompt.workload)
+            and where.prompt in (None, prompt.id)
+            and where.length in (None, prompt.length)
+            and where.depth in (None, prompt.depth)
+        ]
+
+    def common(self, claim: Claim) -> list[str]:
+        """Return the prompts of a claim on which each arm that it names was measured."""
+        names = [name for name in (claim.arm, claim.against) if name]
+        return [p for p in self.wanted(claim) if all(p in self.measured.get(name, {}) for name in names)]
+
+    @cached_property
+    def measured(self) -> dict[str, dict[str, list[Decode | QuantRow]]]:
+        """The rows by arm and prompt, in the order in which they ran."""
+        found: dict[str, dict[str, list[Decode | QuantRow]]] = defaultdict(lambda: defaultdict(list))
+        for row in self.rows:
+            if isinstance(row, Decode | QuantRow) and not getattr(row, "warmup", False):
+                found[row.arm][row.prompt].append(row)
+        return {arm: dict(prompts) for arm, prompts in found.items()}
+
+    def decodes(self, arm: str | None, prompt: str) -> list[Decode]:
+        """Return an arm's measured rows on a prompt."""
+        rows = self.measured.get(arm or "", {}).get(prompt, [])
+        return [row for row in rows if isinstance(row, Decode)]
+
+    def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
+        """Return a codec's rows on a prompt."""
+        rows = self.measured.get(arm or "", {}).get(prompt, [])
+        return [row for row in rows if isinstance(row, QuantRow)]
+
+    def all_decodes(self, arm: str | None) -> Iterator[Decode]:
+        """Yield all of an arm's measured rows."""
+        for prompt in self.measured.get(arm or "", {}):
+            yield from self.decodes(arm, prompt)
+
+    def rate(self, arm: str | None, prompt: str) -> float:
+        """Return the median over repeats of decoded tokens a second; NaN where none is known."""
+        return median(map(rate_of, self.decodes(arm, prompt)))
+
+    def e2e_rate(self, arm: str | None, prompt: str) -> float:
+        """Return the median over repeats of tokens put out over the whole time."""
+        return median(len(row.tokens) / row.e2e_s for row in self.decodes(arm, prompt))
+
+    def oracle_of(self, row: Decode) -> Decode | None:
+        """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
+        rows = self.decodes(self.arms[row.arm].oracle, row.prompt) if row.arm in self.arms else []
+        same = [other for other in rows if other.repeat == row.repeat]
+        return next(iter(same or rows), None)
+
+    def finds(self, arm: str | None, prompt: str) -> bool:
+        """Say whether every repeat of an arm on a prompt holds the expected answer."""
+        expected = self.prompts[prompt].expected
+        return bool(expected) and all(str(expected) in row.text for row in self.decodes(arm, prompt))
+
+    def recall(self, arm: str, prompts: list[str] | None = None) -> float:
+        """Return the share of prompts on which an arm finds the answer; NaN without any."""
+        asked = prompts if prompts is not None else list(self.measured.get(arm, {}))
+        found = [self.finds(arm, prompt) for prompt in asked if prompt in self.prompts]
+        return sum(found) / len(found) if found else float("nan")
+
+    def memory(self, arm: str | None, prompt: str) -> float:
+        """Return the median over repeats of the live bytes of the cache; NaN where a row does not say."""
+        held: list[Memory | None] = [row.memory for row in self.decodes(arm, prompt)]
+        return (
+            median(m.cache_bytes if m else float("nan") for m in held) if None not in held else float("nan")
+        )
+
+
+def rate_of(row: Decode) -> float:
+    """Return decoded tokens a second; NaN where nothing was decoded."""
+    return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")
