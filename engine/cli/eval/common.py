@@ -65,7 +65,7 @@ def find_needles(
     out: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Decode every arm on every needle, and put out a report of ``kind``; see :mod:`engine.evals.recall`."""
-    from engine import code, host, report
+    from engine import provenance, report
     from engine.bench.show import progress
     from engine.evals import recall
     from engine.evals.claims import recall_claims
@@ -73,7 +73,7 @@ def find_needles(
     from engine.evals.needles import workload
     from engine.evals.plot import recall_plot
 
-    began, busy = time.perf_counter(), host.load()
+    began = time.perf_counter()
     config = {**plan.config(), **asked}
     sections: dict[str, Any] = {
         "models": pair.describe(),
@@ -81,7 +81,7 @@ def find_needles(
         "prompts": [needle.section() for needle in needles],
         "arms": [arm.section() for arm in arms],
     }
-    journal = Journal(out, {**sections, "config": config, "code": code.identity()}, ("arm", "prompt"))
+    journal = Journal(out, {**sections, "config": config, "code": provenance.code()}, ("arm", "prompt"))
     with progress("needles") as (on_start, advance):
         on_start(len(arms) * len(needles))
         recall.measure(pair, arms, needles, plan, journal, advance)
@@ -91,7 +91,6 @@ def find_needles(
         rows=journal.rows,
         claims=recall_claims(journal.rows, sections["prompts"], sections["arms"]),
         seconds=time.perf_counter() - began,
-        load=busy,
         **sections,
     )
     put_out(made, out, recall_plot(made), lambda: show_needles(made), as_json=as_json)

@@ -50,14 +50,14 @@ def kv_quant(
     """
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
-    from engine import code, host, report
+    from engine import provenance, report
     from engine.bench.show import progress
     from engine.evals import quant
     from engine.evals.journal import Journal
     from engine.evals.quant_claims import claims, picture
     from engine.models import load
 
-    began, busy = time.perf_counter(), host.load()
+    began = time.perf_counter()
     plan = quant.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms = quant.arms_of(pair.target, plan)
@@ -71,7 +71,7 @@ def kv_quant(
         "prompts": [prompt.section("texts") for prompt in found],
         "arms": [arm.section for arm in arms],
     }
-    journal = Journal(out, {**sections, "config": config, "code": code.identity()}, ("arm", "prompt"))
+    journal = Journal(out, {**sections, "config": config, "code": provenance.code()}, ("arm", "prompt"))
     with progress("caches") as (on_start, advance):
         on_start(len(arms) * len(found))
         quant.measure(pair.target, arms, found, journal, advance)
@@ -81,7 +81,6 @@ def kv_quant(
         rows=journal.rows,
         claims=claims({**sections, "rows": journal.rows}),
         seconds=time.perf_counter() - began,
-        load=busy,
         **sections,
     )
     common.put_out(made, out, picture(made), lambda: show(made), as_json=as_json)

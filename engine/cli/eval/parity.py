@@ -43,14 +43,14 @@ def parity(
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
-    from engine import code, host, report
+    from engine import provenance, report
     from engine.bench.prompts import encode, read
     from engine.bench.show import progress
     from engine.evals import parity as evaluation
     from engine.evals.journal import Journal
     from engine.models import load
 
-    began, busy = time.perf_counter(), host.load()
+    began = time.perf_counter()
     pair = load(model, draft, dtype=dtype)
     sides = evaluation.sides_of(pair, asked["against"], asked["half"])
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
@@ -63,7 +63,7 @@ def parity(
         "prompts": [prompt.section("texts") for prompt in prompts],
         "arms": [side.section for side in sides],
     }
-    run = {**sections, "config": config, "code": code.identity()}
+    run = {**sections, "config": config, "code": provenance.code()}
     journal = Journal(out, run, ("prompt", "block"))
     with progress("drafting") as (on_start, advance):
         on_start(len(prompts))
@@ -74,7 +74,6 @@ def parity(
         rows=journal.rows,
         claims=evaluation.claims(journal.rows, prompts),
         seconds=time.perf_counter() - began,
-        load=busy,
         **sections,
     )
     common.put_out(made, out, None, lambda: show(made), as_json=as_json)
