@@ -178,7 +178,7 @@ def score(model: nn.Module, tokens: mx.array, arm: Arm, known: Reference) -> dic
         with router.unrouted():
             logprobs = teacher_forced(model, tokens, caches)
     return {
-        "memory": stored(fed),
+        "memory": stored(fed, [[_as_stored(x, c) for x in p] for c, p in zip(fed, known.pairs, strict=True)]),
         "n_values": count,
         "sum_squared_error": error,
         "sum_squares": energy,

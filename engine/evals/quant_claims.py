@@ -1,7 +1,8 @@
 """Claims about caches at the bits that they store, and the two curves that show them."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.evals.claims import everywhere
@@ -9,6 +10,7 @@ from engine.evals.plot import Axes, lines
 
 Row = Mapping[str, Any]
 EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another
+OURS = "e8v"
 WITHIN = 1.5  # of a bit: caches that store this much more are no neighbours
 
 DEFINITIONS = {
@@ -47,9 +49,9 @@ def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each arm's figures, and of each Voronoi cache those of its neighbour as quotients.
+    """Return each arm's figures, and of each Voronoi cache those over its neighbours' as quotients.
 
-    The neighbour is the cache of another kind that stores least among those that store as much or more.
+    A neighbour is the cache that stores least among those of its kind that store as much or more.
 
     Args:
         report: ``rows``, ``arms`` and ``prompts``.
@@ -62,14 +64,27 @@ def claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         for name, value in figures.items()
     ]
     candidates = [arm["name"] for arm in report["arms"] if arm["role"] == "candidate"]
-    for arm in (name for name in candidates if name.startswith("e8v@")):
-        other = _neighbour(found, arm, [name for name in candidates if not name.startswith("e8v@")])
-        for name in ("rel_mse", "kl"):
-            if other and found[other][name] > 0:
-                ratio = {"name": f"{name}_ratio", "arm": arm, "against": other, "where": where}
-                value = found[arm][name] / found[other][name]
-                made.append({**ratio, "value": value, "definition": RATIO.format(DEFINITIONS[name])})
+    kinds = dict.fromkeys(kind_of(name) for name in candidates)
+    for arm, kind in itertools.product(candidates, kinds):
+        if kind_of(arm) == OURS != kind:
+            other = _neighbour(found, arm, [name for name in candidates if kind_of(name) == kind])
+            made += _ratios(found, arm, other, where) if other else []
     return made
+
+
+def kind_of(cache: str) -> str:
+    """Return the kind of a cache's spec: ``e8v``, ``affine``, ``e8`` or ``d4``."""
+    return cache.split("@", maxsplit=1)[0]
+
+
+def _ratios(
+    found: Mapping[str, Mapping[str, float]], arm: str, other: str, where: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for name in ("rel_mse", "kl"):
+        if found[other][name] > 0:
+            ratio = {"name": f"{name}_ratio", "arm": arm, "against": other, "where": where}
+            value = found[arm][name] / found[other][name]
+            yield {**ratio, "value": value, "definition": RATIO.format(DEFINITIONS[name])}
 
 
 def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Sequence[str]) -> str | None:
@@ -79,21 +94,16 @@ def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Seque
 
 
 def picture(report: Mapping[str, Any]) -> str:
-    """Return KL divergence over stored bits, a curve for each kind of cache; published codes at their formula."""
+    """Return KL divergence over stored bits, a curve for each kind of cache."""
     found = by_arm(report)
     series: dict[str, list[tuple[float, float, float, float]]] = {}
     for arm in report["arms"]:
-        if arm["role"] != "candidate" or found[arm["name"]]["kl"] <= 0:
-            continue
-        nominal = arm["options"].get("nominal_bits_per_value")
-        family = arm["cache"].split("@")[0] + (" (nominal bits; nothing is packed)" if nominal else "")
-        y = math.log10(found[arm["name"]]["kl"])
-        series.setdefault(family, []).append(
-            (nominal or found[arm["name"]]["stored_bits_per_value"], y, y, y)
-        )
-    ys = [y for points in series.values() for _, y, _, _ in points] or [0]
-    marks = range(math.floor(min(ys)), math.ceil(max(ys)) + 1)
-    axes = Axes(
-        "What a cache does to predictions", "stored bits a value", "log10 of KL in nats", range(2, 11), marks
-    )
-    return lines(axes, series)
+        figures = found[arm["name"]]
+        if arm["role"] == "candidate" and figures["kl"] > 0:
+            y = math.log10(figures["kl"])
+            series.setdefault(kind_of(arm["cache"]), []).append((figures["stored_bits_per_value"], y, y, y))
+    points = [point for curve in series.values() for point in curve] or [(2.0, 0.0, 0.0, 0.0)]
+    xs = range(math.floor(min(x for x, *_ in points)), math.ceil(max(x for x, *_ in points)) + 1)
+    ys = range(math.floor(min(y for _, y, *_ in points)), math.ceil(max(y for _, y, *_ in points)) + 1)
+    title = "What a cache does to predictions"
+    return lines(Axes(title, "stored bits a value", "log10 of the KL divergence in nats", xs, ys), series)

@@ -7,6 +7,8 @@ from engine.attention.views import PackedView
 from engine.cache.factory import KEY_VALUE
 from engine.cache.packed import PackedMixin
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.codec import classic_store
+from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache
 from engine.lm import cache as lm_cache
 from engine.mx import mx, tree
@@ -45,34 +47,44 @@ def _is_half(x: Any) -> bool:
     return isinstance(x, mx.array) and x.dtype == mx.float16
 
 
-def stored(caches: Sequence[Any]) -> dict[str, Any]:
+def stored(caches: Sequence[Any], pairs: Sequence[Sequence[mx.array]]) -> dict[str, Any]:
     """Return the ``memory`` of a row: the arrays of codes and side information, without unused capacity.
 
     Args:
-        caches: each has been given its tokens.
+        caches: each has been given its keys and values and nothing else.
+        pairs: these keys and values. The published codec's cache keeps what came back in full, so its codes are
+            packed here.
     """
-    layers = []
-    for cache in caches:
-        arrays = [x[..., : cache.offset, :] for side in _sides(cache) for x in side]
-        layers.append(
-            {
-                "kind": type(_inmost(cache)).__name__,
-                "nbytes": sum(x.nbytes for x in arrays),
-                "arrays": [
-                    {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in arrays
-                ],
-            }
-        )
+    layers = [_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True)]
     total = sum(layer["nbytes"] for layer in layers)
     return {"counted": "live_arrays", "cache_bytes": total, "layers": layers}
 
 
-def _sides(cache: Any) -> list[Sequence[mx.array]]:
-    held = _inmost(cache)
-    return [x if isinstance(x, tuple | list) else (x,) for x in (held.keys, held.values)]
+def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
+    kind, arrays = type(inmost(cache)).__name__, []
+    codecs = classic(cache)
+    if codecs:
+        kind = "packed by engine.codec.classic_store"
+        arrays = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
+    else:
+        held = inmost(cache)
+        sides = [x if isinstance(x, tuple | list) else (x,) for x in (held.keys, held.values)]
+        arrays = [x[..., : cache.offset, :] for side in sides for x in side]
+    about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in arrays]
+    return {"kind": kind, "nbytes": sum(x.nbytes for x in arrays), "arrays": about}
 
 
-def _inmost(cache: Any) -> Any:
+def classic(cache: Any) -> dict[int, ClassicCodec]:
+    """Return the published codecs that a cache sends keys and values through, by head size; none elsewhere."""
+    while not isinstance(cache, KakeyaLatticeMLXCache):
+        if "inner" not in vars(cache):
+            return {}
+        cache = cache.inner
+    return {dim: codec for dim, codec in cache.codecs.items() if isinstance(codec, ClassicCodec)}
+
+
+def inmost(cache: Any) -> Any:
+    """Return the cache behind all wrappers."""
     while "inner" in vars(cache):
         cache = cache.inner
     return cache

@@ -9,7 +9,10 @@ import click
 from engine.cli.bench import options
 from engine.cli.eval import common
 
-CACHES = "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,e8@q10,e8@q38,d4@q10,d4@q38"
+CACHES = (
+    "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
+    "e8@q3,e8@q6,e8@q10,e8@q38,d4@q3,d4@q7,d4@q10,d4@q38"
+)
 
 
 @click.command(name="kv-quant")
@@ -108,7 +111,7 @@ def show(made: dict[str, Any]) -> None:
     from engine.evals.quant_claims import by_arm
 
     found = by_arm(made)
-    caption = "bits: every stored byte (in brackets: the published formula; nothing is packed)"
+    caption = "bits: every stored byte (in brackets: the published formula)"
     table = Table(title=f"caches of {made['config']['model']}", caption=caption)
     for name in ("cache", "bits/value", "rel-MSE", "KL (nats)", "same top", "perplexity"):
         table.add_column(name, justify="left" if name == "cache" else "right", no_wrap=True)
