@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from engine.attention import router
+from engine.bench import prompts
 from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals import needles
@@ -177,6 +178,16 @@ def test_an_interrupted_run_goes_on(tmp_path):
     path.write_text("nonsense\n")
     with pytest.raises(BadInput, match="cannot be used"):
         Journal(out, {"seed": 1}, key)
+
+
+def test_published_sets_are_read_as_they_are(tmp_path):
+    path = tmp_path / "set.jsonl"
+    path.write_text(
+        '{"question": "How many?", "answer": "#### 4"}\n'
+        '{"task_id": "HumanEval/0", "prompt": "def f():", "test": "", "canonical_solution": ""}\n'
+    )
+    found = [(prompt.id, prompt.text) for prompt in prompts.read(path)]
+    assert found == [("question-1", "How many?"), ("HumanEval/0", "def f():")]
 
 
 @pytest.fixture(scope="module")
