@@ -195,7 +195,7 @@ def recall(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recall")
     world.folders.write_target(folder / "model", world.folders.GEMMA3)
     out = folder / "recall.json"
-    asked = ("--lengths", "256,384", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
+    asked = ("--lengths", "256,288", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
     code = world.run("recall", "--model", folder / "model", *asked, "--caches", "e8v@4.25", "--out", out)
     assert code == 0
     return world.report(out), out
