@@ -15,6 +15,7 @@ COMMANDS = {
     "bench": "engine.cli.bench:bench",
     "codec": "engine.cli.codec:codec",
     "eval": "engine.cli.eval:evaluate",
+    "generate": "engine.cli.generate:generate",
     "probe": "engine.cli.probe:probe",
 }
 

@@ -15,6 +15,7 @@ LONG_MATCH = 8  # tokens that agree before a looked-up match counts as a long on
 SAMPLE = 4  # plain steps to measure at once
 GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
 PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
+TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ class Adaptive:
         self.accepted = _beliefs()
         self._rounds = 0  # with drafts, since the last plain step
         self._wait = self._due = PROBE
-        self._tried = ["lookup", "dflash"]  # the drafter tried last is at the end
+        self._trial = 0  # rounds left of the trial
+        self._tries = 0
+        self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
         """See :class:`Policy`."""
@@ -98,10 +101,12 @@ class Adaptive:
         plan = max(best, key=lambda plan: self._worth(plan, match))
         if self._pays(plan, match):
             return plan
-        if self._due > 0:
-            return Plan(PLAIN, min(room, self._due))
-        self._wait = self._due = min(4 * self._wait, PROBE_MOST)
-        return min(best, key=lambda plan: self._tried.index(plan.drafter))
+        if self._trial == 0:
+            if self._due > 0:
+                return Plan(PLAIN, min(room, self._due))
+            self._wait = self._due = min(4 * self._wait, PROBE_MOST)
+            self._trial = TRIES
+        return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:`Policy`."""
@@ -117,8 +122,10 @@ class Adaptive:
         self.costs.learn(plan.drafter, plan.size, seconds)
         self.accepted[_arm(plan.drafter, match)].learn(plan.size, accepted)
         self._rounds += 1
-        self._tried.remove(plan.drafter)
-        self._tried.append(plan.drafter)
+        self._trial = max(0, self._trial - 1) if accepted else 0
+        if self._trial == 0:
+            self._tries += 1
+            self._tried[plan.drafter] = self._tries
         if self._pays(plan, match):
             self._wait = self._due = PROBE
 

@@ -33,7 +33,7 @@ class LayerContext:
         """
         if self.keep is not None and n_new > self.keep:
             keys, values = keys[:, :, n_new - self.keep :], values[:, :, n_new - self.keep :]
-            n_new, self.start = self.keep, self.end
+            n_new = self.keep
         stop = self.end + keys.shape[2]
         if self.keys is None or stop > self.keys.shape[2]:
             self._grow(keys, values)
@@ -70,20 +70,20 @@ class DraftContext:
 
     Args:
         windows: each layer's window, None for full layers.
+        offset: the position of the first token to come; those before it are never seen.
 
     Attributes:
-        offset: how many tokens were accepted so far: the position of the next token.
+        offset: the position of the next token.
         layers: one :class:`LayerContext` each.
     """
 
-    def __init__(self, windows: list[int | None]) -> None:
-        self.offset = 0
+    def __init__(self, windows: list[int | None], offset: int = 0) -> None:
+        self.offset = offset
         self.layers = [LayerContext(window) for window in windows]
 
     def copy(self) -> "DraftContext":
         """Return a copy that shares nothing that either changes."""
-        made = DraftContext([])
-        made.offset = self.offset
+        made = DraftContext([], self.offset)
         made.layers = [layer.copy() for layer in self.layers]
         return made
 

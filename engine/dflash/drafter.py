@@ -59,7 +59,7 @@ class Drafter(nn.Module):
     def fused(self) -> FusedLayers:
         """Return the layers' matrices side by side, made anew if a parameter was replaced."""
         if self._fused is None or not self._fused.fits(self.layers):
-            self._fused = FusedLayers(self.layers)
+            self._fused = FusedLayers(self.layers, self.config)
         return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
@@ -88,9 +88,9 @@ class BoundDrafter:
         self.rotations = Rotations(self.config)
         self.scale = self.config.head_dim**-0.5
 
-    def make_cache(self) -> DraftContext:
-        """Return an empty context."""
-        return DraftContext([self.config.window(i) for i in range(self.config.num_hidden_layers)])
+    def make_cache(self, offset: int = 0) -> DraftContext:
+        """Return an empty context; the first token that it will take in is at position ``offset``."""
+        return DraftContext([self.config.window(i) for i in range(self.config.num_hidden_layers)], offset)
 
     def absorb(self, taps: mx.array, context: DraftContext) -> None:
         """Append accepted tokens to the context, without drafting.

@@ -1,7 +1,10 @@
 """Matrices that meet the same input, laid side by side: one product in place of several."""
 
+import operator
+
+from engine.dflash.config import DraftConfig
 from engine.dflash.layers import DraftLayer
-from engine.mx import mx, nn
+from engine.mx import mx, nn, tree
 
 
 class FusedLayers:
@@ -12,8 +15,8 @@ class FusedLayers:
     training does, :meth:`fits` says no and another is to be made.
     """
 
-    def __init__(self, layers: list[DraftLayer]) -> None:
-        self.layers = layers
+    def __init__(self, layers: list[DraftLayer], config: DraftConfig) -> None:
+        self.layers, self.config = layers, config
         self.plain = all(
             type(linear) is nn.Linear and "bias" not in linear
             for layer in layers
@@ -22,13 +25,14 @@ class FusedLayers:
         if self.plain:
             self._fuse()
         self.keys_norm = mx.stack([layer.self_attn.k_norm.weight for layer in layers])[:, None, None]
-        self.heads_norm = [_heads_norm(layer) for layer in layers]
+        self.heads_norm = [self._heads_norm(layer) for layer in layers]
         mx.eval(self.keys_norm, self.heads_norm)
         self.sources = _sources(layers)
 
     def fits(self, layers: list[DraftLayer]) -> bool:
         """Whether the layers' parameters are still those from which this was made."""
-        return all(a is b for a, b in zip(_sources(layers), self.sources, strict=True))
+        now = _sources(layers)
+        return len(now) == len(self.sources) and all(map(operator.is_, now, self.sources))
 
     def context(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """Return values and keys of all layers, ``[layers, rows, kv heads * head_dim]`` each.
@@ -68,9 +72,19 @@ class FusedLayers:
             views += [*_share(linears[:3], heads), *_share(linears[3:], mlp)]
         self._block = [weight.T for weight in each]
         self._gate_up = [weight.T for weight in mlps]
-        width = 2 * self.layers[0].self_attn.k_proj.weight.shape[0]
+        width = 2 * self.config.num_key_value_heads * self.config.head_dim
         self._context = attention[:, :width].swapaxes(1, 2)
         mx.eval(views, self._block, self._gate_up, self._context)
+
+    def _heads_norm(self, layer: DraftLayer) -> mx.array:
+        """Return the norms' weights of all key and query heads, ``[kv heads + heads, head_dim]``."""
+        norms = (layer.self_attn.k_norm, layer.self_attn.q_norm)
+        counts = (self.config.num_key_value_heads, self.config.num_attention_heads)
+        rows = [
+            mx.broadcast_to(norm.weight, (n, self.config.head_dim))
+            for norm, n in zip(norms, counts, strict=True)
+        ]
+        return mx.concatenate(rows)
 
 
 def _linears(layer: DraftLayer) -> list[nn.Module]:
@@ -89,17 +103,5 @@ def _share(linears: list[nn.Linear], matrix: mx.array) -> list[mx.array]:
     return views
 
 
-def _heads_norm(layer: DraftLayer) -> mx.array:
-    """Return the norms' weights of all key and query heads, ``[kv heads + heads, head_dim]``."""
-    attention = layer.self_attn
-    keys, queries = attention.k_norm.weight, attention.q_norm.weight
-    dim = keys.shape[0]
-    counts = (attention.k_proj.weight.shape[0] // dim, attention.q_proj.weight.shape[0] // dim)
-    return mx.concatenate(
-        [mx.broadcast_to(w, (n, dim)) for w, n in zip((keys, queries), counts, strict=True)]
-    )
-
-
 def _sources(layers: list[DraftLayer]) -> list[mx.array]:
-    norms = [norm.weight for layer in layers for norm in (layer.self_attn.k_norm, layer.self_attn.q_norm)]
-    return [*norms, *(linear.weight for layer in layers for linear in _linears(layer))]
+    return [x for layer in layers for _, x in tree.tree_flatten(layer.parameters())]

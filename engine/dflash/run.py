@@ -15,6 +15,8 @@ from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.mx import mx, nn, tree
 
+FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
+
 
 class Run:
     """One generation.
@@ -126,6 +128,8 @@ class Run:
     def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
         """Commit tokens up to the first stop or the limit; return them and the text that is final now."""
         cut = self.stops.take(tokens)
+        if self.room // FRESH != (self.room - len(cut.tokens)) // FRESH:
+            mx.clear_cache()  # rounds of many sizes leave buffers of many sizes behind
         self.room -= len(cut.tokens)
         self.pending = mx.array([cut.tokens[-1:]], mx.int32)
         if self.lookup:

@@ -54,6 +54,7 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
         weights = {name: x.astype(dtype) for name, x in weights.items()}
     drafter.load_weights(list(weights.items()))
     mx.eval(drafter.parameters())
+    drafter.fused()
     return drafter.eval()
 
 

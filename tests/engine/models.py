@@ -24,6 +24,45 @@ def llama(layers=2, head_dim=64, heads=4, kv_heads=2, vocab=128):
     return _seeded(module.Model(args))
 
 
+def qwen3(layers=2, vocab=128):
+    module = import_module("mlx_lm.models.qwen3")
+    args = module.ModelArgs(
+        model_type="qwen3",
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-6,
+        vocab_size=vocab,
+        head_dim=64,
+        rope_theta=10000.0,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    return _seeded(module.Model(args))
+
+
+def qwen3_5(layers=4):
+    """Gated delta layers, every second one of attention."""
+    module = import_module("mlx_lm.models.qwen3_5")
+    args = module.TextModelArgs(
+        hidden_size=64,
+        num_hidden_layers=layers,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        vocab_size=128,
+        linear_num_value_heads=2,
+        linear_num_key_heads=1,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        full_attention_interval=2,
+    )
+    return _seeded(module.TextModel(args))
+
+
 def gemma3(layers=4, window=16):
     module = import_module("mlx_lm.models.gemma3_text")
     args = module.ModelArgs(

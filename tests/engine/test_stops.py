@@ -17,7 +17,7 @@ def byte_tokenizer():
     made = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>")  # noqa: S106 - no password
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>")
 
 
 TOKENIZER = byte_tokenizer()

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from engine.bench.prompts import TASKS
 from engine.cli.bench.options import draft, model, out_and_json
 from engine.cli.types import ListOf
 
 DRAFTERS = ("dflash", "lookup", "adaptive")
 ROLLBACKS = ("auto", "late", "trim", "carry")
-TASKS = ("code", "maths", "chat", "prose", "recall")
 
 
 @click.command()

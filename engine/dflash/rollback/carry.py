@@ -95,7 +95,7 @@ class Carrying(Rollback):
         """Drop the tail's rows."""
         if not self._skip:
             return output
-        return tree.tree_map(lambda x: x[:, self._skip :] if isinstance(x, mx.array) else x, output)
+        return tree.tree_map(lambda x: None if x is None else x[:, self._skip :], output)
 
     def settle(self, model: Callable) -> None:
         """Abandon an open round and run the tail."""

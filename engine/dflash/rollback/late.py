@@ -2,7 +2,7 @@
 
 The forward sees cache and block joined, each row through the window that one-token decoding would give it.
 What is rejected never reaches the cache, so there is nothing to undo: a ring may wrap in the middle of a
-block, and no more than window and block is ever held.
+block, and no more than window and block outlives the forward.
 """
 
 from collections.abc import Callable
@@ -37,16 +37,17 @@ class Late:
         """Hold a block, and return it behind what the cache holds."""
         if self.block is not None:
             raise RollbackError("a layer ran twice in one round")
-        self.block = self._store(keys, values)
+        self._take(*self._store(keys, values))
         return self.keys_and_values()
+
+    def _take(self, keys: mx.array, values: mx.array) -> None:
+        self.block = keys, values
 
     def keys_and_values(self) -> Pair:
         """Return all that the rows of this round may see."""
-        if self.block is None:
-            return self.inner.keys_and_values()
         held = self._held()
-        if held is None:
-            return self._read(*self.block)
+        if self.block is None or held is None:
+            return self._read(*(held or self.block))
         return self._read(*(mx.concatenate(pair, axis=2) for pair in zip(held, self.block, strict=True)))
 
     @property
@@ -93,16 +94,48 @@ class LateGrowing(Late):
 
     def _held(self) -> Pair | None:
         cache = self.inner
-        return (
-            None if cache.keys is None else tuple(x[:, :, : cache.offset] for x in (cache.keys, cache.values))
-        )
+        if cache.keys is None:
+            return None
+        return tuple(x[:, :, : cache.offset] for x in (cache.keys, cache.values))
 
     def _append(self, keys: mx.array, values: mx.array) -> None:
         lm_cache.KVCache.update_and_fetch(self.inner, keys, values)
 
 
 class LateRing(Late):
-    """For rings: what is accepted goes in as if it had been decoded token by token, slot for slot."""
+    """For rings: what is accepted goes in as if it had been decoded token by token, slot for slot.
+
+    A block of one token goes in at once, at the cost of plain decoding. The slot it takes is free, or held the
+    token that has just left the window for good: going back takes a step back of the writing position.
+    """
+
+    _ahead = False  # whether a single token has been written
+
+    def _take(self, keys: mx.array, values: mx.array) -> None:
+        if self._ahead:
+            raise RollbackError("a layer ran twice in one round")
+        if keys.shape[2] > 1:
+            super()._take(keys, values)
+        else:
+            self._append(keys, values)
+            self._ahead = True
+
+    def commit(self, rows: int, kept: int) -> None:
+        """See :meth:`Late.commit`."""
+        if not self._ahead or rows != 1:
+            super().commit(rows, kept)
+        elif kept:
+            self._ahead = False
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Forget the block."""
+        super().abandon()
+        if self._ahead:
+            self.inner.offset -= 1
+            self._at -= 1
+            self._ahead = False
 
     def make_mask(self, n: int, window_size: int | None = None, return_array: bool = False) -> Any:
         """Return a mask for ``n`` rows over the ring's slots, in the ring's order, and then the block.
@@ -112,9 +145,11 @@ class LateRing(Late):
         given.
         """
         ring = self.inner
+        if n == 1:
+            return ring.make_mask(n, window_size, return_array)
         window = min(window_size or ring.max_size, ring.max_size)
-        if ring.offset + n <= window and not (return_array and n > 1):
-            return "causal" if n > 1 else None
+        if ring.offset + n <= window and not return_array:
+            return "causal"
         rows = np.arange(ring.offset, ring.offset + n)[:, None]
         seen = np.concatenate([self._positions(), rows[:, 0]])
         back = rows - seen

@@ -11,22 +11,25 @@ from engine.mx import mx
 
 @dataclass
 class Counters:
-    """What a generation's rollback did; for reports."""
+    """What a generation's rollback did; for reports.
+
+    Attributes:
+        rounds: rounds that were committed.
+        kept: tokens kept over all rounds.
+        dropped: tokens rejected over all rounds.
+        abandoned: rounds that ended without a commit.
+        trimmed: tokens that trimming caches were told to drop, and did.
+        recomputed: kept tokens that were computed again, by recurrent layers or in a carried tail.
+        held_bytes: the most that a round held outside the caches: blocks, layers' inputs, snapshots.
+    """
 
     rounds: int = 0
-    """Rounds that were committed."""
     kept: int = 0
-    """Tokens kept over all rounds."""
     dropped: int = 0
-    """Tokens rejected over all rounds."""
     abandoned: int = 0
-    """Rounds that ended without a commit."""
     trimmed: int = 0
-    """Tokens that trimming caches were told to drop, and did."""
     recomputed: int = 0
-    """Kept tokens that were computed again, by recurrent layers or by a carried tail."""
     held_bytes: int = 0
-    """The most that was held outside the caches during a round: blocks, layer inputs, snapshots."""
 
     def count(self, rows: int, kept: int, held: int) -> None:
         """Take in a committed round."""

@@ -1,0 +1,118 @@
+"""``kakeya-engine generate``: text from a model, as it is decoded."""
+
+import json
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench.options import draft, model
+
+ROLLBACKS = ("auto", "late", "trim", "carry")
+LIVE_EVERY = 0.2  # seconds
+
+
+@click.command()
+@model
+@draft
+@click.option("--no-draft", is_flag=True, help="Load no drafter.")
+@click.option("--prompt", help="The text to continue.")
+@click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--max-tokens", type=click.IntRange(1, 1 << 20), default=256, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0, 100), default=0.0, show_default="greedy")
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default="all")
+@click.option("--top-k", type=click.IntRange(0), default=0, show_default="all")
+@click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, show_default="all")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeatable.")
+@click.option("--stop", multiple=True, help="End before this text; may be given several times.")
+@click.option("--block-size", type=click.IntRange(1, 256), help="Rows to verify at once; 1 decodes plainly.")
+@click.option("--kv", default="raw", show_default=True, help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
+@click.option("--rollback", type=click.Choice(ROLLBACKS), default="auto", show_default=True)
+@click.option("--lookup/--no-lookup", default=True, show_default=True, help="Draft from the text itself too.")
+@click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only what pays.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each step, then the sums.")
+def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Continue a text: that of --prompt, of --prompt-file, or standard input.
+
+    What is decoded goes to standard output as it comes, figures to standard error. A verify step is one forward
+    of the model over several drafts; its tokens count the model's own.
+    """
+    if options["draft"] and options["no_draft"]:
+        raise click.UsageError("--draft and --no-draft exclude each other")
+    text = _prompt(prompt, prompt_file)
+    from engine.cache import make_caches
+    from engine.dflash import Stats, stream_generate
+    from engine.dflash.step import live_bytes
+    from engine.models import load
+
+    names = ("model", "draft", "no_draft", "dtype", "kv")
+    name, drafter, no_draft, dtype, kv = (options.pop(each) for each in names)
+    pair = load(name, False if no_draft else drafter, dtype=dtype)
+    caches, stats = make_caches(pair.target, kv), Stats()
+    show = _Lines() if as_json else _Text(stats)
+    steps = stream_generate(pair.target, pair.draft, pair.tokenizer, text, caches=caches, **options)
+    with closing(steps):
+        for step in steps:
+            show.step(stats.add(step))
+    show.end({"model": pair.name, "kv": kv, "cache_bytes": live_bytes(caches), **stats.as_dict()})
+
+
+def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    if prompt is not None and prompt_file is not None:
+        raise click.UsageError("--prompt and --prompt-file exclude each other")
+    if prompt is not None:
+        return prompt
+    if prompt_file is None and sys.stdin.isatty():
+        raise click.UsageError("nothing to continue: give --prompt, --prompt-file or standard input")
+    try:
+        return prompt_file.read_text("utf-8") if prompt_file else sys.stdin.buffer.read().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        from engine.errors import BadInput
+
+        raise BadInput(f"the prompt cannot be read: {error}", "it has to be text in UTF-8") from error
+
+
+class _Lines:
+    """A JSON object a line."""
+
+    def step(self, step: Any) -> None:
+        click.echo(json.dumps({"event": "step", **asdict(step)}, allow_nan=False))
+
+    def end(self, found: dict[str, Any]) -> None:
+        click.echo(json.dumps({"event": "done", **found}, allow_nan=False))
+
+
+class _Text:
+    """The text, and figures as it goes where both do not land on one terminal."""
+
+    def __init__(self, stats: Any) -> None:
+        self.stats = stats
+        self.live = sys.stderr.isatty() and not sys.stdout.isatty()
+        self.shown = 0.0
+
+    def step(self, step: Any) -> None:
+        click.echo(step.text, nl=False)
+        if self.live and time.monotonic() - self.shown > LIVE_EVERY:
+            self.shown = time.monotonic()
+            click.echo(f"\r\x1b[K{_speed(self.stats.as_dict())}", nl=False, err=True)
+
+    def end(self, found: dict[str, Any]) -> None:
+        click.echo()
+        cache = f"cache {found['kv']} {found['cache_bytes'] / 1e6:.2f} MB"
+        end = {"stop": "stopped", "length": "at the limit"}[found["finish_reason"]]
+        syncs = f"{found['syncs_per_step']:.2f} synchronisations a step"
+        head = "\r\x1b[K" if self.live else ""
+        click.echo(f"{head}{_speed(found)}, {syncs}, {cache}, {end}", err=True)
+
+
+def _speed(found: dict[str, Any]) -> str:
+    said = f"{found['tokens']} tokens"
+    if found["tokens_per_second"]:
+        said += f", {found['tokens_per_second']:.1f} tok/s"
+    if found["tau"]:
+        said += f", {found['tau']:.2f} tokens a verify step, {found['acceptance']:.0%} of drafts accepted"
+    return said
