@@ -11,6 +11,7 @@ from engine.bench import prompts
 from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals import needles
+from engine.evals import recall as recall_of
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.journal import Journal
 from engine.evals.liveness import counters
@@ -155,6 +156,18 @@ def test_a_baseline_runs_what_was_installed():
         home = router.sys.modules[type(model.layers[0].self_attn).__module__]
         assert home.scaled_dot_product_attention is router._stock
     assert router.patched(model) == (bound,)
+
+
+def test_arms_without_patches_are_decoded_without_them(monkeypatch):
+    model, seen = models.llama(), []
+    make_caches(model, "e8v@4.25")
+    monkeypatch.setattr(recall_of, "greedy", lambda model, *_: seen.append(router.patched(model)) or {})
+    (needle,) = needles.make(Words(), [200], [0.5], 1, 7, chat=False)
+    for patches in ((), router.patched(model)):
+        arm = recall_of.Arm("a", "candidate", "raw", lambda _: [], patches=patches)
+        recall_of.decode(model, arm, needle, [], recall_of.Plan(), set())
+    assert seen == [(), router.patched(model)]
+    assert seen[1]
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
