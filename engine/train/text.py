@@ -81,30 +81,6 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
     return rows
 
 
-def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> draft.Source:
-    """Return where a drafter's rows come from: what the target wrote, and text.
-
-    Args:
-        ids: a stream of token ids, longer than one row.
-        written: ``[count, length]``, what the target wrote; may be empty.
-        share: of the written rows. Some batches are text alone, ``LONG_FACTOR`` times as long.
-        length: tokens of a row.
-
-    Raises:
-        BadInput: the text is shorter than one row.
-    """
-    if len(ids) <= length:
-        raise BadInput(f"the text has {len(ids)} tokens, fewer than a row of {length}", "give more text")
-
-    def rows(rng: np.random.Generator, count: int) -> np.ndarray:
-        if len(written) and rng.random() < share:
-            return written[rng.integers(0, len(written), count)].astype(np.int32)
-        size = int(length * LONG_FACTOR) if rng.random() < LONG else length
-        return windows(ids, min(size, len(ids) - 1), rng, count)
-
-    return rows
-
-
 def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:
     """Return ``count`` random stretches of a stream of token ids, ``[count, length]`` int32."""
     starts = rng.integers(0, len(ids) - length, count)
