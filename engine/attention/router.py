@@ -6,6 +6,8 @@ everything else to mlx-lm's function as before, so a model that has been routed 
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,7 @@ from engine.mx import mx, nn
 
 NAME = "scaled_dot_product_attention"
 _stock = base.scaled_dot_product_attention
+_routed: set[ModuleType] = set()
 
 
 def scaled_dot_product_attention(
@@ -49,10 +52,23 @@ def route(layer: nn.Module) -> bool:
     return bool(homes) and all(_route_module(home) for home in homes)
 
 
+@contextmanager
+def unrouted() -> Iterator[None]:
+    """Give mlx-lm's models their own attention back for a while, so that a baseline runs what was installed."""
+    for home in _routed:
+        setattr(home, NAME, _stock)
+    try:
+        yield
+    finally:
+        for home in _routed:
+            setattr(home, NAME, scaled_dot_product_attention)
+
+
 def _route_module(home: ModuleType) -> bool:
     bound = getattr(home, NAME, None)
     if bound is _stock:
         setattr(home, NAME, scaled_dot_product_attention)
+        _routed.add(home)
     return bound in (_stock, scaled_dot_product_attention)
 
 

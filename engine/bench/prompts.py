@@ -1,4 +1,4 @@
-"""The prompts of a benchmark: JSON lines with ``id`` and ``text``."""
+"""The prompts of a benchmark: JSON lines with ``id`` and ``text``, or as gsm8k or humaneval write theirs."""
 
 import hashlib
 import json
@@ -75,14 +75,26 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
 def _parse(line: str, where: str) -> Prompt:
     try:
         held = json.loads(line)
-        name, text = held["id"], held["text"]
+        name, text = _named(held, where)
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f'{where} is no {{"id": ..., "text": ...}}') from error
+        raise BadInput(
+            f'{where} is no {{"id": ..., "text": ...}}',
+            "or the lines of gsm8k (question) or humaneval (task_id, prompt)",
+        ) from error
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BadInput(f"{where}: {name!r} is no id", "letters, digits and ._@:/+- , at most 128")
     if not isinstance(text, str) or not text:
         raise BadInput(f"{where}: the text is empty")
     return Prompt(name, text)
+
+
+def _named(held: dict[str, Any], where: str) -> tuple[Any, Any]:
+    """Return id and text of a line; gsm8k's lines have no names and are called by their numbers."""
+    if "task_id" in held:
+        return held["task_id"], held["prompt"]
+    if "question" in held:
+        return held.get("id", f"question-{where.rpartition(':')[2]}"), held["question"]
+    return held["id"], held["text"]
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Any, *, chat: bool) -> list[Prompt]:

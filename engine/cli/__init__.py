@@ -14,6 +14,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "bench": "engine.cli.bench:bench",
     "codec": "engine.cli.codec:codec",
+    "eval": "engine.cli.eval:evaluate",
     "generate": "engine.cli.generate:generate",
     "probe": "engine.cli.probe:probe",
     "train": "engine.cli.train:train",

@@ -1,9 +1,9 @@
 """The published lattice codec (KakeyaLattice v1.4: D4, v1.5: E8), step for step.
 
-It round-trips vectors and counts bits nominally; it stores nothing. Two properties belong to the reference
-and are
-kept: about one E8 block in a hundred leaves the lattice in the clamp of step 6, and vectors whose norm
-    exceeds half precision (65504) become infinite. :mod:`engine.codec.voronoi` has neither.
+It round-trips vectors and counts bits nominally; :mod:`engine.codec.classic_store` makes bytes of them. Two
+properties belong to the reference and are kept: about one E8 block in a hundred leaves the lattice in the
+clamp of step 6, and vectors whose norm exceeds half precision (65504) become infinite.
+:mod:`engine.codec.voronoi` has neither.
 """
 
 import math
@@ -54,23 +54,26 @@ class ClassicCodec:
 
     def roundtrip(self, x: mx.array) -> mx.array:
         """Return the reconstruction of ``[..., dim]``, in its type; float32 inside."""
+        return self.value(*self.parts(x)).reshape(x.shape).astype(x.dtype)
+
+    def parts(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        """Return norms and maxima, float16 ``[n, 1]``, and points, multiples of one half, float32 ``[n, dim]``."""
         if x.shape[-1] != self.dim:
             raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
         wide = x.astype(mx.float32).reshape(-1, self.dim)
         norm = mx.maximum(mx.linalg.norm(wide, axis=-1, keepdims=True), EPS)
         y = hadamard.rotate(wide / norm)
-        largest = mx.maximum(mx.abs(y).max(axis=-1, keepdims=True), EPS)
-        scale = _half(largest) / self.q_range
-        point = mx.clip(self._nearest(y / scale), -self.q_range, self.q_range)
-        return (hadamard.rotate(point * scale) * _half(norm)).reshape(x.shape).astype(x.dtype)
+        largest = mx.maximum(mx.abs(y).max(axis=-1, keepdims=True), EPS).astype(mx.float16)
+        point = self._nearest(y / (largest.astype(mx.float32) / self.q_range))
+        return norm.astype(mx.float16), largest, mx.clip(point, -self.q_range, self.q_range)
+
+    def value(self, norm: mx.array, largest: mx.array, point: mx.array) -> mx.array:
+        """Return the vectors that :meth:`parts` stands for, float32 ``[n, dim]``."""
+        scale = largest.astype(mx.float32) / self.q_range
+        return hadamard.rotate(point * scale) * norm.astype(mx.float32)
 
     def _nearest(self, z: mx.array) -> mx.array:
         """Return the nearest lattice points of consecutive blocks of ``[n, dim]``."""
         blocks = z.reshape(z.shape[0], -1, SIZES[self.lattice]).swapaxes(1, 2)
         point = nearest_e8(blocks)[0] if self.lattice == "e8" else nearest_d(blocks)
         return point.swapaxes(1, 2).reshape(z.shape)
-
-
-def _half(x: mx.array) -> mx.array:
-    """Return what half precision keeps of ``x``."""
-    return x.astype(mx.float16).astype(mx.float32)

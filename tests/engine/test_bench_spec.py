@@ -127,8 +127,6 @@ def test_bytes_are_those_of_live_arrays(pair):
 
 def test_the_gate_believes_the_report(report):
     codes = {violation.code for violation in evidence.check_report(report)}
-    if "UNKNOWN_KIND" in codes:
-        pytest.skip("this gate does not know the kind yet")
     assert codes <= NOISE
 
 

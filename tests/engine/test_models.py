@@ -194,6 +194,15 @@ def test_what_does_not_fit_is_refused_with_its_reason(case, pair):
     assert refused.value.remedy
 
 
+def test_code_beside_a_tokenizer_is_not_run(pair):
+    target, ran = pair / "target", pair / "ran"
+    (target / "own.py").write_text(f"open({str(ran)!r}, 'w')\nclass Own:\n    pass\n")
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}}
+    (target / "tokenizer_config.json").write_text(json.dumps(own))
+    assert models.load(pair).tokenizer.encode("def")
+    assert not ran.exists()
+
+
 def test_unknown_types_are_refused(made):
     with pytest.raises(BadInput, match="no such type: int4"):
         models.load(made, dtype="int4")

@@ -1,0 +1,46 @@
+"""``kakeya-engine eval recall``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench import options
+from engine.cli.eval import common
+
+
+@click.command()
+@options.model
+@click.option(
+    "--caches",
+    type=common.Names(),
+    default="e8v@4.25,e8v@2.25,affine@4g64",
+    show_default=True,
+    help="Beside the raw cache.",
+)
+@click.option("--lengths", type=common.Numbers(int, 32, 1 << 20), default="256,512,1024", show_default=True)
+@click.option("--depths", type=common.Numbers(float, 0, 1), default="0.1,0.5,0.9", show_default=True)
+@click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
+@click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option(
+    "--boundary", type=click.IntRange(0, 1000), default=0, show_default=True, help="Layers left raw."
+)
+@click.option("--chunk", type=click.IntRange(1, 1 << 16), default=512, show_default=True)
+@click.option("--chat", is_flag=True, help="Ask through the chat template.")
+@common.SEED
+@options.out_and_json
+def recall(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
+    """Look for needles in padding with each cache, beside a control that must fail and one that must not.
+
+    A plot is written beside the report. An interrupted run with --out goes on where it stopped.
+    """
+    from engine.evals import recall as evaluation
+    from engine.models import load
+
+    plan = evaluation.Plan(**asked)
+    pair = load(model, draft=False, dtype=dtype)
+    arms = evaluation.arms_of(pair.target, plan)
+    needles = evaluation.prompts_of(pair, plan)
+    common.find_needles(
+        evaluation.KIND, pair, arms, needles, plan, {"model": model, "dtype": dtype}, out, as_json=as_json
+    )

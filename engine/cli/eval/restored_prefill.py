@@ -1,0 +1,53 @@
+"""``kakeya-engine eval restored-prefill``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench import options
+from engine.cli.eval import common
+
+
+@click.command(name="restored-prefill")
+@options.model
+@click.option(
+    "--caches",
+    type=common.Names(),
+    default="e8v@4.25,e8v@2.25",
+    show_default=True,
+    help="How evicted positions are kept.",
+)
+@click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
+@click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
+@click.option("--lengths", type=common.Numbers(int, 32, 1 << 20), default="512,1024", show_default=True)
+@click.option("--depths", type=common.Numbers(float, 0, 1), default="0.1,0.4,0.7", show_default=True)
+@click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
+@click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option("--chat", is_flag=True, help="Ask through the chat template.")
+@common.SEED
+@options.out_and_json
+def restored_prefill(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
+    """Look for needles that the cache has let go: given back whole, from codes, as noise, and not at all.
+
+    Full-attention layers keep a sink and a window. A plot is written beside the report. An interrupted run
+    with --out goes on where it stopped.
+    """
+    from engine.errors import BadInput
+    from engine.evals import restored
+    from engine.evals.needles import make
+    from engine.models import load
+
+    plan = restored.Plan(**asked)
+    pair = load(model, draft=False, dtype=dtype)
+    arms = restored.arms_of(pair.target, plan)
+    needles = make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)
+    near = restored.reachable(needles, plan)
+    if near:
+        raise BadInput(
+            f"the needle of {near[0]} stays within the window until the question",
+            "ask for lesser depths, longer prompts or a smaller window",
+        )
+    common.find_needles(
+        restored.KIND, pair, arms, needles, plan, {"model": model, "dtype": dtype}, out, as_json=as_json
+    )

@@ -1,0 +1,1 @@
+"""Evaluations: what caches, codecs, drafters and restored prompts do to a model, as reports for the gate."""

@@ -1,0 +1,98 @@
+"""Claims about recall: each is a statistic of the rows, defined as the gate takes it again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from engine.evals.stats import exact_interval
+
+Row = Mapping[str, Any]
+
+RECALL = (
+    "share of prompts whose greedy answer holds the expected code, case and all, in every repeat; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
+DELTA = "recall of arm less recall of against, on the same prompts, with its sign"
+IDENTICAL = (
+    "share of prompts on which every token is that of the arm's oracle in every repeat; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
+BYTES = "the most bytes that the arrays of a row's cache held after the last token, unused capacity included"
+
+
+def found(row: Row, expected: Mapping[str, str]) -> bool:
+    """Say whether a row's text holds the code of its prompt."""
+    return expected[row["prompt"]] in row["text"]
+
+
+def recall_claims(
+    rows: Sequence[Row], prompts: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what rows of one repeat say: recall by arm, over all prompts and in each bucket that has several.
+
+    Args:
+        rows: of ``kakeya.recall`` or ``kakeya.restored-prefill``.
+        prompts: the report's section.
+        arms: the report's section.
+    """
+    expected = {prompt["id"]: prompt["expected"] for prompt in prompts}
+    everything = [prompt["id"] for prompt in prompts]
+    whole = everywhere(everything)
+    buckets: dict[tuple[int, float], list[str]] = {}
+    for prompt in prompts:
+        buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
+    claims = []
+    for arm in arms:
+        mine = {row["prompt"]: row for row in rows if row["arm"] == arm["name"]}
+        hits = {prompt: found(row, expected) for prompt, row in mine.items()}
+        claims.append(_share("recall", arm["name"], RECALL, whole, [hits[p] for p in everything]))
+        for (length, depth), members in buckets.items():
+            if len(members) > 1:
+                where = {"length": length, "depth": depth}
+                claims.append(_share("recall", arm["name"], RECALL, where, [hits[p] for p in members]))
+        if arm["oracle"]:
+            claims += _against(arm, rows, mine, hits, whole, expected)
+        most = max(row["memory"]["cache_bytes"] for row in mine.values())
+        claims.append(
+            {"name": "cache_bytes", "arm": arm["name"], "value": most, "definition": BYTES, "where": whole}
+        )
+    return claims
+
+
+def _against(
+    arm: Mapping[str, Any],
+    rows: Sequence[Row],
+    mine: Mapping[str, Row],
+    hits: Mapping[str, bool],
+    where: dict[str, Any],
+    expected: Mapping[str, str],
+) -> Iterable[dict[str, Any]]:
+    theirs = {row["prompt"]: row for row in rows if row["arm"] == arm["oracle"]}
+    equal = [row["tokens"] == theirs[prompt]["tokens"] for prompt, row in mine.items()]
+    yield _share("identical_outputs", arm["name"], IDENTICAL, where, equal)
+    other = [found(row, expected) for row in theirs.values()]
+    yield {
+        "name": "recall_delta",
+        "arm": arm["name"],
+        "against": arm["oracle"],
+        "value": sum(hits.values()) / len(hits) - sum(other) / len(other),
+        "definition": DELTA,
+        "where": where,
+    }
+
+
+def _share(
+    name: str, arm: str, definition: str, where: dict[str, Any], hits: Sequence[bool]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "arm": arm,
+        "value": sum(hits) / len(hits),
+        "interval": list(exact_interval(sum(hits), len(hits))),
+        "definition": definition,
+        "where": where,
+    }
+
+
+def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
+    """Return the ``where`` of a claim about all prompts: one alone is named."""
+    return {"prompt": prompts[0]} if len(prompts) == 1 else {}

@@ -1,0 +1,84 @@
+"""Controls: caches that hand attention something else than what came in, at positions that are known.
+
+They change what ``update_and_fetch`` returns, which is what attention reads: there is no attribute that a
+library might overlook. An identity control shows that the machinery alone changes nothing, noise shows that
+the place is read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.cache.factory import KEY_VALUE
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+
+Change = Callable[[mx.array], mx.array]
+
+
+class ControlCache:
+    """A cache of mlx-lm's that stores changed keys and values; every other attribute is the inner cache's.
+
+    Args:
+        inner: the cache that holds what comes out.
+        change: from ``[batch, heads, tokens, dim]`` to as many.
+        stop: positions from here on are stored as they come.
+
+    Attributes:
+        injected_positions: how many positions were stored changed.
+    """
+
+    def __init__(self, inner: Any, change: Change, stop: int) -> None:
+        self.inner, self.change, self.stop = inner, change, stop
+        self.injected_positions = 0
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append both, changed before ``stop``, and return what the inner cache returns."""
+        count = max(0, min(keys.shape[2], self.stop - self.inner.offset))
+        self.injected_positions += count
+        return self.inner.update_and_fetch(self._changed(keys, count), self._changed(values, count))
+
+    def _changed(self, x: mx.array, count: int) -> mx.array:
+        if count == 0:
+            return x
+        return mx.concatenate([self.change(x[:, :, :count]), x[:, :, count:]], axis=2)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"inner", "change", "stop", "injected_positions"} or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def same(x: mx.array) -> mx.array:
+    """Return keys or values as they are."""
+    return x
+
+
+def noise(seed: int) -> Change:
+    """Return a change to Gaussian noise that has the mean and the variance of each head's channels.
+
+    Each call draws anew, and the same calls draw the same.
+    """
+    key = mx.random.key(seed)
+
+    def change(x: mx.array) -> mx.array:
+        nonlocal key
+        key, drawn = mx.random.split(key)
+        wide = x.astype(mx.float32)
+        mean, spread = wide.mean(axis=2, keepdims=True), wide.std(axis=2, keepdims=True)
+        return (mx.random.normal(x.shape, key=drawn) * spread + mean).astype(x.dtype)
+
+    return change
+
+
+def control_caches(model: nn.Module, change: Change, stop: int) -> list[Any]:
+    """Return the model's own caches, each that holds keys and values behind a :class:`ControlCache`.
+
+    Raises:
+        BadInput: no layer keeps keys and values by itself.
+    """
+    caches = lm_cache.make_prompt_cache(model)
+    found = [ControlCache(c, change, stop) if type(c) in KEY_VALUE else c for c in caches]
+    if not any(isinstance(cache, ControlCache) for cache in found):
+        raise BadInput("this model keeps no keys and values that a control could replace")
+    return found

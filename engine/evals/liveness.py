@@ -1,0 +1,60 @@
+"""Counters that show what caches did, read from the caches themselves after a run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.cache.packed import PackedMixin
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+NAMES = (
+    *("injected_positions", "raw_positions", "packed_bytes", "codec_failures"),
+    *("evicted_positions", "injected_reads"),
+)
+
+
+def counters(caches: Sequence[Any]) -> dict[str, int]:
+    """Return the ``counters`` of a report's row.
+
+    - ``injected_positions``: over all layers, positions that went into the cache as a codec, a control or a
+      reconstruction made them (sliding layers may have dropped some since);
+    - ``raw_positions``: the other ones;
+    - ``packed_bytes``: of the arrays that hold codes;
+    - ``codec_failures``: updates that a codec did not do;
+    - ``evicted_positions``: that a restored cache has let go, and ``injected_reads``: how often attention read
+      one of them as it was given back.
+    """
+    total = dict.fromkeys(NAMES, 0)
+    for cache in caches:
+        if isinstance(cache, lm_cache.CacheList):
+            found = counters(cache.caches)
+        else:
+            made, nbytes, failures = _look(cache)
+            found = {
+                "injected_positions": made,
+                "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", made)),
+                "packed_bytes": nbytes,
+                "codec_failures": failures,
+                "evicted_positions": getattr(cache, "evicted", 0),
+                "injected_reads": getattr(cache, "injected_reads", 0),
+            }
+        total = {name: total[name] + found[name] for name in total}
+    return total
+
+
+def _look(cache: Any) -> tuple[int, int, int]:
+    """Return the positions of one cache that a codec made, the bytes of its codes, and its failures."""
+    made = getattr(cache, "injected_positions", None)
+    if made is not None:
+        inner = getattr(getattr(cache, "source", None), "inner", None)
+        return made, 0 if inner is None else _look(inner)[1], 0
+    if isinstance(cache, PackedMixin) and cache.codecs is not None:
+        rows = [x for x in (cache.keys, cache.values) if x.dtype == mx.uint8]
+        return (cache.offset if len(rows) == 2 else 0), sum(x.nbytes for x in rows), 0  # noqa: PLR2004
+    if isinstance(cache, lm_cache.QuantizedKVCache) and cache.keys is not None:
+        return cache.offset, sum(x.nbytes for pair in (cache.keys, cache.values) for x in pair), 0
+    if isinstance(cache, KakeyaLatticeMLXCache):
+        lost = cache.failed + cache.skipped
+        return (0 if lost or not cache.fired else cache.offset), 0, lost
+    return 0, 0, 0

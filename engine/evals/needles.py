@@ -1,0 +1,133 @@
+"""Needles in padding: one secret code between numbered notes, and a question for it at the end."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.bench import prompts
+from engine.errors import BadInput
+
+WORKLOAD = "needles"
+PREFIXES = (
+    *("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "ZETA", "ETA", "THETA"),
+    *("IOTA", "KAPPA", "ORCHID", "PINE", "MAPLE", "OAK", "BIRCH"),
+)
+NOTE = "Note {}: this paragraph is unrelated padding and does not contain the answer.\n"
+NEEDLE = "\nIMPORTANT: the secret code is {}.\n\n"
+QUESTION = "\nQuestion: what is the secret code? Answer:"
+CHAT_QUESTION = "Question: what is the secret code?"
+
+
+@dataclass(frozen=True)
+class Needle:
+    """One prompt.
+
+    Attributes:
+        prompt: its id, text and tokens.
+        expected: the code that the answer has to hold.
+        length: tokens that were asked for; the prompt has as many or a few less.
+        depth: where the needle stands: 0 before the first note, 1 behind the last.
+        asked: how many of the last tokens are the question; what is before may be changed by a control.
+    """
+
+    prompt: prompts.Prompt
+    expected: str
+    length: int
+    depth: float
+    asked: int
+
+    def section(self) -> dict[str, Any]:
+        """Return its entry in a report."""
+        about = {"expected": self.expected, "length": self.length, "depth": self.depth}
+        return {**self.prompt.section(WORKLOAD), **about}
+
+
+def make(
+    tokenizer: Any, lengths: Sequence[int], depths: Sequence[float], samples: int, seed: int, *, chat: bool
+) -> list[Needle]:
+    """Return ``samples`` prompts for each length and depth, no two with the same code.
+
+    Args:
+        tokenizer: mlx-lm's wrapper.
+        lengths: in tokens, a chat template's included.
+        depths: between 0 and 1.
+        samples: of each bucket.
+        seed: the same seed gives the same prompts.
+        chat: ask as a user's message, without ``Answer:``.
+
+    Raises:
+        BadInput: a length that not even two notes and the question fit into, or more prompts than codes.
+    """
+    rng = random.Random(seed)  # noqa: S311 - prompts, no secrets
+    count = len(lengths) * len(depths) * samples
+    every = [f"{prefix}-{number}" for prefix in PREFIXES for number in range(1000, 10000)]
+    if count > len(every):
+        raise BadInput(f"{count} needles", f"at most {len(every)} have codes of their own")
+    secrets = iter(rng.sample(every, count))
+    return [
+        _make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat)
+        for length in lengths
+        for depth in depths
+        for i in range(samples)
+    ]
+
+
+def _make(
+    tokenizer: Any, rng: random.Random, secret: str, length: int, depth: float, name: str, *, chat: bool
+) -> Needle:
+    numbers = [rng.randint(1000, 9999) for _ in range(length)]
+    low, high = 2, max(3, length // 4)
+    best = None
+    while low <= high:  # the most notes that fit
+        middle = (low + high) // 2
+        text = _text(numbers[:middle], secret, depth, chat=chat)
+        prompt = _encode(tokenizer, name, text, chat=chat)
+        if len(prompt.ids) <= length:
+            best, low = prompt, middle + 1
+        else:
+            high = middle - 1
+    if best is None:
+        raise BadInput(
+            f"{length} tokens hold no two notes, a needle and its question", "ask for longer prompts"
+        )
+    question = CHAT_QUESTION if chat else QUESTION
+    before = _encode(tokenizer, name, best.text.removesuffix(question), chat=chat).ids
+    same = _common(before, best.ids)
+    return Needle(best, secret, length, depth, len(best.ids) - same)
+
+
+def _text(numbers: Sequence[int], secret: str, depth: float, *, chat: bool) -> str:
+    notes = [NOTE.format(number) for number in numbers]
+    place = round(depth * len(notes))
+    question = CHAT_QUESTION if chat else QUESTION
+    return "".join(notes[:place]) + NEEDLE.format(secret) + "".join(notes[place:]) + question
+
+
+def _encode(tokenizer: Any, name: str, text: str, *, chat: bool) -> prompts.Prompt:
+    return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs: Iterator[bool] = (a == b for a, b in zip(one, other, strict=False))
+    return next((i for i, equal in enumerate(pairs) if not equal), min(len(one), len(other)))
+
+
+def workload(needles: Sequence[Needle], *, chat: bool) -> dict[str, Any]:
+    """Return the ``workloads`` section: the texts that all prompts begin and end with are said as they are."""
+    texts = [needle.prompt.text for needle in needles]
+    ends = [text[::-1] for text in texts]
+    return {
+        WORKLOAD: {
+            "task": "recall",
+            "source": "generated: numbered notes of padding around one secret code",
+            "shared_prefix": _shared(texts),
+            "shared_suffix": _shared(ends)[::-1],
+            "chat_template": chat,
+        }
+    }
+
+
+def _shared(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)
+    return first[: _common(first, last)]

@@ -1,0 +1,109 @@
+"""Claims about caches at the bits that they store, and the two curves that show them."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from engine.evals.claims import everywhere
+from engine.evals.plot import Axes, lines
+
+Row = Mapping[str, Any]
+EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another
+OURS = "e8v"
+WITHIN = 1.5  # of a bit: caches that store this much more are no neighbours
+
+DEFINITIONS = {
+    "stored_bits_per_value": "eight times the bytes of the arrays of keys and values, scales and all, over the "
+    "values that they stand for, all prompts together",
+    "rel_mse": "sum of squared errors of captured keys and values over their sum of squares, all prompts together",
+    "kl": "mean over positions of the KL divergence in nats of the prediction from that with the raw cache",
+    "same_top": "share of positions whose likeliest token is that with the raw cache",
+    "perplexity": "exp of the mean over positions of -ln p of the next token of the text",
+}
+RATIO = "quotient of the two arms' {}; the second arm stores as many bits a value or more"
+
+
+def statistics(rows: Sequence[Row]) -> dict[str, float]:
+    """Return an arm's figures over all of its rows, by the name of their claims."""
+
+    def mean(top: str, bottom: str) -> float:
+        return sum(row[top] for row in rows) / sum(row[bottom] for row in rows)
+
+    nbytes = sum(row["memory"]["cache_bytes"] for row in rows)
+    return {
+        "stored_bits_per_value": 8 * nbytes / sum(row["n_values"] for row in rows),
+        "rel_mse": mean("sum_squared_error", "sum_squares"),
+        "kl": mean("sum_kl", "n_positions"),
+        "same_top": mean("same_top", "n_positions"),
+        "perplexity": math.exp(min(mean("sum_nll", "n_positions"), 700)),
+    }
+
+
+def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return :func:`statistics` of each arm of a report or of its sections."""
+    return {
+        arm["name"]: statistics([row for row in report["rows"] if row["arm"] == arm["name"]])
+        for arm in report["arms"]
+    }
+
+
+def claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each arm's figures, and of each Voronoi cache those over its neighbours' as quotients.
+
+    A neighbour is the cache that stores least among those of its kind that store as much or more.
+
+    Args:
+        report: ``rows``, ``arms`` and ``prompts``.
+    """
+    where = everywhere([prompt["id"] for prompt in report["prompts"]])
+    found = by_arm(report)
+    made = [
+        {"name": name, "arm": arm, "value": value, "definition": DEFINITIONS[name], "where": where}
+        for arm, figures in found.items()
+        for name, value in figures.items()
+    ]
+    candidates = [arm["name"] for arm in report["arms"] if arm["role"] == "candidate"]
+    kinds = dict.fromkeys(kind_of(name) for name in candidates)
+    for arm, kind in itertools.product(candidates, kinds):
+        if kind_of(arm) == OURS != kind:
+            other = _neighbour(found, arm, [name for name in candidates if kind_of(name) == kind])
+            made += _ratios(found, arm, other, where) if other else []
+    return made
+
+
+def kind_of(cache: str) -> str:
+    """Return the kind of a cache's spec: ``e8v``, ``affine``, ``e8`` or ``d4``."""
+    return cache.split("@", maxsplit=1)[0]
+
+
+def _ratios(
+    found: Mapping[str, Mapping[str, float]], arm: str, other: str, where: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for name in ("rel_mse", "kl"):
+        if found[other][name] > 0:
+            ratio = {"name": f"{name}_ratio", "arm": arm, "against": other, "where": where}
+            value = found[arm][name] / found[other][name]
+            yield {**ratio, "value": value, "definition": RATIO.format(DEFINITIONS[name])}
+
+
+def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Sequence[str]) -> str | None:
+    bits = {name: found[name]["stored_bits_per_value"] for name in (arm, *others)}
+    able = [name for name in others if -EQUAL <= bits[name] - bits[arm] <= WITHIN]
+    return min(able, key=bits.__getitem__, default=None)
+
+
+def picture(report: Mapping[str, Any]) -> str:
+    """Return KL divergence over stored bits, a curve for each kind of cache."""
+    found = by_arm(report)
+    series: dict[str, list[tuple[float, float, float, float]]] = {}
+    for arm in report["arms"]:
+        figures = found[arm["name"]]
+        if arm["role"] == "candidate" and figures["kl"] > 0:
+            y = math.log10(figures["kl"])
+            series.setdefault(kind_of(arm["cache"]), []).append((figures["stored_bits_per_value"], y, y, y))
+    points = [point for curve in series.values() for point in curve] or [(2.0, 0.0, 0.0, 0.0)]
+    xs = range(math.floor(min(x for x, *_ in points)), math.ceil(max(x for x, *_ in points)) + 1)
+    ys = range(math.floor(min(y for _, y, *_ in points)), math.ceil(max(y for _, y, *_ in points)) + 1)
+    title = "What a cache does to predictions"
+    return lines(Axes(title, "stored bits a value", "log10 of the KL divergence in nats", xs, ys), series)

@@ -1,0 +1,190 @@
+"""Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.attention import router
+from engine.cache import make_caches
+from engine.cache.packed import PackedMixin
+from engine.errors import BadInput
+from engine.evals import needles as made
+from engine.evals.controls import control_caches, noise, same
+from engine.evals.decode import CHUNK, STOCK_LOOP, greedy
+from engine.evals.journal import Journal
+from engine.evals.liveness import counters
+from engine.evals.needles import Needle
+from engine.models import Pair
+from engine.mx import mx
+
+KIND = "kakeya.recall"
+BASELINE, IDENTITY, POISON = "raw", "identity", "poison"
+TRY = 4  # tokens that show whether a model takes a cache at all
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        caches: specs of :func:`engine.cache.make_caches`, without ``raw``, which always runs.
+        lengths: of the prompts, in tokens.
+        depths: of the needles, between 0 and 1.
+        samples: prompts of each length and depth.
+        max_tokens: of an answer.
+        seed: of prompts and noise.
+        chat: ask through the tokenizer's chat template.
+        boundary: key-value layers left raw at either end.
+        chunk: tokens of a prompt at once.
+    """
+
+    caches: Sequence[str] = ("e8v@4.25",)
+    lengths: Sequence[int] = (256, 512, 1024)
+    depths: Sequence[float] = (0.1, 0.5, 0.9)
+    samples: int = 5
+    max_tokens: int = 16
+    seed: int = 42
+    chat: bool = False
+    boundary: int = 0
+    chunk: int = CHUNK
+
+    def config(self) -> dict[str, Any]:
+        """Return the ``config`` of the report."""
+        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()} | {
+            "temperature": 0.0
+        }
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One cache, or one control.
+
+    Attributes:
+        name: unique in a report.
+        role: ``baseline``, ``candidate``, ``identity``, ``poison`` or ``evicted``.
+        cache: its spec; ``raw`` for controls.
+        make: gives fresh caches for a prompt.
+        oracle: the arm that it is compared with.
+        patches: what is bound anew in libraries while it runs; without any, mlx-lm runs as installed.
+        options: what else it was told.
+    """
+
+    name: str
+    role: str
+    cache: str
+    make: Callable[[Needle], list[Any]]
+    oracle: str | None = BASELINE
+    patches: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def section(self) -> dict[str, Any]:
+        """Return its entry in a report."""
+        names = ("name", "role", "cache", "oracle")
+        about = {"loop": STOCK_LOOP, "patches": list(self.patches), "options": dict(self.options)}
+        return {name: getattr(self, name) for name in names} | about
+
+
+def arms_of(model: Any, plan: Plan) -> list[Arm]:
+    """Return the raw cache, each cache of a plan, and the controls.
+
+    Raises:
+        BadInput: the model does not take one of the caches.
+    """
+    found = [Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None)]
+    for spec in dict.fromkeys(plan.caches):
+        if spec == "raw":
+            continue
+        options = (("boundary", plan.boundary),)
+        patches = attempt(model, spec, plan.boundary)
+        found.append(
+            Arm(
+                spec,
+                "candidate",
+                spec,
+                lambda _, s=spec: make_caches(model, s, plan.boundary),
+                BASELINE,
+                patches,
+                options,
+            )
+        )
+    return [*found, *_controls(model, plan)]
+
+
+def _controls(model: Any, plan: Plan) -> Iterator[Arm]:
+    """Yield the raw cache with what is before the question put back as it was, and replaced by noise."""
+
+    def put_back(needle: Needle) -> list[Any]:
+        return control_caches(model, same, _before(needle))
+
+    def poison(needle: Needle) -> list[Any]:
+        return control_caches(model, noise(plan.seed), _before(needle))
+
+    where = (("positions", "before the question"),)
+    yield Arm(IDENTITY, "identity", "raw", put_back, options=where)
+    yield Arm(POISON, "poison", "raw", poison, options=where)
+
+
+def _before(needle: Needle) -> int:
+    return len(needle.prompt.ids) - needle.asked
+
+
+def attempt(model: Any, spec: str, boundary: int) -> tuple[str, ...]:
+    """Let a model read a few tokens into a cache, and return what is bound anew for it.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    caches = make_caches(model, spec, boundary)
+    try:
+        mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(
+            f"the model does not take the cache {spec}: {reason}", "leave that cache out"
+        ) from error
+    return router.patched(model) if any(isinstance(c, PackedMixin) and c.views for c in caches) else ()
+
+
+def schedule(arms: Sequence[Any], prompts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each arm on each prompt; arms take turns, and the first one changes from prompt to prompt."""
+    for i, prompt in enumerate(prompts):
+        at = i % len(arms)
+        for arm in (*arms[at:], *arms[:at]):
+            yield arm, prompt
+
+
+def measure(
+    pair: Pair,
+    arms: Sequence[Arm],
+    needles: Sequence[Needle],
+    plan: Plan,
+    journal: Journal,
+    on_run: Callable[[], None] = lambda: None,
+) -> None:
+    """Decode every arm on every prompt, but for the rows that the journal holds, and append the rows to it."""
+    ends = set(pair.tokenizer.eos_token_ids)
+    for arm, needle in schedule(arms, needles):
+        if (arm.name, needle.prompt.id) not in journal:
+            caches = arm.make(needle)
+            row = decode(pair.target, arm, needle, caches, plan, ends)
+            row["text"] = pair.tokenizer.decode(row["tokens"])
+            journal.append(row)
+        on_run()
+
+
+def decode(
+    model: Any, arm: Arm, needle: Needle, caches: list[Any], plan: Any, ends: set[int]
+) -> dict[str, Any]:
+    """Decode once; arms without patches run with mlx-lm's own attention in place."""
+    if arm.patches:
+        done = greedy(model, needle.prompt.ids, caches, plan.max_tokens, ends, plan.chunk)
+    else:
+        with router.unrouted():
+            done = greedy(model, needle.prompt.ids, caches, plan.max_tokens, ends, plan.chunk)
+    named = {"arm": arm.name, "prompt": needle.prompt.id, "repeat": 0}
+    return {**named, **done, "counters": counters(caches)}
+
+
+def prompts_of(pair: Pair, plan: Plan) -> list[Needle]:
+    """Return the prompts of a plan."""
+    return made.make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)

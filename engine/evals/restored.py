@@ -1,0 +1,108 @@
+"""Restored prefill: whether a model finds what its cache has let go, once it is given back."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.cache import make_caches
+from engine.cache.packed import PackedMixin
+from engine.errors import BadInput
+from engine.evals.controls import noise
+from engine.evals.needles import Needle
+from engine.evals.recall import Arm, attempt
+from engine.mx import nn
+from engine.restore import Compressed, Exact, Noise, Source, restored_caches
+
+KIND = "kakeya.restored-prefill"
+BASELINE, IDENTITY, POISON, EVICTED = "raw", "identity", "poison", "evicted"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        caches: specs in which evicted positions are kept; each is an arm.
+        sink: first positions that stay.
+        window: last positions that stay; prompts are read in chunks as long.
+        lengths: of the prompts, in tokens.
+        depths: of the needles; those within the window of the question are not evicted.
+        samples: prompts of each length and depth.
+        max_tokens: of an answer.
+        seed: of prompts and noise.
+        chat: ask through the tokenizer's chat template.
+    """
+
+    caches: Sequence[str] = ("e8v@4.25",)
+    sink: int = 4
+    window: int = 64
+    lengths: Sequence[int] = (512, 1024)
+    depths: Sequence[float] = (0.1, 0.4, 0.7)
+    samples: int = 5
+    max_tokens: int = 16
+    seed: int = 42
+    chat: bool = False
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a prompt at once."""
+        return self.window
+
+    def config(self) -> dict[str, Any]:
+        """Return the ``config`` of the report."""
+        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()} | {
+            "temperature": 0.0,
+            "chunk": self.chunk,
+        }
+
+
+def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
+    """Return the whole cache, evicted positions given back from each spec, and the three controls.
+
+    All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
+    nothing.
+
+    Raises:
+        BadInput: the model has no full-attention layer, or does not take one of the caches.
+    """
+    restored_caches(model, plan.sink, plan.window, lambda _: None)
+
+    def arm(
+        name: str, role: str, cache: str, source: Callable[[Needle], Callable[[int], Source | None]]
+    ) -> Arm:
+        options = (("sink", plan.sink), ("window", plan.window), ("layers", "full attention"))
+        make = lambda needle: restored_caches(model, plan.sink, plan.window, source(needle))  # noqa: E731
+        return Arm(name, role, cache, make, options=options)
+
+    return [
+        Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None),
+        *_compressed(model, plan, arm),
+        arm(IDENTITY, "identity", "raw", lambda _: lambda _: Exact()),
+        arm(POISON, "poison", "raw", lambda _: lambda i: Noise(noise(plan.seed + i))),
+        arm(EVICTED, "evicted", "raw", lambda _: lambda _: None),
+    ]
+
+
+def _compressed(model: nn.Module, plan: Plan, arm: Callable[..., Arm]) -> Iterator[Arm]:
+    for spec in dict.fromkeys(plan.caches):
+        if spec == "raw":
+            raise BadInput("evicted positions kept raw are the identity arm, which always runs")
+        attempt(model, spec, 0)
+
+        def source(_: Needle, spec: str = spec) -> Callable[[int], Source]:
+            fresh = make_caches(model, spec)
+            for cache in fresh:
+                if isinstance(cache, PackedMixin):
+                    cache.views = False
+            return lambda i: Compressed(fresh[i])
+
+        yield arm(f"restored {spec}", "candidate", spec, source)
+
+
+def reachable(needles: Sequence[Needle], plan: Plan) -> list[str]:
+    """Return the ids of prompts whose needle is never evicted, so that nothing has to be put back."""
+    return [
+        needle.prompt.id
+        for needle in needles
+        if (1 - needle.depth) * (len(needle.prompt.ids) - needle.asked) < 2 * plan.window
+    ]

@@ -1,0 +1,106 @@
+"""What a cache stores: kept in half precision under a float32 model, counted array by array, and read back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.attention.views import PackedView
+from engine.cache.factory import KEY_VALUE
+from engine.cache.packed import PackedMixin
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.codec import classic_store
+from engine.codec.classic import ClassicCodec
+from engine.evals.controls import ControlCache
+from engine.lm import cache as lm_cache
+from engine.mx import mx, tree
+
+HOLDERS = (*KEY_VALUE, PackedMixin, KakeyaLatticeMLXCache, ControlCache, lm_cache.QuantizedKVCache)
+
+
+class HalfCache:
+    """A cache that is given float16 and gives what it holds to a float32 model; else the inner cache.
+
+    On the CPU half types compute slowly, and a float32 cache would make every codec look better than it is:
+    the uncompressed one takes 32 bits a value, and mlx-lm's quantized one keeps float32 scales.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Append both in half precision; what comes back is widened, but for codes."""
+        wide = keys.dtype
+        held = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
+        return tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, held)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+def halved(caches: Sequence[Any]) -> list[Any]:
+    """Return caches of which those that hold keys and values keep them in half precision."""
+    return [HalfCache(cache) if isinstance(cache, HOLDERS) else cache for cache in caches]
+
+
+def _is_half(x: Any) -> bool:
+    return isinstance(x, mx.array) and x.dtype == mx.float16
+
+
+def stored(caches: Sequence[Any], pairs: Sequence[Sequence[mx.array]]) -> dict[str, Any]:
+    """Return the ``memory`` of a row: the arrays of codes and side information, without unused capacity.
+
+    Args:
+        caches: each has been given its keys and values and nothing else.
+        pairs: these keys and values. The published codec's cache keeps what came back in full, so its codes are
+            packed here.
+    """
+    layers = [_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True)]
+    total = sum(layer["nbytes"] for layer in layers)
+    return {"counted": "live_arrays", "cache_bytes": total, "layers": layers}
+
+
+def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
+    kind, arrays = type(inmost(cache)).__name__, []
+    codecs = classic(cache)
+    if codecs:
+        kind = "packed by engine.codec.classic_store"
+        arrays = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
+    else:
+        held = inmost(cache)
+        sides = [x if isinstance(x, tuple | list) else (x,) for x in (held.keys, held.values)]
+        arrays = [x[..., : cache.offset, :] for side in sides for x in side]
+    about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in arrays]
+    return {"kind": kind, "nbytes": sum(x.nbytes for x in arrays), "arrays": about}
+
+
+def classic(cache: Any) -> dict[int, ClassicCodec]:
+    """Return the published codecs that a cache sends keys and values through, by head size; none elsewhere."""
+    while not isinstance(cache, KakeyaLatticeMLXCache):
+        if "inner" not in vars(cache):
+            return {}
+        cache = cache.inner
+    return {dim: codec for dim, codec in cache.codecs.items() if isinstance(codec, ClassicCodec)}
+
+
+def inmost(cache: Any) -> Any:
+    """Return the cache behind all wrappers."""
+    while "inner" in vars(cache):
+        cache = cache.inner
+    return cache
+
+
+def read_back(cache: Any, keys: mx.array, values: mx.array) -> list[mx.array]:
+    """Give a fresh cache keys and values, ``[1, heads, tokens, dim]``, and return what attention would read."""
+    held = cache.update_and_fetch(keys, values)
+    return [_dense(x, cache) for x in held]
+
+
+def _dense(x: Any, cache: Any) -> mx.array:
+    if isinstance(x, PackedView):
+        return x.dense().astype(mx.float32)
+    if isinstance(x, tuple | list):
+        codes, scales, biases = x
+        wide = (scales.astype(mx.float32), biases.astype(mx.float32))
+        return mx.dequantize(codes, *wide, group_size=cache.group_size, bits=cache.bits)
+    return x.astype(mx.float32)

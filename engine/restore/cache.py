@@ -1,0 +1,141 @@
+"""A cache that keeps a sink and a window, and hands attention evicted positions as a source gives them.
+
+The reconstruction is part of what ``update_and_fetch`` returns, and that is what attention reads: mlx-lm runs
+as it is installed, and there is nothing that it could overlook. Eviction happens between forward passes: a
+chunk of the prompt sees itself, the window before it and the sink as they are, all else only as it was given
+back. Chunks as long as the window keep that near to what a token at a time would see.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.errors import BadInput
+from engine.lm import base
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+from engine.restore.sources import Source
+
+
+class RestoredCache:
+    """One layer's keys and values, in the protocol of mlx-lm's caches.
+
+    Args:
+        sink: first positions that are never evicted.
+        window: last positions that are not evicted.
+        source: gives evicted positions back; None gives nothing back.
+
+    Attributes:
+        offset: tokens that have been through.
+        evicted: positions that have left.
+        injected_positions: evicted ones that the last attention read as the source made them.
+        injected_reads: the sum of these over all forward passes.
+    """
+
+    def __init__(self, sink: int, window: int, source: Source | None) -> None:
+        self.sink, self.window, self.source = sink, window, source
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+        self.offset = self.evicted = self.injected_positions = self.injected_reads = 0
+
+    @property
+    def caches(self) -> Sequence[Any]:
+        """The source, so that what it holds is counted with what is held here."""
+        return () if self.source is None else (self.source,)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Evict what has become too old, append both, and return sink, restored positions, window and new ones."""
+        self._evict()
+        self.offset += keys.shape[2]
+        if self.keys is None:
+            self.keys, self.values = keys, values
+        else:
+            self.keys = mx.concatenate([self.keys, keys], axis=2)
+            self.values = mx.concatenate([self.values, values], axis=2)
+        if self.source is None or not self.evicted:
+            return self.keys, self.values
+        given = self.source.give()
+        count = given[0].shape[2]
+        if count != self.evicted or given[1].shape[2] != self.evicted:
+            raise BadInput(f"a source gave {count} positions back, {self.evicted} were evicted")
+        self.injected_positions = count
+        self.injected_reads += count
+        return tuple(
+            mx.concatenate([x[:, :, : self.sink], restored, x[:, :, self.sink :]], axis=2)
+            for x, restored in zip((self.keys, self.values), given, strict=True)
+        )
+
+    def _evict(self) -> None:
+        old = 0 if self.keys is None else self.keys.shape[2] - self.sink - self.window
+        if old <= 0:
+            return
+        gone = slice(self.sink, self.sink + old)
+        if self.source is not None:
+            self.source.take(self.sink + self.evicted, self.keys[:, :, gone], self.values[:, :, gone])
+        self.evicted += old
+        self.keys, self.values = (
+            mx.concatenate([x[:, :, : self.sink], x[:, :, gone.stop :]], axis=2)
+            for x in (self.keys, self.values)
+        )
+
+    def make_mask(
+        self,
+        rows: int,
+        window_size: int | None = None,
+        return_array: bool = False,
+    ) -> mx.array | str | None:
+        """Return the mask of ``rows`` new ones, which see everything that is returned, themselves causally."""
+        if window_size is not None:
+            raise BadInput("a sliding layer cannot be restored", "leave its own cache to it")
+        if rows == 1 and not return_array:
+            return None
+        if not return_array:
+            return "causal"
+        held = min(self.size(), self.sink + self.window)
+        return base.create_causal_mask(rows, held if self.source is None else self.offset)
+
+    def size(self) -> int:
+        """Return the positions that are held here."""
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    @property
+    def state(self) -> list[mx.array]:
+        """The arrays that are held here, to be evaluated."""
+        return [] if self.keys is None else [self.keys, self.values]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are held here."""
+        return sum(x.nbytes for x in self.state)
+
+    def empty(self) -> bool:
+        """Say whether nothing has been through."""
+        return self.keys is None
+
+    def is_trimmable(self) -> bool:
+        """Say that tokens cannot be taken back: what was evicted for them is gone."""
+        return False
+
+
+def restored_caches(
+    model: nn.Module, sink: int, window: int, source: Callable[[int], Source | None]
+) -> list[Any]:
+    """Return a cache a layer: full-attention ones evict and restore, all others stay the model's own.
+
+    Args:
+        model: an mlx-lm model.
+        sink: first positions that stay.
+        window: last positions that stay.
+        source: from the index of a cache to what restores it.
+
+    Raises:
+        BadInput: the model has no full-attention layer, or the sizes are none.
+    """
+    if sink < 0 or window < 1:
+        raise BadInput(f"a sink of {sink} and a window of {window}", "0 or more, and 1 or more")
+    caches = lm_cache.make_prompt_cache(model)
+    full = [i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache]
+    if not full:
+        raise BadInput("this model has no full-attention layer with a cache of its own")
+    for i in full:
+        caches[i] = RestoredCache(sink, window, source(i))
+    return caches

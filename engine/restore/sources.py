@@ -1,0 +1,123 @@
+"""Where the keys and values of evicted positions come back from."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from engine.attention.views import PackedView
+from engine.mx import mx, nn
+
+Pair = tuple[mx.array, mx.array]
+
+
+class Source(Protocol):
+    """What a cache asks for the evicted positions of its layer.
+
+    Keys and values are ``[1, heads, positions, dim]`` as a cache holds them: normed, rotated to their absolute
+    positions. Pieces come in order and follow one another.
+    """
+
+    def take(self, start: int, keys: mx.array, values: mx.array) -> None:
+        """Hear that positions from ``start`` on are evicted, and what they held."""
+
+    def give(self) -> Pair:
+        """Return keys and values of all evicted positions, in order."""
+
+
+class Exact:
+    """Keeps what was evicted as it was: the identity, and what full-attention layers have to be given."""
+
+    def __init__(self) -> None:
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+
+    def take(self, start: int, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
+        """Keep both."""
+        before = (self.keys, self.values)
+        self.keys, self.values = (
+            new if old is None else mx.concatenate([old, new], axis=2)
+            for old, new in zip(before, (keys, values), strict=True)
+        )
+
+    def give(self) -> Pair:
+        """Return what was kept."""
+        return self.keys, self.values
+
+
+class Noise(Exact):
+    """Keeps Gaussian noise of the same mean and variance in each channel instead: what must destroy recall.
+
+    Args:
+        change: from keys or values to noise, as :func:`engine.evals.controls.noise` makes it.
+    """
+
+    def __init__(self, change: Callable[[mx.array], mx.array]) -> None:
+        super().__init__()
+        self.change = change
+
+    def take(self, start: int, keys: mx.array, values: mx.array) -> None:
+        """Keep noise."""
+        super().take(start, self.change(keys), self.change(values))
+
+
+class Compressed:
+    """Keeps codes in a cache of this engine's or of mlx-lm's, and gives back what they decode to.
+
+    Args:
+        inner: an empty cache of a spec, for this layer; see :func:`engine.cache.make_caches`.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self._dtype = inner, mx.float32
+
+    def take(self, start: int, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
+        """Encode both."""
+        self._dtype = keys.dtype
+        self.inner.update_and_fetch(keys, values)
+
+    def give(self) -> Pair:
+        """Return what the codes decode to, in the model's type."""
+        return tuple(_dense(x, self.inner).astype(self._dtype) for x in self.inner.keys_and_values())
+
+
+class Learned:
+    """Gives what a reconstruction says the layer's projections were; what was there is not looked at.
+
+    Args:
+        attention: the layer's attention module; its norms of keys and values, where it has them, and its
+            rotation are applied.
+        reconstruct: from the first position and the one after the last to the raw outputs of the key and the
+            value projection, ``[1, positions, heads * dim]`` each: before norm and rotation.
+    """
+
+    def __init__(self, attention: nn.Module, reconstruct: Callable[[int, int], Pair]) -> None:
+        self.inner, self._reconstruct = Exact(), reconstruct
+        # In a closure: the bytes of a cache are those of the arrays that it holds, and weights are not among them.
+        self._cached = lambda *raw: _as_cached(attention, *raw)
+
+    def take(self, start: int, keys: mx.array, values: mx.array) -> None:
+        """Reconstruct as many positions."""
+        made = self._reconstruct(start, start + keys.shape[2])
+        self.inner.take(start, *self._cached(made, (keys, values), start))
+
+    def give(self) -> Pair:
+        """Return what was reconstructed."""
+        return self.inner.give()
+
+
+def _as_cached(attention: nn.Module, raw: Pair, like: Pair, start: int) -> Pair:
+    """Return raw projections as the layer's cache would hold them, in the shapes and types of ``like``."""
+    heads = [
+        x.reshape(1, side.shape[2], side.shape[1], side.shape[3]).transpose(0, 2, 1, 3)
+        for x, side in zip(raw, like, strict=True)
+    ]
+    norms = [getattr(attention, name, None) for name in ("k_norm", "v_norm")]
+    keys, values = (x if norm is None else norm(x) for x, norm in zip(heads, norms, strict=True))
+    return attention.rope(keys, offset=start).astype(like[0].dtype), values.astype(like[1].dtype)
+
+
+def _dense(x: Any, cache: Any) -> mx.array:
+    if isinstance(x, PackedView):
+        return x.dense()
+    if isinstance(x, tuple | list):
+        return mx.dequantize(*x, group_size=cache.group_size, bits=cache.bits)
+    return x

@@ -1,0 +1,246 @@
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.attention import router
+from engine.bench import prompts
+from engine.cache import make_caches
+from engine.errors import BadInput
+from engine.evals import needles
+from engine.evals.controls import ControlCache, control_caches, noise, same
+from engine.evals.journal import Journal
+from engine.evals.liveness import counters
+from engine.evals.stats import exact_interval
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
+world = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(world)
+models = world.models
+
+
+class Words:
+    """A tokenizer of words, for texts whose spaces do not matter."""
+
+    def __init__(self):
+        self.known = {}
+
+    def encode(self, text):
+        return [self.known.setdefault(word, len(self.known)) for word in text.split()]
+
+
+@pytest.mark.parametrize(("depth", "notes_before"), [(0, 0), (0.5, 0.5), (1, 1)])
+def test_a_needle_stands_where_it_is_said_to(depth, notes_before):
+    (needle,) = needles.make(Words(), [300], [depth], 1, 7, chat=False)
+    before, _, after = needle.prompt.text.partition(f"the secret code is {needle.expected}.")
+    share = before.count("Note ") / (before.count("Note ") + after.count("Note "))
+    assert share == pytest.approx(notes_before, abs=0.05)
+    assert 285 < len(needle.prompt.ids) <= 300
+    assert needle.prompt.text.count(needle.expected) == 1
+    assert needle.prompt.text.endswith("\nQuestion: what is the secret code? Answer:")
+
+
+def test_the_question_is_what_controls_leave_alone():
+    words = Words()
+    (needle,) = needles.make(words, [200], [0.5], 1, 7, chat=False)
+    asked = {number: word for word, number in words.known.items()}
+    last = [asked[i] for i in needle.prompt.ids[-needle.asked :]]
+    assert " ".join(last) == "Question: what is the secret code? Answer:"
+
+
+def test_prompts_follow_the_seed_and_share_no_code():
+    made = [needles.make(Words(), [100, 200], [0.2, 0.8], 3, seed, chat=False) for seed in (1, 1, 2)]
+    assert made[0] == made[1]
+    assert {n.expected for n in made[0]} != {n.expected for n in made[2]}
+    assert len({n.expected for n in made[0]}) == 12
+    assert len({n.prompt.id for n in made[0]}) == 12
+
+
+def test_the_shared_texts_are_said():
+    made = needles.make(Words(), [100], [0.2, 0.8], 3, 1, chat=False)
+    about = needles.workload(made, chat=False)[needles.WORKLOAD]
+    assert about["shared_suffix"].endswith(needles.QUESTION)
+    assert all(n.prompt.text.endswith(about["shared_suffix"]) for n in made)
+    assert all(n.prompt.text.startswith(about["shared_prefix"]) for n in made)
+
+
+def test_prompts_that_cannot_be_made():
+    with pytest.raises(BadInput, match="hold no two notes"):
+        needles.make(Words(), [20], [0.5], 1, 0, chat=False)
+    with pytest.raises(BadInput, match="200000 needles"):
+        needles.make(Words(), [100], [0.5], 200_000, 0, chat=False)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (5, 5), (3, 9), (60, 80), (1, 1)])
+def test_the_ends_of_an_interval_are_where_the_tails_hold_a_fortieth(hits, trials):
+    def tail(share, least, most):
+        exact = (
+            math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(least, most + 1)
+        )
+        return math.fsum(exact)
+
+    low, high = exact_interval(hits, trials)
+    assert (low == 0) == (hits == 0)
+    assert (high == 1) == (hits == trials)
+    assert low == 0 or tail(low, hits, trials) == pytest.approx(0.025)
+    assert high == 1 or tail(high, 0, hits) == pytest.approx(0.025)
+
+
+def _last(model, caches, tokens, cuts=(20, 29, 30)):
+    start = 0
+    for stop in cuts:
+        logits = model(tokens[:, start:stop], cache=caches)
+        mx.eval(logits)
+        start = stop
+    return logits[0, -1]
+
+
+@pytest.mark.parametrize("make", [models.llama, models.gemma3, models.gemma4])
+def test_the_identity_control_changes_nothing_and_noise_does(make):
+    model, tokens = make(), models.tokens(30)
+    plain = _last(model, lm_cache.make_prompt_cache(model), tokens)
+    kept, poisoned = control_caches(model, same, 25), control_caches(model, noise(1), 25)
+    assert mx.array_equal(_last(model, kept, tokens), plain).item()
+    assert mx.abs(_last(model, poisoned, tokens) - plain).max().item() > 0.01
+    layers = sum(isinstance(cache, ControlCache) for cache in kept)
+    assert layers == len(kept)
+    for caches in (kept, poisoned):
+        found = counters(caches)
+        assert (found["injected_positions"], found["raw_positions"]) == (25 * layers, 5 * layers)
+
+
+def test_noise_has_the_moments_and_leaves_the_rest():
+    rng = np.random.default_rng(0)
+    keys = mx.array(rng.normal(3, 2, (1, 2, 4000, 8)).astype(np.float32))
+    cache = ControlCache(lm_cache.KVCache(), noise(0), 3000)
+    found, values = cache.update_and_fetch(keys, keys * 2)
+    assert mx.array_equal(found[:, :, 3000:], keys[:, :, 3000:]).item()
+    assert np.corrcoef(np.array(found[0, 0, :3000, 0]), np.array(keys[0, 0, :3000, 0]))[0, 1] < 0.1
+    assert found[:, :, :3000].mean().item() == pytest.approx(3, abs=0.1)
+    assert found[:, :, :3000].std().item() == pytest.approx(2, abs=0.1)
+    assert values[:, :, :3000].std().item() == pytest.approx(4, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "injected"), [("raw", 0), ("e8v@4.25", 60), ("e8@q10", 60), ("affine@4g64", 60)]
+)
+def test_counters_show_what_a_codec_did(spec, injected):
+    model = models.llama()
+    caches = make_caches(model, spec)
+    _last(model, caches, models.tokens(30))
+    found = counters(caches)
+    assert (found["injected_positions"], found["raw_positions"]) == (injected, 60 - injected)
+    assert (found["packed_bytes"] > 0) == (spec in ("e8v@4.25", "affine@4g64"))
+    assert found["codec_failures"] == 0
+
+
+def test_a_layer_left_raw_is_not_counted():
+    model = models.llama(layers=4)
+    caches = make_caches(model, "e8v@4.25", boundary=1)
+    _last(model, caches, models.tokens(30))
+    assert counters(caches)["injected_positions"] == 60
+
+
+def test_a_baseline_runs_what_was_installed():
+    model = models.llama()
+    make_caches(model, "e8v@4.25")
+    (bound,) = router.patched(model)
+    with router.unrouted():
+        assert router.patched(model) == ()
+        home = router.sys.modules[type(model.layers[0].self_attn).__module__]
+        assert home.scaled_dot_product_attention is router._stock
+    assert router.patched(model) == (bound,)
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    out, key = tmp_path / "r.json", ("arm", "prompt")
+    one = Journal(out, {"seed": 1}, key)
+    one.append({"arm": "a", "prompt": "p", "x": 1})
+    one.append({"arm": "b", "prompt": "p", "x": 2})
+    path = tmp_path / "r.json.rows.jsonl"
+    with path.open("a") as file:
+        file.write('{"arm": "a", "prom')
+    again = Journal(out, {"seed": 1}, key)
+    assert again.resumed == 2
+    assert ("a", "p") in again
+    assert ("a", "q") not in again
+    again.append({"arm": "a", "prompt": "q", "x": 3})
+    assert [row["x"] for row in Journal(out, {"seed": 1}, key).rows] == [1, 2, 3]
+    with pytest.raises(BadInput, match="another run"):
+        Journal(out, {"seed": 2}, key)
+    again.close()
+    assert not path.exists()
+    path.write_text("nonsense\n")
+    with pytest.raises(BadInput, match="cannot be used"):
+        Journal(out, {"seed": 1}, key)
+
+
+def test_published_sets_are_read_as_they_are(tmp_path):
+    path = tmp_path / "set.jsonl"
+    path.write_text(
+        '{"question": "How many?", "answer": "#### 4"}\n'
+        '{"task_id": "HumanEval/0", "prompt": "def f():", "test": "", "canonical_solution": ""}\n'
+    )
+    found = [(prompt.id, prompt.text) for prompt in prompts.read(path)]
+    assert found == [("question-1", "How many?"), ("HumanEval/0", "def f():")]
+
+
+@pytest.fixture(scope="module")
+def recall(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recall")
+    world.folders.write_target(folder / "model", world.folders.GEMMA3)
+    out = folder / "recall.json"
+    asked = ("--lengths", "256,384", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
+    code = world.run("recall", "--model", folder / "model", *asked, "--caches", "e8v@4.25", "--out", out)
+    assert code == 0
+    return world.report(out), out
+
+
+def test_a_recall_report_passes_the_gate(recall):
+    made, out = recall
+    assert world.violations(made) == []
+    assert out.with_suffix(".svg").read_text().startswith("<svg")
+    assert not out.with_name("recall.json.rows.jsonl").exists()
+
+
+def test_arms_take_turns(recall):
+    made, _ = recall
+    order = [row["arm"] for row in made["rows"]]
+    assert order[:4] == ["raw", "e8v@4.25", "identity", "poison"]
+    assert order[4:8] == ["e8v@4.25", "identity", "poison", "raw"]
+
+
+def test_rows_show_what_ran(recall):
+    made, _ = recall
+    rows = {(row["arm"], row["prompt"]): row for row in made["rows"]}
+    prompt = made["prompts"][0]
+    read = prompt["n_tokens"] + 3  # the last token of an answer of four is not read back, but one ahead
+    for arm, injected in (("raw", 0), ("e8v@4.25", 4 * read)):
+        found = rows[arm, prompt["id"]]["counters"]["injected_positions"]
+        assert injected <= found <= injected + 4 * (injected > 0)
+    for arm in ("identity", "poison"):
+        assert rows[arm, prompt["id"]]["counters"]["injected_positions"] == 4 * (prompt["n_tokens"] - 43)
+    assert rows["identity", prompt["id"]]["tokens"] == rows["raw", prompt["id"]]["tokens"]
+    patched = {arm["name"]: arm["patches"] for arm in made["arms"]}
+    assert patched["raw"] == []
+    assert patched["e8v@4.25"] == ["mlx_lm.models.gemma3_text.scaled_dot_product_attention"]
+
+
+def test_the_gate_sees_a_control_that_did_nothing(recall):
+    made = json.loads(json.dumps(recall[0]))
+    for row in made["rows"]:
+        if row["arm"] == "poison":
+            row["counters"]["injected_positions"] = 0
+    assert "INJECTION_NEVER_RAN" in world.violations(made)
+
+
+def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
+    world.folders.write_target(tmp_path / "model")
+    code = world.run("recall", "--model", tmp_path / "model", "--caches", "affine@4g128", "--lengths", "256")
+    assert code == 1
+    assert "does not take the cache affine@4g128" in capsys.readouterr().err
