@@ -236,7 +236,7 @@ def load_presets(folder: Path | str | None = None) -> dict[str, Preset]:
         raise PresetError(f"there is no folder of presets at {root}")
     fragments = read_yaml(root / FRAGMENTS) if (root / FRAGMENTS).exists() else {}
     found = {}
-    for path in sorted(root.glob("*.yaml")):
+    for path in sorted(root.glob("*.yaml"), key=lambda path: path.stem):
         if path.name != FRAGMENTS:
             preset = _load(path, fragments)
             found[preset.name] = preset
@@ -271,6 +271,8 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
             raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
         merged = _merge(merged, fragments[fragment])
     merged = _merge(merged, raw)
+    if isinstance(merged.get("steps"), list):
+        merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
     try:
         preset = Preset.model_validate(merged)
     except (ValidationError, PresetError) as error:
@@ -279,6 +281,21 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
     if preset.name != path.stem:
         raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
     return preset
+
+
+def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
+    """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
+    if not isinstance(step, dict) or not isinstance(step.get("use"), list):
+        return step
+    argv: list[Any] = []
+    for name in step["use"]:
+        piece = fragments.get(name) if isinstance(name, str) else None
+        if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
+            raise PresetError(f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}")
+        argv += piece["argv"]
+    own = step.get("argv", [])
+    rest = {key: value for key, value in step.items() if key != "use"}
+    return rest | {"argv": [*argv, *own] if isinstance(own, list) else own}
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -265,7 +265,10 @@ trust:
 sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
 interpreter: {interpreter}
 interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
-env: {{}}                   # values for ${{ENV:NAME}} in presets, such as KAKEYA_MAC_VERIFIER_PATH
+env:                      # values for ${{ENV:NAME}} in presets
+  # The model and its drafter: folders, ids on the Hugging Face hub, or "tiny", a small pair in the engine's sources.
+  KAKEYA_MAC_VERIFIER_PATH: tiny
+  KAKEYA_MAC_DRAFTER_ID: tiny
 """
 
 

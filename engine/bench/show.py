@@ -48,7 +48,7 @@ def spec_table(report: dict[str, Any]) -> None:
         shown.add_row(*_cells(arm, rows, shares.get(arm["name"])))
     _print(shown)
     click.echo(LEGEND)
-    for name, why in config["left_out"].items():
+    for name, why in config.get("left_out", {}).items():
         click.echo(f"left out: {name}: {why}")
 
 

@@ -69,8 +69,8 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
     Args:
         name: a bundled pair, a published pair, a folder that holds ``target/`` and perhaps ``draft/``, a
             folder with a model, or a hub id.
-        draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, or a hub
-            id; False for none.
+        draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, a hub id,
+            or the name of the pair that it is bundled or published with; False for none.
 
     Raises:
         BadInput: a bundled pair that this installation does not hold, or an empty name.
@@ -80,6 +80,8 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
         return source
     if draft is False:
         return replace(source, draft=None)
+    if str(draft) in BUNDLED or str(draft) in PUBLISHED:
+        return replace(source, draft=_named(str(draft)).draft)
     inner = Path(draft).expanduser() / "draft"
     return replace(source, draft=str(inner if inner.is_dir() else draft))
 

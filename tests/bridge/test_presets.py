@@ -14,25 +14,144 @@ from bridge.evidence import KINDS
 from bridge.presets import Preset, did_you_mean, find_preset, load_presets
 
 PYTHON = "/opt/python"
-ENV = {"KAKEYA_MAC_PYTHON": PYTHON}
+ENV = {"KAKEYA_MAC_PYTHON": PYTHON, "KAKEYA_MAC_VERIFIER_PATH": "/m", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
+CACHES = "affine@8g64,affine@4g64,d4@q38,e8@q38,e8v@6.25,e8v@4.25"
 
-SNAPSHOT = {
-    "kv-codec-rd": (
-        {"n_vectors": 64, "dim": "256"},
+
+def module(text: str, report: str = "") -> list[str]:
+    out = ["--out", f"results/research/{report}.json"] if report else []
+    return [PYTHON, "-P", "-m", *text.split(), *out]
+
+
+def spec(n: int, tokens: int, block: int, more: str, report: str) -> list[str]:
+    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 {more}"
+    return module(f"engine bench spec --model /m --draft tiny {text}", report)
+
+
+def parity(n: int, block: int, more: str, report: str) -> list[str]:
+    text = f"--max-prompts {n} --block-size {block} {more}"
+    return module(f"engine eval parity --model /m --draft tiny {text}", report)
+
+
+def native(n: int, tokens: int, report: str) -> list[str]:
+    text = f"--max-prompts {n} --max-tokens {tokens} --repeats 3"
+    return module(f"engine bench native --model /m {text}", report)
+
+
+def kv_quant(n: int, report: str) -> list[str]:
+    return module(f"engine eval kv-quant --model /m --caches {CACHES} --max-prompts {n}", report)
+
+
+def recall(n: int, tokens: int, report: str) -> list[str]:
+    text = f"--caches {CACHES} --lengths 512,1024 --samples {n} --max-tokens {tokens}"
+    return module(f"engine eval recall --model /m {text}", report)
+
+
+def verify_l(more: str, report: str) -> list[str]:
+    return module(f"engine bench verify-l --model /m --lengths 1,2,4,8,16 {more}", report)
+
+
+BLOCK2 = {"n_samples": 2, "max_new_tokens": 5, "block_size": 2}
+SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
+    "acceptance-bench": ({}, [spec(10, 128, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench")]),
+    "integration-tests": (
+        {},
+        [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-m", "integration", "tests/integration"]],
+    ),
+    "k3-drafter-parity": ({}, [parity(3, 8, "--against float32 --half bfloat16", "k3_drafter_parity")]),
+    "k3-drafter-parity-fp32": (
+        {"n_samples": 1},
+        [parity(1, 8, "--against package --dtype float32", "k3_drafter_parity_fp32")],
+    ),
+    "k3-evidence-gate": ({}, [module("bridge gate results/research")]),
+    "k3-fused-allmlx-code": (
+        {},
+        [spec(8, 128, 4, "--drafters dflash --rollbacks carry --no-package", "k3_fused_allmlx_code")],
+    ),
+    "k3-fused-allmlx-code-trim": (
+        {},
         [
-            [
-                PYTHON, "-P", "-m", "engine", "codec", "rd", "--n-vectors", "64", "--dim", "256", "--seed", "0",
-                "--out", "results/research/kv_codec_rd.json",
-            ]
+            spec(
+                8, 128, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_allmlx_code_trim"
+            )
         ],
     ),
-    "mlx-env-probe": ({}, [[PYTHON, "-P", "-m", "engine", "probe"]]),
+    "k3-fused-allmlx-natural": (
+        {"context_len": 600},
+        [spec(5, 48, 4, "--drafters dflash --needles 600 --no-package", "k3_fused_allmlx_natural")],
+    ),
+    "k3-fused-singlefused-probe": (
+        {},
+        [
+            spec(
+                2, 16, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_singlefused_probe"
+            )
+        ],
+    ),
+    "k3-kv-quant-eval": ({}, [kv_quant(5, "k3_kv_quant_eval"), recall(5, 32, "k3_kv_quant_recall")]),
+    "k3-native-baseline": ({}, [native(5, 64, "k3_native_baseline")]),
+    "k3-step1-incremental": (
+        {},
+        [
+            module(
+                "engine eval restored-prefill --model /m --samples 5 --max-tokens 64", "k3_step1_incremental"
+            )
+        ],
+    ),
+    "k3-step2-fused": (BLOCK2, [spec(2, 5, 2, "--drafters dflash,adaptive", "k3_step2_fused")]),
+    "k3-step2-fused-allmlx": (
+        {},
+        [spec(5, 64, 4, "--drafters dflash --no-package", "k3_step2_fused_allmlx")],
+    ),
+    "kv-codec-rd": (
+        {"n_vectors": 64, "dim": "256"},
+        [module("engine codec rd --n-vectors 64 --dim 256 --seed 0", "kv_codec_rd")],
+    ),
+    "mlx-backend-tests": ({}, [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "tests/engine"]]),
+    "mlx-env-probe": ({}, [module("engine probe")]),
     "noop": ({}, [["/bin/echo", "nothing was asked for and nothing was done"]]),
     "pytest-path": (
         {"path": "tests/test_x.py::test_y"},
         [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_x.py::test_y"]],
     ),
-}  # fmt: skip
+    "scorecard": (
+        {},
+        [
+            module("engine codec rd", "scorecard_codec_rd"),
+            verify_l("--contexts 1024", "scorecard_verify_l"),
+            native(5, 64, "scorecard_native"),
+            spec(5, 64, 8, "--drafters dflash,lookup,adaptive", "scorecard_spec"),
+            parity(5, 8, "--against package --dtype float32", "scorecard_parity"),
+            kv_quant(5, "scorecard_kv_quant"),
+            recall(5, 64, "scorecard_recall"),
+        ],
+    ),
+    "verify-l-sweep": ({}, [verify_l("--contexts 4096 --repeats 8", "verify_l_sweep")]),
+}
+
+# Name, parameters with their defaults, bounds and seconds that requesters of the older bridge rely on.
+K3 = {
+    "mlx-env-probe": ({}, 600),
+    "mlx-backend-tests": ({}, 2700),
+    "integration-tests": ({}, 3600),
+    "k3-step1-incremental": ({"n_samples": 5, "max_new_tokens": 64}, 7200),
+    "k3-step2-fused": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
+    "k3-native-baseline": ({"n_samples": 5, "max_new_tokens": 64}, 7200),
+    "k3-step2-fused-allmlx": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
+    "k3-drafter-parity": ({"n_samples": 3, "block_size": 8}, 3600),
+    "k3-drafter-parity-fp32": ({"n_samples": 3, "block_size": 8}, 3600),
+    "k3-kv-quant-eval": ({"n_samples": 5, "max_new_tokens": 32}, 5400),
+    "k3-evidence-gate": ({}, 600),
+    "pytest-path": ({"path": None}, 2700),
+    "k3-fused-singlefused-probe": ({"n_samples": 2, "max_new_tokens": 16, "block_size": 4}, 3600),
+    "k3-fused-allmlx-code-trim": ({"n_samples": 8, "max_new_tokens": 128, "block_size": 4}, 7200),
+    "k3-fused-allmlx-code": ({"n_samples": 8, "max_new_tokens": 128, "block_size": 4}, 7200),
+    "k3-fused-allmlx-natural": (
+        {"n_samples": 5, "max_new_tokens": 48, "block_size": 4, "context_len": 1024},
+        7200,
+    ),
+}
+BOUNDS = {"n_samples": (1, 50), "max_new_tokens": (1, 2048), "block_size": (2, 16)}
 
 INSTALLED = load_presets()
 
@@ -54,14 +173,36 @@ def test_a_shipped_preset_says_what_it_does(name):
 
 
 def test_only_presets_that_say_so_run_the_requesters_code():
-    assert [name for name, preset in INSTALLED.items() if preset.code == "request"] == ["pytest-path"]
+    asked = {name for name, preset in INSTALLED.items() if preset.code == "request"}
+    assert asked == {"integration-tests", "k3-evidence-gate", "mlx-backend-tests", "pytest-path"}
+
+
+@pytest.mark.parametrize("name", K3)
+def test_the_sixteen_keep_their_parameters_bounds_and_time_limits(name):
+    defaults, seconds = K3[name]
+    found = INSTALLED[name]
+    assert {key: param.default for key, param in found.params.items()} == defaults
+    bounds = {key: (found.params[key].min, found.params[key].max) for key in BOUNDS if key in found.params}
+    assert bounds == {key: BOUNDS[key] for key in bounds}
+    assert found.timeout_s == seconds
+
+
+def test_whatever_leaves_a_report_is_gated_and_collects_each_report_that_it_writes():
+    for found in INSTALLED.values():
+        written = [t for step in found.steps for t in step.argv if t.startswith("results/research/")]
+        assert found.collect == written
+        assert len(found.kinds) == len(written)
+
+
+def test_every_preset_can_be_found_in_alphabetical_order():
+    assert list(INSTALLED) == sorted(INSTALLED)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(
     st.sampled_from(sorted(INSTALLED)),
     st.dictionaries(
-        st.sampled_from(["n_vectors", "dim", "seed", "path"]),
+        st.sampled_from(["n_vectors", "dim", "seed", "path", "n_samples", "block_size", "context_len"]),
         st.text(max_size=12)
         | st.from_regex(r"(tests/|-{1,2})?[a-z0-9:-]{0,8}", fullmatch=True)
         | st.integers(),
@@ -288,6 +429,46 @@ def test_fragments_are_laid_below_and_the_presets_own_keys_win(tmp_path):
     made = load_presets(tmp_path)["job"]
     assert made.env == {"A": "1", "B": "2", "C": "3"}
     assert made.labels == ["y"]
+
+
+PIECES = {"first": {"argv": ["/bin/x", "-a"]}, "second": {"argv": ["-b"]}, "whole": {"labels": ["x"]}}
+
+
+def put_together(folder, step):
+    (folder / "_fragments.yaml").write_text(yaml.safe_dump(PIECES))
+    (folder / "job.yaml").write_text(body(steps=[step]))
+    return load_presets(folder)["job"].build_commands({}, {})
+
+
+def test_a_step_is_put_together_from_pieces_in_order_with_its_own_argv_last(tmp_path):
+    step = {"use": ["first", "second", "first"], "argv": ["end"]}
+    assert put_together(tmp_path, step) == [["/bin/x", "-a", "-b", "/bin/x", "-a", "end"]]
+    assert put_together(tmp_path, {"use": ["first"]}) == [["/bin/x", "-a"]]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"use": ["third"]},
+        {"use": ["whole"], "argv": ["/bin/x"]},
+        {"use": [1], "argv": ["/bin/x"]},
+        {"use": "first"},
+        {"use": ["first"], "argv": "end"},
+        {"use": ["first"], "env": {}},
+        {"use": []},
+    ],
+    ids=["unknown", "of-a-preset", "number", "word", "argv-word", "other-key", "nothing"],
+)
+def test_a_step_of_other_pieces_is_refused(tmp_path, step):
+    with pytest.raises(PresetError, match=r"^job\.yaml: "):
+        put_together(tmp_path, step)
+
+
+def test_a_piece_of_a_command_is_no_part_of_a_preset(tmp_path):
+    (tmp_path / "_fragments.yaml").write_text(yaml.safe_dump(PIECES))
+    (tmp_path / "job.yaml").write_text(body(use=["first"]))
+    with pytest.raises(PresetError, match="argv"):
+        load_presets(tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

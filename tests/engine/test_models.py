@@ -222,6 +222,20 @@ def test_a_bundled_pair_is_named_not_located(made, monkeypatch, tmp_path):
     assert [part["id"] for part in models.load("tiny").describe()] == ["tiny", "tiny"]
     with_other = models.load("tiny", draft=made / "draft").describe()
     assert [part["id"] for part in with_other] == ["tiny", str(made / "draft")]
+    named = models.load("tiny", draft="tiny").describe()
+    assert [part["id"] for part in named] == ["tiny", "tiny"]
+
+
+def test_a_drafter_goes_by_the_name_of_its_pair(monkeypatch, tmp_path):
+    (tmp_path / "tiny" / "target").mkdir(parents=True)
+    (tmp_path / "tiny" / "draft").mkdir()
+    for part in ("target", "draft"):
+        (tmp_path / "tiny" / part / "config.json").write_text("{}")
+    monkeypatch.setattr(registry, "DATA", tmp_path)
+    assert registry.find("/some/model", "tiny").draft == str(tmp_path / "tiny" / "draft")
+    assert registry.find("/some/model", "qwen3-8b").draft == registry.PUBLISHED["qwen3-8b"][1]
+    with pytest.raises(BadInput, match="not part of this installation"):
+        registry.find("/some/model", "tiny-hybrid")
 
 
 @pytest.fixture

@@ -221,6 +221,7 @@ def test_init_writes_a_policy_that_loads_and_says_the_same(tmp_path, url):
 
     assert policy.bus.url == url
     assert policy.id == "mac-mini--4th-floor"
+    assert policy.env == {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
     assert path.stat().st_mode & 0o777 == 0o600
 
 

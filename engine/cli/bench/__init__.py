@@ -5,6 +5,7 @@ import click
 from engine.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "native": "engine.cli.bench.native:native",
     "spec": "engine.cli.bench.spec:spec",
     "verify-l": "engine.cli.bench.verify_l:verify_l",
 }

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from engine.bench.prompts import TASKS
+
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 
 
@@ -24,8 +26,35 @@ def model(command: Callable) -> Callable:
 def draft(command: Callable) -> Callable:
     """Add ``--draft``."""
     return click.option(
-        "--draft", help="The drafter's folder or hub id.  [default: the one that belongs to the model]"
+        "--draft",
+        help="The drafter's folder or hub id, or its pair's name.  [default: the one that belongs to the model]",
     )(command)
+
+
+def asked(command: Callable) -> Callable:
+    """Add ``--prompts``, ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
+    for option in reversed(
+        (
+            click.option(
+                "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
+            ),
+            click.option("--max-prompts", type=click.IntRange(1), help="Only the first so many."),
+            click.option("--task", type=click.Choice(TASKS), default="code", show_default=True),
+            click.option(
+                "--chat/--no-chat", default=None, help="Use the chat template.  [default: where there is one]"
+            ),
+            click.option(
+                "--cache",
+                default="raw",
+                show_default=True,
+                help="Cache spec: raw, e8v@4.25, affine@4g64, ...",
+            ),
+            click.option("--max-tokens", type=click.IntRange(1, 1 << 16), default=128, show_default=True),
+            click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 def out_and_json(command: Callable) -> Callable:

@@ -6,27 +6,24 @@ from typing import Any
 
 import click
 
-from engine.bench.prompts import TASKS
-from engine.cli.bench.options import draft, model, out_and_json
+from engine.cli.bench.options import asked, draft, model, out_and_json
 from engine.cli.types import ListOf
 
 DRAFTERS = ("dflash", "lookup", "adaptive")
 ROLLBACKS = ("auto", "late", "trim", "carry")
+NEEDLES = 5
 
 
 @click.command()
 @model
 @draft
-@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
-@click.option("--max-prompts", type=click.IntRange(1), help="Only the first so many.")
-@click.option("--task", type=click.Choice(TASKS), default="code", show_default=True)
-@click.option("--chat/--no-chat", default=None, help="Use the chat template.  [default: where there is one]")
+@asked
+@click.option(
+    "--needles", type=click.IntRange(128, 1 << 20), help="No --prompts: codes in so many tokens of padding."
+)
 @click.option("--drafters", type=ListOf(DRAFTERS), default=",".join(DRAFTERS), show_default=True)
 @click.option("--rollbacks", type=ListOf(ROLLBACKS), default="auto", show_default=True)
-@click.option("--cache", default="raw", show_default=True, help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
 @click.option("--block-size", type=click.IntRange(2, 64), help="Rows to verify at once, at most.")
-@click.option("--max-tokens", type=click.IntRange(1, 1 << 16), default=128, show_default=True)
-@click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option("--package/--no-package", default=True, show_default=True, help="Run the dflash package too.")
 @out_and_json
 @click.pass_context
@@ -38,6 +35,8 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
     each repeat, in an order that changes; one more repeat warms up. All arms decode greedily, and whatever our
     loop decodes otherwise than mlx-lm has to be a near tie of two logits: the command fails where it is not.
     """
+    if options["needles"] and options["prompts"]:
+        raise click.UsageError("--prompts or --needles, not both")
     from engine import report
 
     made, faults = _measured(options)
@@ -57,14 +56,14 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
 
 
 def _measured(options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    from engine.bench import prompts, spec_report
+    from engine.bench import spec_report
     from engine.bench.show import progress
     from engine.bench.spec import Plan
     from engine.models import load
 
-    found = prompts.read(options["prompts"], options["max_prompts"])
     pair = load(options["model"], options["draft"], dtype=options["dtype"])
-    chat = options["chat"]
+    chat = pair.tokenizer.has_chat_template if options["chat"] is None else options["chat"]
+    found, about = _asked(pair, options, chat=chat)
     plan = Plan(
         drafters=options["drafters"],
         rollbacks=options["rollbacks"],
@@ -75,13 +74,20 @@ def _measured(options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         package=options["package"],
     )
     with progress("decoding") as (on_start, on_run):
-        return spec_report.benchmark(
-            pair,
-            found,
-            plan,
-            source=str(options["prompts"] or "bundled"),
-            task=options["task"],
-            chat=pair.tokenizer.has_chat_template if chat is None else chat,
-            on_start=on_start,
-            on_run=on_run,
-        )
+        return spec_report.benchmark(pair, found, plan, chat=chat, on_start=on_start, on_run=on_run, **about)
+
+
+def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Return the prompts, and what a report says of them."""
+    from engine.bench import prompts
+    from engine.evals import needles
+
+    if not options["needles"]:
+        found = prompts.read(options["prompts"], options["max_prompts"])
+        return found, {"source": str(options["prompts"] or "bundled"), "task": options["task"]}
+    count = options["max_prompts"] or NEEDLES
+    made = needles.make(pair.tokenizer, [options["needles"]], [0.5], count, 0, chat=chat)
+    section = needles.workload(made, chat=chat)[needles.WORKLOAD]
+    shared = {name: section[name] for name in ("shared_prefix", "shared_suffix")}
+    about = {"source": section["source"], "task": section["task"], "shared": shared}
+    return [needle.prompt for needle in made], about

@@ -1,0 +1,41 @@
+"""``kakeya-engine bench native``: plain decoding, named as the baseline that it is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench.options import asked, model, out_and_json
+
+
+@click.command()
+@model
+@asked
+@out_and_json
+def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
+    """Time mlx-lm's own generation, beside one forward pass a token that shows whether it is held back.
+
+    Nothing is drafted and nothing is patched: what others are compared with.
+    """
+    from engine import report
+    from engine.bench import prompts, spec_report
+    from engine.bench.show import progress, spec_table
+    from engine.bench.spec import Plan
+    from engine.models import load
+
+    found = prompts.read(options["prompts"], options["max_prompts"])
+    pair = load(options["model"], draft=False, dtype=options["dtype"])
+    chat = pair.tokenizer.has_chat_template if options["chat"] is None else options["chat"]
+    lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats")}
+    plan = Plan(drafters=(), rollbacks=(), package=False, **lengths)
+    about = {"source": str(options["prompts"] or "bundled"), "task": options["task"], "chat": chat}
+    with progress("decoding") as (on_start, on_run):
+        made = spec_report.baseline(pair, found, plan, on_start=on_start, on_run=on_run, **about)
+    if out:
+        report.write(out, made)
+        click.echo(f"wrote {out}", err=True)
+    if as_json:
+        click.echo(json.dumps(made, indent=2, allow_nan=False))
+    else:
+        spec_table(made)
