@@ -9,107 +9,86 @@ turns. Prints the machine first, then a line a figure: the median, the spread, a
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
+from common import (
+    FEW,
+    Figure,
+    Place,
+    add_requests,
+    make,
+    measure,
+    options_of,
+    policy_for,
+    print_figures,
+    serving,
+    show,
+)
 
-from bridge import wire
-from bridge.manifest import format_time
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import open_session
 
 MANY = 10_000
-FEW = 10
 
 
-@dataclass(frozen=True)
-class Place:
-    """A bus and a clone of it."""
-
-    bus: Path
-    clone: Path
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=20, help="counted runs of each figure (default 20)")
-    parser.add_argument("--only", choices=sorted(FIGURES), help="one figure instead of all")
-    options = parser.parse_args()
-    load = os.getloadavg()[0]
-    print(
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
-    )
-    with tempfile.TemporaryDirectory(prefix="kakeya-bench-") as folder:
-        home = Path(folder) / "home"
-        home.mkdir()
-        git_config = "[user]\n\tname = Bench\n\temail = bench@localhost\n[init]\n\tdefaultBranch = main\n"
-        (home / ".gitconfig").write_text(git_config, encoding="utf-8")
-        os.environ["HOME"] = str(home)
-        for name in [options.only] if options.only else FIGURES:
-            FIGURES[name](Path(folder) / name, options.runs)
-    return 0
-
-
-def start_up(folder: Path, runs: int) -> None:
+def start_up(folder: Path, options: argparse.Namespace) -> None:
     """`kakeya --help`, the whole process."""
     del folder
-    show("kakeya --help", measure(runs, lambda: kakeya("--help")), goal="< 150 ms", scale=1e3, unit="ms")
+    show(
+        "kakeya --help",
+        measure(options.runs, lambda: kakeya("--help")),
+        goal="< 150 ms",
+        scale=1e3,
+        unit="ms",
+        digits=0,
+    )
 
 
-def round_trip(folder: Path, runs: int) -> None:
+def round_trip(folder: Path, options: argparse.Namespace) -> None:
     """`kakeya run noop --wait`: sent, claimed, run, answered; the whole client process, against a serving runner."""
-    place = make(folder, files=FEW)
+    place = make(folder)
     with serving(folder, place):
         kakeya("-C", str(place.clone), "run", "noop", "--wait")
-        times = measure(runs, lambda: kakeya("-C", str(place.clone), "run", "noop", "--wait"))
+        times = measure(options.runs, lambda: kakeya("-C", str(place.clone), "run", "noop", "--wait"))
     show("kakeya run noop --wait", times, goal="p50 < 1.5 s")
 
 
-def files_in_tree(folder: Path, runs: int) -> None:
+def files_in_tree(folder: Path, options: argparse.Namespace) -> None:
     """What a request costs with 10,000 files in the tree, beside 10."""
     few, many = make(folder / "few", files=FEW), make(folder / "many", files=MANY)
-    compare(f"request, {MANY} files against {FEW}", runs, many, few, goal="<= 1.2x")
+    compare(f"request, {MANY} files against {FEW}", options.runs, many, few, goal="<= 1.2x")
 
 
-def branches_on_bus(folder: Path, runs: int) -> None:
+def branches_on_bus(folder: Path, options: argparse.Namespace) -> None:
     """What a request costs with 10,000 request branches on the bus, beside 10."""
     few, many = make(folder / "few", files=FEW), make(folder / "many", files=FEW)
     add_requests(few.bus, FEW)
     add_requests(many.bus, MANY)
-    compare(f"request, {MANY} branches against {FEW}", runs, many, few, goal="<= 1.5x")
+    compare(f"request, {MANY} branches against {FEW}", options.runs, many, few, goal="<= 1.5x")
 
 
-def poll(folder: Path, runs: int) -> None:
+def poll(folder: Path, options: argparse.Namespace) -> None:
     """One poll of a runner with 10,000 answered request branches on the bus."""
-    place = make(folder, files=FEW)
+    place = make(folder)
     add_requests(place.bus, MANY)
     with open_session(load_policy(policy_for(folder, place)), lambda _: None) as session:
         rounds = Rounds(session)
         began = time.perf_counter()
         rounds.next()
         first = time.perf_counter() - began
-        times = measure(runs, rounds.next)
+        times = measure(options.runs, rounds.next)
     print(f"first poll, {MANY} branches: {first * 1e3:.0f} ms (fetches and reads them all, once)")
-    show(f"later polls, {MANY} branches", times, scale=1e3, unit="ms")
+    show(f"later polls, {MANY} branches", times, scale=1e3, unit="ms", digits=0)
 
 
-def size(folder: Path, runs: int) -> None:
+def size(folder: Path, options: argparse.Namespace) -> None:
     """What a client-only install takes on disk. Needs a package index."""
-    del runs
+    del options
     root = Path(__file__).parent.parent
     pip = [
         sys.executable,
@@ -136,7 +115,7 @@ def size(folder: Path, runs: int) -> None:
           f"; holds {', '.join(heavy) or 'neither mlx nor numpy'}")  # fmt: skip
 
 
-FIGURES: dict[str, Callable[[Path, int], None]] = {
+FIGURES: dict[str, Figure] = {
     "start-up": start_up,
     "round-trip": round_trip,
     "files": files_in_tree,
@@ -149,24 +128,6 @@ FIGURES: dict[str, Callable[[Path, int], None]] = {
 def kakeya(*args: str) -> None:
     program = Path(sys.executable).with_name("kakeya")
     subprocess.run([str(program), *args], check=True, capture_output=True)
-
-
-def measure(runs: int, call: Callable[[], object]) -> list[float]:
-    times = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return times
-
-
-def show(what: str, times: list[float], *, goal: str = "", scale: float = 1.0, unit: str = "s") -> None:
-    ordered = sorted(t * scale for t in times)
-    p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
-    digits = 2 if unit == "s" else 0
-    spread = f"p50 {statistics.median(ordered):.{digits}f} {unit}, p95 {p95:.{digits}f} {unit}"
-    ends = f"{ordered[0]:.{digits}f} to {ordered[-1]:.{digits}f} {unit}"
-    print(f"{what}: {spread} ({len(times)} runs, {ends})" + (f" (goal {goal})" if goal else ""))
 
 
 def compare(what: str, runs: int, a: Place, b: Place, *, goal: str) -> None:
@@ -183,84 +144,5 @@ def compare(what: str, runs: int, a: Place, b: Place, *, goal: str) -> None:
           f"{ratios[0]:.2f} to {ratios[-1]:.2f}x) (goal {goal})")  # fmt: skip
 
 
-def git(where: Path, *args: str, stdin: bytes | None = None) -> None:
-    subprocess.run(["git", *args], cwd=where, check=True, input=stdin, capture_output=True)
-
-
-def make(folder: Path, files: int) -> Place:
-    """Make a bus and a clone with so many files in its tree, in folders of a hundred."""
-    place = Place(folder / "bus.git", folder / "clone")
-    for path in (place.bus, place.clone):
-        path.mkdir(parents=True)
-    git(place.bus, "init", "--quiet", "--bare", "--initial-branch=main")
-    git(place.clone, "init", "--quiet", "--initial-branch=main")
-    for i in range(files):
-        path = place.clone / f"folder-{i // 100}" / f"file-{i}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{i}\n", encoding="utf-8")
-    git(place.clone, "add", "--all")
-    git(place.clone, "commit", "--quiet", "-m", "A workload")
-    git(place.clone, "remote", "add", "origin", str(place.bus))
-    git(place.clone, "push", "--quiet", "origin", "main")
-    return place
-
-
-def add_requests(bus: Path, count: int) -> None:
-    """Put answered requests on the bus: each a request commit and an answer upon it."""
-    now = int(time.time()) - count
-    out = []
-    for i in range(count):
-        branch = f"mac-bridge/noop-{now + i}-{i:08x}"
-        out.append(_commit(branch, 2 * i + 1, "refs/heads/main^0", {wire.REQUEST: "{}"}))
-        state = wire.StateFile(
-            schema_version=2,
-            state=wire.State.SUCCEEDED,
-            branch=branch,
-            request="0" * 40,
-            salt=f"{i:016x}",
-            token=1,
-            sequence=2,
-            lease_s=120.0,
-            runner=wire.Runner(id="bench", instance="bench", version="0"),
-            at=format_time(datetime.fromtimestamp(now, UTC)),
-        )
-        out.append(_commit(branch, 2 * i + 2, f":{2 * i + 1}", {wire.STATE: state.to_bytes().decode()}))
-    git(bus, "fast-import", "--quiet", "--done", stdin="".join([*out, "done\n"]).encode())
-    git(bus, "pack-refs", "--all")
-
-
-def _commit(branch: str, mark: int, parent: str, files: dict[str, str]) -> str:
-    who = "Bench <bench@localhost> 0 +0000"
-    head = f"commit refs/heads/{branch}\nmark :{mark}\ncommitter {who}\ndata 0\nfrom {parent}\n"
-    return head + "".join(
-        f"M 100644 inline {path}\ndata {len(text.encode())}\n{text}\n" for path, text in files.items()
-    )
-
-
-def policy_for(folder: Path, place: Place) -> Path:
-    path = folder / "runner.yaml"
-    settings = {
-        "schema_version": 1,
-        "id": "bench",
-        "state": str(folder / "state"),
-        "bus": {"url": str(place.bus)},
-    }
-    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    path.chmod(0o600)
-    return path
-
-
-@contextmanager
-def serving(folder: Path, place: Place) -> Iterator[None]:
-    """Run a real runner on the bus."""
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy_for(folder, place)), "serve"]
-    runner = subprocess.Popen(argv, stderr=subprocess.DEVNULL, cwd=folder)
-    try:
-        yield
-    finally:
-        runner.terminate()
-        runner.wait(30)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_figures(options_of(__doc__, runs=20), FIGURES))

@@ -8,18 +8,15 @@ Real jobs under the real supervisor. Prints the machine first, then a line a fig
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import psutil
+from common import Figure, options_of, print_figures
 
 from runner.logs import LogSink
 from runner.policy import Bus, Policy
@@ -37,24 +34,6 @@ block *= 65536 // len(block)
 while left > 0:
     left -= os.write(1, block)
 """
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gib", type=float, default=5.0, help="how much output a flood is (default 5)")
-    parser.add_argument("--runs", type=int, default=20, help="counted runs of each short figure (default 20)")
-    parser.add_argument("--only", choices=sorted(FIGURES), help="one figure instead of all")
-    options = parser.parse_args()
-    load = os.getloadavg()[0]
-    print(
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
-    )
-    for name in [options.only] if options.only else FIGURES:
-        with tempfile.TemporaryDirectory(prefix="kakeya-bench-") as folder:
-            FIGURES[name](Path(folder), options)
-    return 0
 
 
 def flood(folder: Path, options: argparse.Namespace) -> None:
@@ -106,7 +85,7 @@ def sandbox(folder: Path, options: argparse.Namespace) -> None:
     print(f"a job that does nothing: {off:.0f} ms, in the sandbox {on:.0f} ms ({options.runs} pairs)")
 
 
-FIGURES: dict[str, Callable[[Path, argparse.Namespace], None]] = {
+FIGURES: dict[str, Figure] = {
     "flood": flood,
     "log": sink,
     "sandbox": sandbox,
@@ -149,4 +128,6 @@ def run(folder: Path, argv: list[str], log: LogSink, box: Sandbox | None = None)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options_of(__doc__, runs=20)
+    asked.add_argument("--gib", type=float, default=5.0, help="how much output a flood is (default 5)")
+    sys.exit(print_figures(asked, FIGURES))

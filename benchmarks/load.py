@@ -2,30 +2,27 @@
 
     python benchmarks/load.py [--runs N] [--only NAME]
 
-Real repositories and real runners in a temporary folder, as in bus.py, whose helpers this uses. It is not called
-runner.py because that would hide the package of this name from both.
+Real repositories and real runners in a temporary folder. It is not called runner.py because that would hide the
+package of this name.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bus import FEW, add_requests, make, measure, policy_for, show
+from common import Figure, add_requests, make, measure, options_of, policy_for, print_figures, show
 
 from bridge.client import Client
 from bridge.git import Git
 from runner.policy import Retention, load_policy
 from runner.retention import sweep
-from runner.serve import Rounds, serve
+from runner.rounds import Rounds
+from runner.serve import serve
 from runner.session import open_session
 
 REFS = (100, 10_000, 100_000)
@@ -33,43 +30,28 @@ FLOOD = 20_000
 BATCH = 40
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=10, help="counted runs of each figure (default 10)")
-    parser.add_argument("--only", choices=sorted(FIGURES), help="one figure instead of all")
-    options = parser.parse_args()
-    system = f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"{system}, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory(prefix="kakeya-bench-") as folder:
-        home = Path(folder) / "home"
-        home.mkdir()
-        (home / ".gitconfig").write_text(
-            "[user]\n\tname = Bench\n\temail = bench@localhost\n", encoding="utf-8"
-        )
-        os.environ["HOME"] = str(home)
-        for name in [options.only] if options.only else FIGURES:
-            FIGURES[name](Path(folder) / name, options.runs)
-    return 0
-
-
-def poll(folder: Path, runs: int) -> None:
+def poll(folder: Path, options: argparse.Namespace) -> None:
     """One poll with 100, 10,000 and 100,000 answered requests on the bus."""
     for count in REFS:
-        place = make(folder / str(count), files=FEW)
+        place = make(folder / str(count))
         add_requests(place.bus, count)
         with open_session(load_policy(policy_for(folder / str(count), place)), lambda _: None) as session:
             rounds = Rounds(session)
             first = measure(1, rounds.next)[0]
-            times = measure(runs, rounds.next)
-        show(f"a poll of {count} branches (the first took {first:.1f} s)", times, scale=1e3, unit="ms")
+            times = measure(options.runs, rounds.next)
+        show(
+            f"a poll of {count} branches (the first took {first:.1f} s)",
+            times,
+            scale=1e3,
+            unit="ms",
+            digits=0,
+        )
 
 
-def throughput(folder: Path, runs: int) -> None:
+def throughput(folder: Path, options: argparse.Namespace) -> None:
     """Requests a minute through `serve` with noop: claimed, run under the supervisor, answered."""
-    del runs
-    place = make(folder, files=FEW)
+    del options
+    place = make(folder)
     requests = [Client(place.clone).run("noop") for _ in range(BATCH)]
     with open_session(load_policy(policy_for(folder, place)), lambda _: None) as session:
         began = time.perf_counter()
@@ -78,15 +60,15 @@ def throughput(folder: Path, runs: int) -> None:
     print(f"serve, noop: {handled / seconds * 60:.0f} requests a minute ({handled} in {seconds:.1f} s)")
 
 
-def flood(folder: Path, runs: int) -> None:
+def flood(folder: Path, options: argparse.Namespace) -> None:
     """A new request among 20,000 answered ones, then what retention costs, then a request again."""
-    place = make(folder, files=FEW)
+    place = make(folder)
     add_requests(place.bus, FLOOD)
     policy = load_policy(policy_for(folder, place))
     with open_session(policy, lambda _: None) as session:
         stop = threading.Event()
         # SQLite's connection belongs to this thread, so it is the client that gets one of its own.
-        client = threading.Thread(target=_ask, args=(place.clone, runs, stop))
+        client = threading.Thread(target=_ask, args=(place.clone, options.runs, stop))
         client.start()
         serve(replace(session, stop=stop))
         client.join()
@@ -108,8 +90,8 @@ def _ask(clone: Path, runs: int, stop: threading.Event) -> None:
         stop.set()
 
 
-FIGURES: dict[str, Callable[[Path, int], None]] = {"poll": poll, "throughput": throughput, "flood": flood}
+FIGURES: dict[str, Figure] = {"poll": poll, "throughput": throughput, "flood": flood}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_figures(options_of(__doc__, runs=10), FIGURES))

@@ -14,7 +14,7 @@ from pathlib import Path
 from bridge import environment, github, history, names, objects, send, wire
 from bridge.binding import Binding, repository_name
 from bridge.errors import InfrastructureError, UsageError, WaitTimeout
-from bridge.export import Fetched, write_answer
+from bridge.export import Answer, Fetched, read_answer, write_answer
 from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
@@ -204,11 +204,13 @@ class Client:
 
     def _answered(self, branch: str) -> View:
         """Fetch one branch that has its answer. Raises InfrastructureError where it has none yet."""
-        view = self.view(branch)
-        if not view.stands.is_final:
-            message = f"{branch} has no answer yet: it is {view.stands}"
-            raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {branch}", code="no_answer_yet")
-        return view
+        return _final(self.view(branch))
+
+    def _known(self, branch: str) -> View:
+        """Read one branch as it was last fetched; it is fetched where it was not, or where more may have come."""
+        tip = self.remote.known(branch).get(branch)
+        view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
+        return view if view.stands.is_final and not view.foreign else self.view(branch)
 
     def status(self, branch: str) -> Status:
         """Return where a request stands now, with what GitHub Actions says where it can be asked."""
@@ -266,11 +268,7 @@ class Client:
 
     def verify(self, branch: str) -> Report:
         """Check an answer offline: only what was fetched is read, if it was fetched before."""
-        tip = self.remote.known(branch).get(branch)
-        view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
-        if not view.stands.is_final or view.foreign:
-            view = self.view(branch)
-        return self._verify(view)
+        return self._verify(self._known(branch))
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
         """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
@@ -279,6 +277,14 @@ class Client:
         """
         view = self._answered(branch)
         return write_answer(self.git, view, self._verify(view), out)
+
+    def answer(self, branch: str) -> Answer:
+        """Return the answer's files and what was found out about it, whether it holds or not. Offline as `verify` is.
+
+        Raises InfrastructureError where there is no answer yet.
+        """
+        view = _final(self._known(branch))
+        return read_answer(self.git, view, self._verify(view))
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
@@ -356,3 +362,10 @@ class Client:
         chosen = sorted((branch for branch in tips if asked_at(branch)), key=by_age, reverse=True)[:limit]
         views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
         return [status_of(views[branch]) for branch in chosen]
+
+
+def _final(view: View) -> View:
+    if view.stands.is_final:
+        return view
+    message = f"{view.branch} has no answer yet: it is {view.stands}"
+    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {view.branch}", code="no_answer_yet")

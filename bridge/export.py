@@ -25,6 +25,22 @@ class Fetched:
     report: Report
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer in memory, whether it holds or not; files that are missing are not among its files."""
+
+    report: Report
+    files: dict[str, bytes]
+
+
+def read_answer(git: Git, view: View, report: Report) -> Answer:
+    """Read every file of an answer that is there."""
+    listed = report.result.files if report.result else ()
+    paths = [file.path for file in listed if wire.is_answer_path(file.path)]
+    blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=MAX_FILE)
+    return Answer(report, {path: blob for path, blob in zip(paths, blobs, strict=True) if blob is not None})
+
+
 def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -> Fetched:
     """Write every file of an answer below `out`, all or none. An earlier fetch into the same folder is replaced.
 

@@ -50,13 +50,14 @@ class Identity:
 
 
 def list_tree(
-    git: Git, tree: str, *paths: str, recursive: bool = False, most: int | None = None
+    git: Git, tree: str, *paths: str, recursive: bool = False, folders: bool = False, most: int | None = None
 ) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at `paths`.
+    """Return the entries of a tree (or of a commit's tree), or just those at `paths`; with `folders` no files.
 
     Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere.
     """
     flags = ["-r"] if recursive else []
+    flags += ["-d"] if folders else []
     raw = git("ls-tree", "-z", "-l", *flags, "--full-tree", tree, "--", *paths, most=most).stdout
     entries = []
     for line in raw.split(b"\0")[:-1]:
@@ -87,18 +88,21 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
 
     A symbolic link counts as its target's name, so what is read must still be parsed strictly.
     """
-    if not names:
-        return []
+    # git takes one name a line; a stranger's path with a line break in it would shift all that follow.
+    asked = [name for name in dict.fromkeys(names) if "\n" not in name]
+    if not asked:
+        return [None] * len(names)
     sizes = git(
-        "cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(names) + "\n"
+        "cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(asked) + "\n"
     )
-    wanted: list[str | None] = []
-    for line in sizes.stdout.decode("utf-8", "replace").splitlines():
-        found_kind, _, rest = line.partition(" ")
+    wanted: dict[str, str] = {}
+    for name, line in zip(asked, sizes.stdout.split(b"\n"), strict=False):
+        found_kind, _, rest = line.decode("utf-8", "replace").partition(" ")
         size, _, oid = rest.partition(" ")
-        wanted.append(oid if found_kind == kind and int(size) <= max_bytes else None)
-    found = dict(_contents(git, [oid for oid in dict.fromkeys(wanted) if oid]))
-    return [found.get(oid) if oid else None for oid in wanted]
+        if found_kind == kind and int(size) <= max_bytes:
+            wanted[name] = oid
+    found = dict(_contents(git, list(dict.fromkeys(wanted.values()))))
+    return [found[wanted[name]] if name in wanted else None for name in names]
 
 
 def _contents(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:

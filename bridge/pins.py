@@ -31,11 +31,12 @@ class Pin:
         return ", ".join(key.short for key in self.keys)
 
 
-def find_pin(git: Git, remote: str, named: Path | str | None = None) -> Pin | None:
+def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> Pin | None:
     """Return what is pinned: by `named`, else the environment, else git's configuration, else the remote's main branch.
 
     The first that says something decides alone. Nothing is fetched: of the remote's default branch it is the state of
-    the last fetch that counts. Raises UsageError where a key is named that cannot be read: a wrong pin is never no pin.
+    the last fetch that counts. Outside of a repository (`git` is None) the first two decide. Raises UsageError where a
+    key is named that cannot be read: a wrong pin is never no pin.
     """
     if named is not None:
         return _of_file(Path(named), f"--key {named}")
@@ -44,6 +45,8 @@ def find_pin(git: Git, remote: str, named: Path | str | None = None) -> Pin | No
         return Pin(read_public_keys(variable, VARIABLE), VARIABLE)
     if variable:
         return _of_file(Path(variable), VARIABLE)
+    if git is None:
+        return None
     setting = git.maybe("config", "--type=path", "--get", SETTING)
     if setting:
         return _of_file(git.directory / setting, f"git config {SETTING}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge import attestation, history, objects, wire
@@ -58,20 +58,35 @@ def _signer(git: Git, view: View, result: Result, data: bytes | None, pin: Pin) 
 
 def _changes(git: Git, view: View, result: Result, signed: dict[str, Any]) -> Iterator[str]:
     """Yield what differs between what was signed and what lies on the branch."""
-    provenance = signed.get("predicate", {}).get("kakeya", {})
-    if provenance.get("version") != attestation.VERSION:
-        raise VerificationError("the evidence is of a version that this program does not know")
-    upon = str(provenance.get("upon"))
     paths = [wire.RESULT, wire.REQUEST, *(file.path for file in result.files)]
     blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=wire.MAX_FILE)
     here = {path: blob for path, blob in zip(paths, blobs, strict=True) if blob is not None}
-    expected = attestation.make_statement(result, here, upon)
-    yield from _subjects(_digests(signed), _digests(expected))
-    yield from _fields(signed["predicate"], expected["predicate"])
+    yield from differences(signed, result, here)
+    upon = _upon(signed)
     if result.branch != view.branch:
         yield f"it is the answer on {result.branch}, not on {view.branch}"
     if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
         yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
+
+
+def differences(
+    signed: dict[str, Any], result: Result, files: Mapping[str, bytes], unseen: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what differs between a signed statement and an answer's files. Those in `unseen` are not at hand.
+
+    Raises VerificationError for a version that is not known.
+    """
+    if signed.get("predicate", {}).get("kakeya", {}).get("version") != attestation.VERSION:
+        raise VerificationError("the evidence is of a version that this program does not know")
+    expected = attestation.make_statement(result, files, _upon(signed))
+    there = {name: digest for name, digest in _digests(signed).items() if name not in unseen}
+    yield from _subjects(there, _digests(expected))
+    yield from _fields(signed["predicate"], expected["predicate"])
+
+
+def _upon(signed: dict[str, Any]) -> str:
+    """Return the last commit of the branch when the answer was made."""
+    return str(signed.get("predicate", {}).get("kakeya", {}).get("upon"))
 
 
 def _digests(statement: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES, code_of
+from bridge.evidence.shape import SHAPES
 from bridge.evidence.table import TABLE, Entry
 
 BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->"
@@ -30,8 +31,10 @@ def row(entry: Entry) -> str:
 def kinds_of(code: str) -> str:
     """Return the kinds that a rule looks at; what is said of a file before its kind is known is said of all."""
     kinds = [kind for kind in KINDS if code in map(code_of, RULES[kind])]
-    if not kinds or len(kinds) == len(KINDS):
+    if not kinds or len(kinds) == len(KINDS) or code in SHAPES:
         return "all"
+    if LEGACY not in kinds and len(kinds) == len(KINDS) - 1:
+        return "all of schema 3"
     return ", ".join("schema 2" if kind == LEGACY else kind.removeprefix("kakeya.") for kind in kinds)
 
 

@@ -27,11 +27,18 @@ def code(folder: Path = _HERE) -> dict[str, object]:
         commit = process.answer("git", "-C", str(folder), "rev-parse", "HEAD")
     changed = commit and process.answer("git", "-C", str(folder), "status", "--porcelain", "--", ".")
     return {
-        "version": metadata.version("kakeya-bridge"),
+        "version": _version(),
         "digest": digest(sources, folder),
         "commit": commit,
         "dirty": bool(changed) if commit else None,
     }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kakeya-bridge")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def digest(files: Iterable[Path], folder: Path) -> str:

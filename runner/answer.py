@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from bridge import attestation, history, objects, wire
 from bridge.manifest import Request, format_time
@@ -34,6 +35,7 @@ class Outcome:
     gate: Gate | None = None
     last_chunk: bytes = b""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
 
     def end(self, state: State, code: str, message: str) -> None:
         """Set how it ended."""
@@ -82,6 +84,8 @@ def publish(session: Session, pending: Pending) -> State | None:
     commit, expect = pending.answer, pending.expect
     for _ in range(10):
         pushed = bus.push(pending.branch, commit, expect=expect)
+        if pushed is Pushed.FAILED and bus.quarantine.is_hostile(pending.branch):
+            _drop(session, pending, "git refuses what was pushed to it")
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
@@ -91,11 +95,7 @@ def publish(session: Session, pending: Pending) -> State | None:
         tip = bus.tip(pending.branch)
         view = history.read_view(bus.git, pending.branch, tip) if tip else None
         if view is None or not _was_left_alone(session, view.tip, expect):
-            session.tell(
-                f"{pending.branch}: the branch is gone or another runner has it; this answer is dropped"
-            )
-            ledger.settled(pending.request, "fenced")
-            bus.release(pending.answer)
+            _drop(session, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
         commit = objects.commit(
@@ -104,6 +104,13 @@ def publish(session: Session, pending: Pending) -> State | None:
         bus.keep(commit)
         ledger.answered(pending.request, ours.state, commit, expect)
     return None
+
+
+def _drop(session: Session, pending: Pending, why: str) -> None:
+    """Give up an answer that can no longer be published."""
+    session.tell(f"{pending.branch}: {why}; this answer is dropped")
+    session.ledger.settled(pending.request, "fenced")
+    session.bus.release(pending.answer)
 
 
 def _was_left_alone(session: Session, tip: str, expect: str) -> bool:
@@ -120,7 +127,8 @@ def _message(session: Session, commit: str) -> str:
 
 def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
     admitted, request = outcome.admitted, outcome.request
-    finished = datetime.now(UTC)
+    # The wall clock may be set while a job runs.
+    seconds = time.monotonic() - outcome.began
     params: Mapping[str, Value] = admitted.params if admitted else {}
     return Result(
         schema_version=2,
@@ -143,8 +151,8 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         host=session.host,
         versions=session.versions,
         started_at=format_time(outcome.started),
-        finished_at=format_time(finished),
-        seconds=round((finished - outcome.started).total_seconds(), 3),
+        finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
+        seconds=round(seconds, 3),
         logs=outcome.logs,
         files=[
             FileDigest(path=path, sha256=hashlib.sha256(data).hexdigest(), size=len(data))

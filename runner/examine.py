@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bridge import environment, git, names, objects
 from bridge.checks import Check
-from bridge.errors import GitError, InfrastructureError, KakeyaError
+from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
 from bridge.presets import Preset
 from bridge.process import run
 from runner.interpreter import Interpreter
@@ -22,6 +23,7 @@ from runner.signature import check_list
 from runner.workspace import workspace
 
 _LEAST_FREE_GB = 10
+_SHOWN = 10
 
 
 def examine(path: Path | None) -> Iterator[Check]:
@@ -92,6 +94,7 @@ def _bus(session: Session) -> Iterator[Check]:
         yield Check("bus", ok=False, message=error.message, fix=fix)
         return
     yield Check("bus", ok=True, message=f"{session.bus.url}: reached, {len(tips)} request branches")
+    yield from _left_out(session)
     repo = session.bus.git
     commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
     ref = f"refs/heads/mac-bridge/check-{names.new_nonce()}"
@@ -103,6 +106,18 @@ def _bus(session: Session) -> Iterator[Check]:
         return
     yield Check("push", ok=True, message="a dry run went through")
     yield way_is_free(session)
+
+
+def _left_out(session: Session) -> Iterator[Check]:
+    """Name the branches that are not looked at, a few of them where there are many."""
+    why = session.bus.quarantine.why
+    for branch in list(why)[:_SHOWN]:
+        # The name is a stranger's, and this line is made to be pasted.
+        command = shlex.join(["git", "push", session.bus.url, f":refs/heads/{branch}"])
+        message = one_line(f"{branch} is left out: {why[branch]}")
+        yield Check("branch", None, message, f"Look at it on the bus, then: {one_line(command)}")
+    if len(why) > _SHOWN:
+        yield Check("branch", None, f"{len(why) - _SHOWN} more are left out", "See the lines above.")
 
 
 def _disk(policy: Policy) -> Check:

@@ -12,6 +12,7 @@ from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
 from runner import trust
 from runner.answer import Outcome, answer
+from runner.approvals import Approvals
 from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
@@ -59,7 +60,7 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         try:
             if admitted.preset.code == "request":
                 # Once more: a key may have been taken off the list since the request was admitted.
-                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy, session.ledger)
+                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy)
                 export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
                 check_paths(admitted.preset, admitted.params, place.tree)
             halt = _run_steps(session, lease, admitted, place, outcome)
@@ -72,6 +73,9 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         if halt is None:
             _gather(admitted, place, outcome, session.bus.secrets)
     published = answer(session, lease, outcome)
+    if (admitted.trusted_by or "").startswith(trust.APPROVAL):
+        # It was for this once, whatever becomes of the ledger that knows of the answer.
+        Approvals(session.policy.state).withdraw(lease.request)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
 

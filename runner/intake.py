@@ -43,7 +43,7 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
         preset, params, commands = _check_preset(request, presets, policy)
-        trusted_by = trust.judge(git, view, preset, policy, ledger)
+        trusted_by = trust.judge(git, view, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise
@@ -67,6 +67,10 @@ def read_manifest(git: Git, view: View) -> Request:
 
 
 _MANIFEST_CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
+
+
+# Refusals that would be others at another time of day.
+OF_AGE = ("expired", "not_yet_valid")
 
 
 def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:

@@ -23,11 +23,6 @@ CREATE TABLE IF NOT EXISTS requests (
     seen_at  TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
 CREATE INDEX IF NOT EXISTS unpublished ON requests (answer) WHERE answer IS NOT NULL;
-CREATE TABLE IF NOT EXISTS approvals (
-    request  TEXT PRIMARY KEY,
-    by       TEXT NOT NULL,
-    at       TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-);
 CREATE TABLE IF NOT EXISTS turns (
     requester TEXT NOT NULL,
     at        REAL NOT NULL
@@ -167,31 +162,16 @@ class Ledger:
         )
         return [Pending(*row) for row in rows]
 
-    def approve(self, request: str, by: str) -> None:
-        """Note that this host's operator lets one commit run."""
-        with self._write() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO approvals (request, by) VALUES (?, ?)", (request, by))
-
-    def withdraw(self, request: str) -> bool:
-        """Take an approval back. Says whether there was one."""
-        with self._write() as cursor:
-            cursor.execute("DELETE FROM approvals WHERE request = ?", (request,))
-            return cursor.rowcount > 0
-
-    def approval_of(self, request: str) -> str | None:
-        """Return who approved a commit, or None."""
-        row = self._db.execute("SELECT by FROM approvals WHERE request = ?", (request,)).fetchone()
-        return str(row[0]) if row else None
-
     def took(self, requester: str, at: float) -> None:
         """Note that a requester's request had its turn."""
         with self._write() as cursor:
-            cursor.execute("DELETE FROM turns WHERE at < ?", (at - _KEEP_TURNS_S,))
+            # Those of the future are of a clock that was set back since.
+            cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 
-    def taken_since(self, moment: float) -> dict[str, int]:
-        """Return how many turns each requester had since a moment."""
+    def taken_between(self, begin: float, end: float) -> dict[str, int]:
+        """Return how many turns each requester had between two moments."""
         rows = self._db.execute(
-            "SELECT requester, COUNT(*) FROM turns WHERE at >= ? GROUP BY requester", (moment,)
+            "SELECT requester, COUNT(*) FROM turns WHERE at BETWEEN ? AND ? GROUP BY requester", (begin, end)
         )
         return {str(requester): int(count) for requester, count in rows}

@@ -47,7 +47,8 @@ class Queue:
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
-        taken = self._ledger.taken_since(time.time() - _HOUR_S) if self._quota.per_hour else {}
+        now = time.time()
+        taken = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[View] = []
         count: Counter[Requester] = Counter()
         for view in waiting:

@@ -43,7 +43,8 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
         ledger.filled()
         if found:
             tell(
-                f"the ledger knows {found} requests again; what left the bus without an archive is forgotten"
+                f"the ledger knows {found} requests again; what left the bus without an archive is forgotten, "
+                "and so are the turns that requesters had in the last hour. Approvals still count"
             )
     _release_settled(ledger, store)
     return ledger

@@ -7,7 +7,7 @@ and a client reads it as it reads the bus: `kakeya verify --remote ARCHIVE BRANC
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from runner.session import Session
 # A client that waits polls every few seconds, and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
+# As many are archived, and then deleted, in one transaction.
+_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,16 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int
     answered = [view for view in views.values() if view.stands.is_final]
     chosen = {view.branch: view.tip for view in choose(answered, rule, time.time())[:most]}
     deleted: list[str] = []
-    if chosen and not dry_run:
-        store(session.bus.git, archive, chosen)
-        deleted = session.bus.delete(chosen)
+    if not dry_run:
+        for portion in _portions(chosen):
+            # Each is safe before it goes, so a runner that is killed here goes on where it was.
+            store(session.bus.git, archive, portion)
+            deleted += session.bus.delete(portion)
+    if chosen and len(chosen) != most and not dry_run:
         _tidy(session)
-    gone = list(chosen) if dry_run else deleted
+    gone = dict.fromkeys(chosen if dry_run else deleted)
     stayed = [branch for branch in chosen if branch not in gone]
-    return Swept(len(answered), len(tips) - len(answered), gone, stayed, str(archive))
+    return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
 
 
 def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
@@ -106,6 +111,28 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
     missing = [branch for branch, place in places.items() if there.get(place) != tips[branch]]
     if missing:
         raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
+    _check_whole(kept, set(tips.values()), set(there.values()))
+
+
+def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
+    """Walk what was archived down to each file. Raises InfrastructureError where something is missing or damaged.
+
+    What was archived earlier was walked then, so a sweep costs no more than what it archives.
+    """
+    earlier = [f"^{tip}" for tip in sorted(all_there - new)]
+    walked = archive(
+        "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
+    )
+    if walked.returncode != 0:
+        said = walked.stderr.decode("utf-8", "replace").strip().splitlines() or ["objects are missing"]
+        raise InfrastructureError(f"{archive.directory} is damaged, so nothing is deleted: {said[-1]}")
+
+
+def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Split what is to go into parts that go at once."""
+    branches = list(chosen)
+    for i in range(0, len(branches), _AT_ONCE):
+        yield {branch: chosen[branch] for branch in branches[i : i + _AT_ONCE]}
 
 
 def _refs(git: Git) -> dict[str, str]:
@@ -121,4 +148,7 @@ def _tidy(session: Session) -> None:
     for ref in git.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
         if ref.removeprefix(KEPT) not in waiting:
             git("update-ref", "-d", ref)
-    git("gc", "--quiet", "--prune=1.hour.ago")
+    # Not `git gc`: of what is not reachable it would make a file for each object, to keep it for a while.
+    git("repack", "-a", "-d", "--quiet")
+    git("pack-refs", "--all", "--prune")
+    git("prune", "--expire=1.hour.ago")

@@ -16,6 +16,7 @@ from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
 from runner import keys, workspace
 from runner.bus import Bus
+from runner.clock import Clock
 from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
 from runner.interpreter import Interpreter
@@ -26,6 +27,9 @@ from runner.sandbox import Sandbox, choose
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
+
+# Clocks are set by less now and then, without anybody noticing.
+_CLOCK_S = 60
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Session:
     sandbox: Sandbox = field(default_factory=Sandbox)
     # What signs this runner's answers; None where it was given no key.
     signer: Signer | None = None
+    clock: Clock = field(default_factory=Clock)
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -83,6 +88,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),
+                clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s)),
             )
         finally:
             ledger.close()

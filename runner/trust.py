@@ -11,16 +11,17 @@ from bridge.errors import PolicyError
 from bridge.git import Git
 from bridge.history import View
 from bridge.presets import Preset
-from runner.ledger import Ledger
+from runner.approvals import Approvals
 from runner.policy import Policy
 from runner.refusal import Held, Refusal
 from runner.signature import BadSignature, read_signed, signer_of
 
 CODE = "untrusted_code"
+APPROVAL = "approval"
 WAITS = "waits for approval by the runner's operator"
 
 
-def judge(git: Git, view: View, preset: Preset, policy: Policy, ledger: Ledger) -> str | None:
+def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
     """Return why the code of a request may run, None where it brings none.
 
     Raises Refusal where it may not, Held where that is not decided yet.
@@ -33,9 +34,9 @@ def judge(git: Git, view: View, preset: Preset, policy: Policy, ledger: Ledger) 
         return "the policy allows it to everyone who can push"
     if trust.code_request == "deny":
         raise Refusal(CODE, f"{what} does not allow")
-    approved_by = ledger.approval_of(view.request)
+    approved_by = Approvals(policy.state).of(view.request)
     if approved_by is not None:
-        return f"approval by {approved_by}"
+        return f"{APPROVAL} by {approved_by}"
     try:
         return f"signature of {_signer(git, view, preset, policy)}"
     except BadSignature as problem:

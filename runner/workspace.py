@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bridge import objects, wire
 from bridge.errors import GitError
@@ -27,6 +27,11 @@ _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20
 _ENTRY_BYTES = 512
 _LINK_BYTES = 4_095
+_TREE_BYTES = 64 << 20
+# What an entry's mode says that it is: a folder, a file, a link, a submodule.
+_KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
+# Folders that are there before anything is written.
+_TAKEN = [str(parent) for parent in (PurePosixPath(wire.REPORTS), *PurePosixPath(wire.REPORTS).parents)][:-1]
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,12 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
     _check_names(entries)
+    submodules = [entry for entry in entries if entry.kind == "commit"]
+    _check_modes(git, commit, submodules, limits.tree_files)
     for batch in _batches(entry for entry in entries if entry.is_file):
         _write_files(git, batch, root)
-    for entry in entries:
-        if entry.kind == "commit":
-            (root / entry.path).mkdir(parents=True, exist_ok=True)
+    for entry in submodules:
+        (root / entry.path).mkdir(parents=True, exist_ok=True)
     _write_links(git, [entry for entry in entries if entry.mode == "120000"], root)
 
 
@@ -85,6 +91,8 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
             real = (root / file).resolve()
             if not real.exists():
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+            if real.is_dir() and not any(real.iterdir()):
+                raise Refusal("no_such_path", f"{name}: {file} is a submodule, and a request brings none")
             if not any(real.is_relative_to((root / folder).resolve()) for folder in param.under) or (
                 not real.is_relative_to(root.resolve())
             ):
@@ -126,10 +134,33 @@ def _check_names(entries: Iterable[Entry]) -> None:
             raise Refusal("hostile_tree", f"the tree holds {path!a}")
         for n in range(1, len(parts) + 1):
             here, is_folder = "/".join(parts[:n]), n < len(parts)
+            if not is_folder and _fold(here) in _TAKEN:
+                raise Refusal("hostile_tree", f"the tree holds {path!a}, where the folder of reports is")
             known = seen.setdefault(_fold(here), (here, is_folder))
             if known != (here, is_folder):
                 message = f"the tree holds {path!a} in two spellings that a file system may take for one"
                 raise Refusal("hostile_tree", message)
+
+
+def _check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> None:
+    """Refuse what git shows as a submodule because its mode is none that git knows: a device, a FIFO, a socket."""
+    if not submodules:
+        return
+    holders = {entry.path.rpartition("/")[0] for entry in submodules}
+    folders = objects.list_tree(git, commit, recursive=True, folders=True, most=(most + 1) * _ENTRY_BYTES)
+    oids = [git.text("rev-parse", f"{commit}^{{tree}}")] if "" in holders else []
+    oids += [entry.oid for entry in folders if entry.kind == "tree" and entry.path in holders]
+    for oid, raw in zip(oids, objects.read_many(git, oids, max_bytes=_TREE_BYTES, kind="tree"), strict=True):
+        if raw is None or any(mode & 0o170000 not in _KINDS for mode in _modes(raw, len(oid) // 2)):
+            raise Refusal("hostile_tree", "the tree holds an entry of a kind that git does not know")
+
+
+def _modes(tree: bytes, id_bytes: int) -> Iterator[int]:
+    """Yield the mode of each entry of a tree object: mode in octal, space, name, NUL, id."""
+    at = 0
+    while at < len(tree):
+        yield int(tree[at : tree.index(b" ", at)], 8)
+        at = tree.index(b"\0", at) + 1 + id_bytes
 
 
 def _is_forbidden(part: str) -> bool:

@@ -27,7 +27,7 @@ from bridge.client import Client, Run
 from bridge.git import Git
 from runner import keys
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import Session, open_session
 
 

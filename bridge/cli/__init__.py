@@ -18,6 +18,10 @@ COMMANDS = {
     "logs": ("bridge.cli.logs", "Print a job's log; -f follows it."),
     "fetch": ("bridge.cli.fetch", "Write an answer's files into a folder, once they are verified."),
     "verify": ("bridge.cli.verify", "Check an answer offline, from the branch alone."),
+    "report": (
+        "bridge.cli.report",
+        "Show a run with its claims and evidence, or compare several.",
+    ),
     "gate": ("bridge.cli.gate", "Judge reports that lie here, by the rules that a runner uses."),
     "cancel": ("bridge.cli.cancel", "Ask the runner to stop."),
     "list": ("bridge.cli.list", "List the requests on the remote."),

@@ -25,7 +25,9 @@ from bridge.wire import Gate
 )
 @json_option
 def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -> int:
-    """Judge reports: files, and all *.json below folders.
+    """Judge reports that lie here, by the rules that a runner uses.
+
+    PATHS are files, and folders: of these all *.json below them.
 
     Ends with 0 where all of them are accepted, and with 5 where one is not.
     """
@@ -41,7 +43,8 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
 def show_gate(gate: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, what would mend it."""
     color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
-    against = f"{len(gate.violations)} reasons" if gate.violations else "no reason"
+    reasons = len(gate.violations)
+    against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
     click.echo(f"{click.style(gate.verdict, fg=color)}: {against} against the reports")
     ordered = sorted(gate.violations, key=lambda one: (one.path, one.code))
     for (path, code), group in groupby(ordered, key=lambda one: (one.path, one.code)):

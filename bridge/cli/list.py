@@ -6,9 +6,11 @@ import time
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from bridge import names
-from bridge.cli.common import client_of, console, remote_option, state_text
+from bridge.cli.common import client_of, console, key_option, remote_option, state_text
+from bridge.client import Client
 from bridge.command import json_option, put_json, say
 
 # A branch's name is there to be copied, so the table is as wide as it needs to be.
@@ -24,12 +26,25 @@ _WIDTH = 250
     show_default=True,
     help="How many, newest first.",
 )
+@click.option(
+    "--claims", is_flag=False, flag_value="", metavar="[NAME]",
+    help="Show how the claims in their reports went over time: all, or those that fit NAME (decode_*).",
+)  # fmt: skip
 @remote_option
+@key_option
 @json_option
 @click.pass_context
-def command(context: click.Context, limit: int, *, as_json: bool) -> None:
-    """List the requests on the remote."""
-    found = client_of(context).list(limit)
+def command(context: click.Context, limit: int, claims: str | None, *, as_json: bool) -> None:
+    """List the requests on the remote.
+
+    With --claims each answer is verified first. One that does not hold, did not succeed or was not accepted by the gate
+    counts in no trend; --json tells its values too, with `counts` false.
+    """
+    client = client_of(context)
+    if claims is not None:
+        _trends(client, limit, claims or None, as_json=as_json)
+        return
+    found = client.list(limit)
     if as_json:
         for status in found:
             put_json(status.as_dict())
@@ -43,6 +58,46 @@ def command(context: click.Context, limit: int, *, as_json: bool) -> None:
     for status in found:
         age = _age(time.time() - names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
+    _print(table)
+
+
+def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
+    from bridge.report.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
+    from bridge.report.trends import sparkline, trends  # noqa: PLC0415
+
+    found = trends(client, limit, name)
+    if as_json:
+        for trend in found:
+            for line in trend.lines():
+                put_json(line)
+        return
+    if not found:
+        what = f"figure fits {name!r}" if name else "answer claims anything"
+        say(f"no {what} among the newest {limit} requests. --limit looks further back.")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
+                          ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
+        table.add_column(heading, justify="right" if side == "right" else "left")
+    left_out = 0
+    for trend in found:
+        values = [one.value for one in trend.values if one.counts]
+        left_out += len(trend.values) - len(values)
+        ends = [values[0], values[-1], min(values), max(values)] if values else []
+        cells = [
+            cell(trend.name),
+            cell(trend.about),
+            cell(trend.preset),
+            str(len(values)),
+            *map(number, ends),
+        ]
+        table.add_row(*map(Text, [*cells, *([""] * (8 - len(cells))), sparkline(values)]))
+    _print(table)
+    if left_out:
+        say(f"{left_out} values count in no trend: their answers were not accepted, or do not hold")
+
+
+def _print(table: Table) -> None:
     out = console()
     out.width = _WIDTH
     out.print(table)

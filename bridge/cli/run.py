@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 from datetime import timedelta
 
 import click
 
+from bridge import environment
 from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
 from bridge.command import Duration, json_option, put_json, say
 from bridge.errors import UsageError
-from bridge.presets import did_you_mean, find_preset
+from bridge.presets import did_you_mean, find_preset, load_presets
+
+
+class _Limit(Duration):
+    """A time span after an option that may stand alone, so that the word after it may have been meant otherwise."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read the time span; of a word that is no time span say what was probably meant."""
+        if value == _NO_LIMIT:
+            return timedelta.max
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            known = load_presets(environment.get("KAKEYA_PRESETS"))
+            near = difflib.get_close_matches(str(value), known, n=1)
+            if not near:
+                raise
+            hint = f"Did you mean the preset? Write it first: kakeya run {near[0]} --wait"
+            self.fail(f"{error.message}. {hint}", param, ctx)
+
+
+_NO_LIMIT = "inf"
 
 
 @click.command()
@@ -22,7 +45,7 @@ from bridge.presets import did_you_mean, find_preset
 @click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
 @click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
 @click.option(
-    "--wait", "wait", is_flag=False, flag_value="inf", default=None, metavar="[DUR]",
+    "--wait", "wait", type=_Limit(), is_flag=False, flag_value=_NO_LIMIT, default=None, metavar="[DUR]",
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="With --wait: show states, not the log.")
@@ -49,7 +72,7 @@ def command(
     preset: str,
     params: tuple[str, ...],
     ref: str,
-    wait: str | None,
+    wait: timedelta | None,
     expires: timedelta,
     labels: tuple[str, ...],
     requested_by: str | None,
@@ -66,7 +89,7 @@ def command(
     Pushes one request branch and prints its name. The working tree, the index, HEAD and the branches here are
     not touched.
     """
-    limit = None if wait in (None, "inf") else Duration().convert(wait, None, context)
+    limit = None if wait == timedelta.max else wait
     client = client_of(context, prefix=prefix, suffix=suffix)
     known = find_preset(client.presets, preset)
     run = client.run(

@@ -26,6 +26,9 @@ from bridge.evidence.parts import (
     Workload,
 )  # fmt: skip
 
+# A token and its logit. Not strict, because JSON has no tuples; what is in it is.
+Logit = Annotated[tuple[Count, Number], Field(strict=False)]
+
 Rows = Field(min_length=1, max_length=50_000)
 
 
@@ -70,19 +73,12 @@ class Memory(Part):
     peak_bytes: Count | None = None
 
 
-class Choice(Part):
-    """A token and its logit."""
-
-    token: Count
-    logit: Number
-
-
 class Divergence(Part):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
-    # The oracle's two best tokens there.
-    best: Annotated[list[Choice], Field(min_length=2, max_length=2)]
+    # The oracle's two best tokens there, with their logits.
+    best: Annotated[list[Logit], Field(min_length=2, max_length=2)]
 
 
 class Decode(Part):

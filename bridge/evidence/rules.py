@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bridge.evidence import legacy
 from bridge.evidence import rules_bytes as stored
 from bridge.evidence import rules_codec as codec
+from bridge.evidence import rules_legacy as legacy
 from bridge.evidence import rules_output as output
 from bridge.evidence import rules_recall as recall
 from bridge.evidence import rules_report as report
@@ -22,21 +22,22 @@ _WHOLE: tuple[Rule, ...] = (
     report.claim_not_from_rows,
 )  # fmt: skip
 _PROMPTED: tuple[Rule, ...] = (
-    *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_contaminated, report.single_prompt,
-    output.row_contradicts, output.row_repeated,
+    *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_repeated, report.prompt_contaminated,
+    report.single_prompt, output.row_contradicts, output.row_repeated,
 )  # fmt: skip
 _DECODED: tuple[Rule, ...] = (
-    *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
+    *_PROMPTED, output.rows_set_aside, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
     speed.speedup_self_comparison, stored.memory_not_live, stored.memory_claim_mismatch,
 )  # fmt: skip
 _TIMED: tuple[Rule, ...] = (
     speed.speedup_samples, speed.single_run, speed.speedup_decode_tokens, speed.speedup_prefill_variance,
-    speed.decode_spread, output.workload_degenerate,
+    speed.decode_spread, speed.time_hidden, output.workload_degenerate,
 )  # fmt: skip
 _SPECULATIVE: tuple[Rule, ...] = (
     *_DECODED, *_TIMED, speed.speedup_decode_only_missing, speed.speedup_oracle_loop, speed.not_interleaved,
     speed.slow_oracle, speed.oracle_unchecked, speed.not_greedy, speed.liveness_missing, speed.fused_never_ran,
-    output.oracle_missing, output.output_diverges, output.output_degenerate,
+    output.oracle_missing, output.oracle_unfit, output.output_diverges, output.output_degenerate,
+    report.interval_missing,
 )  # fmt: skip
 _FOUND: tuple[Rule, ...] = (
     *_DECODED, output.output_degenerate, report.interval_missing, recall.recall_vacuous, recall.recall_scope,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.kinds import Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
+from bridge.evidence.parts import Claim
 from bridge.evidence.view import View
 
 # Equal enough to be compared, in stored bits a value.
@@ -44,6 +45,19 @@ def memory_claim_mismatch(view: View) -> Iterator[str]:
         }
         if len(layers) > 1:
             yield f"memory_saving: caches of {' and '.join(map(str, sorted(layers)))} layers are compared"
+        if _is_inflated(view, claim):
+            yield f"memory_saving: {claim.against} keeps float32, and the model is of half that width"
+
+
+def _is_inflated(view: View, claim: Claim) -> bool:
+    """Say whether what is saved over keeps wider numbers than the model computes with."""
+    if not any(
+        model.role == "target" and model.dtype in ("float16", "bfloat16") for model in view.report.models
+    ):
+        return False
+    held = [row.memory for prompt in view.common(claim) for row in view.decodes(claim.against, prompt)]
+    layers = [layer for memory in held if memory for layer in memory.layers]
+    return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
 
 
 def _odd_bytes(memory: Memory) -> str | None:
@@ -115,7 +129,10 @@ def row_contradicts(view: View) -> Iterator[str]:
     """All codecs stand for the same values, at the same positions."""
     for prompt in view.prompts:
         rows = [row for arm in view.measured for row in view.quants(arm, prompt)]
-        if len({(row.n_values, row.n_positions) for row in rows}) > 1:
+        squares = [row.sum_squares for row in rows]
+        if len({(row.n_values, row.n_positions) for row in rows}) > 1 or max(squares) > min(squares) * (
+            1 + 1e-5
+        ):
             yield f"the arms do not stand for the same values and positions of {prompt}"
 
 

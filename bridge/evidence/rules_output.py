@@ -15,6 +15,9 @@ from bridge.evidence.view import View
 # last place of bfloat16 between 16 and 32.
 NEAR_TIE = 0.25
 
+# A first run, and one that is profiled.
+SET_ASIDE = 2
+
 # The share of prompts whose plain decoding may repeat itself.
 _DEGENERATE = 0.2
 
@@ -26,10 +29,8 @@ def row_contradicts(view: View) -> Iterator[str]:
             odd = next(_odd_decode(row, view.report.config.max_tokens), None)
         elif isinstance(row, QuantRow):
             odd = "more equal top tokens than positions" if row.same_top > row.n_positions else None
-        elif isinstance(row, ParityRow):
-            odd = "drafts of unlike length" if len(row.reference) != len(row.candidate) else None
         else:
-            odd = None
+            odd = "drafts of unlike length" if len(row.reference) != len(row.candidate) else None
         if odd:
             yield f"row {i}: {odd}"
 
@@ -83,6 +84,27 @@ def _name(row: object) -> tuple[Hashable, ...] | None:
     return (row.prompt, "block", row.block) if isinstance(row, ParityRow) else None
 
 
+def rows_set_aside(view: View) -> Iterator[str]:
+    """Hardly a run is left out."""
+    aside = Counter((row.arm, row.prompt) for row in view.rows if row.warmup)
+    for (arm, prompt), times in aside.items():
+        if times > SET_ASIDE:
+            yield f"{times} runs of {arm} on {prompt} are called warm-up"
+
+
+def oracle_unfit(view: View) -> Iterator[str]:
+    """An oracle is plain decoding over the same cache."""
+    for arm in _bound(view):
+        oracle = view.arms.get(arm.oracle or "")
+        if oracle is None:
+            continue
+        drafts = any(sum(row.drafted or []) for row in view.all_decodes(oracle.name))
+        if oracle.role == "candidate" or drafts:
+            yield f"{oracle.name}, the oracle of {arm.name}, drafts"
+        elif oracle.cache != arm.cache:
+            yield f"{arm.name} keeps {arm.cache}, and its oracle {oracle.name} {oracle.cache}"
+
+
 def oracle_missing(view: View) -> Iterator[str]:
     """Arms that must repeat an oracle's tokens have one, on each of their prompts."""
     for arm in _bound(view):
@@ -124,10 +146,10 @@ def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
         return f"what is explained is token {row.divergence.index}"
     if at >= len(row.tokens) or at >= len(oracle.tokens):
         return "one of them ends there"
-    first, second = row.divergence.best
-    if {first.token, second.token} != {row.tokens[at], oracle.tokens[at]}:
+    (first, high), (second, low) = row.divergence.best
+    if {first, second} != {row.tokens[at], oracle.tokens[at]}:
         return "the oracle's two best tokens are others"
-    margin = abs(first.logit - second.logit)
+    margin = abs(high - low)
     return f"the logits lie {margin:.3g} apart; {NEAR_TIE} is a near tie" if margin > NEAR_TIE else None
 
 

@@ -43,9 +43,8 @@ def dangling_name(view: View) -> Iterator[str]:
         ("arm", [arm.name for arm in view.all_arms]),
         ("prompt", [prompt.id for prompt in view.all_prompts]),
     ):
-        for name, times in Counter(names).items():
-            if times > 1:
-                yield f"{what} {name} is described {times} times"
+        for times, name in _several(names):
+            yield f"{what} {name} is described {times} times"
     for what, known, used in _uses(view):
         for name in sorted({name for name in used if name is not None} - set(known)):
             yield f"{what} {name} is described nowhere"
@@ -79,6 +78,16 @@ def prompt_digest(view: View) -> Iterator[str]:
 
 def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def prompt_repeated(view: View) -> Iterator[str]:
+    """No text is asked twice."""
+    for times, name in _several([prompt.sha256 for prompt in view.all_prompts]):
+        yield f"{times} prompts are {name[:19]}..."
+
+
+def _several(names: list[str]) -> Iterator[tuple[int, str]]:
+    yield from ((times, name) for name, times in Counter(names).items() if times > 1)
 
 
 def prompt_contaminated(view: View) -> Iterator[str]:
@@ -161,10 +170,10 @@ def _interval(said: str, given: list[float], found: tuple[float, float] | None) 
 
 
 def interval_missing(view: View) -> Iterator[str]:
-    """A share of few prompts comes with its interval."""
-    for claim in view.named("recall"):
+    """A share of few prompts, and a quotient of times, come with their interval."""
+    for claim in view.named("recall", "decode_speedup", "decode_ratio", "e2e_speedup"):
         if claim.interval is None:
-            yield f"recall of {claim.arm} comes without an interval"
+            yield f"{claim.name} of {claim.arm} comes without an interval"
 
 
 def single_prompt(view: View) -> Iterator[str]:

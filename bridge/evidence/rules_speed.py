@@ -22,6 +22,9 @@ IN_SEQUENCE = 2
 _SLOWER = 0.9
 _FASTER = 1.05
 
+_STOCK_CACHES = ("raw", "affine@")
+_HIDDEN = 0.1
+
 
 def speedup_self_comparison(view: View) -> Iterator[str]:
     """Two arms differ in more than their names."""
@@ -85,6 +88,8 @@ def speedup_oracle_loop(view: View) -> Iterator[str]:
         other = view.arms[claim.against or ""]
         if other.role != "baseline" or other.loop != STOCK_LOOP:
             yield f"{claim.name}: {other.name} is a {other.role} decoded by {other.loop}, not by {STOCK_LOOP}"
+        elif not other.cache.startswith(_STOCK_CACHES):
+            yield f"{claim.name}: {other.name} keeps {other.cache}, which no stock loop does"
 
 
 def speedup_prefill_variance(view: View) -> Iterator[str]:
@@ -94,6 +99,16 @@ def speedup_prefill_variance(view: View) -> Iterator[str]:
             times = [row.prefill_s for row in view.decodes(arm, prompt)]
             if max(times) > PREFILL_SPREAD * min(times):
                 yield f"{claim.name}: prefill of {prompt} by {arm} took {min(times):.3g} to {max(times):.3g} s"
+
+
+def time_hidden(view: View) -> Iterator[str]:
+    """The whole is prefill and decoding."""
+    for claim, arm in _arms(view, TIMED):
+        for prompt in view.common(claim):
+            for row in view.decodes(arm, prompt):
+                rest = row.e2e_s - row.prefill_s - row.decode_s
+                if rest > _HIDDEN * row.e2e_s:
+                    yield f"{claim.name}: {rest:.3g} of {row.e2e_s:.3g} s of {arm} on {prompt} are told of nowhere"
 
 
 def decode_spread(view: View) -> Iterator[str]:

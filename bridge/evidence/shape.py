@@ -7,6 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+# What can be said of a report before it is one.
+SHAPES = ("MALFORMED", "STRAY_FIELD", "PROVENANCE_MISSING", "NO_ROWS", "BAD_ROW")
+
 _PROVENANCE = ("identity", "config", "created_at", "models")
 _TOLD = 100
 

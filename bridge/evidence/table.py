@@ -84,7 +84,17 @@ _ENTRIES = (
         "the same measurement stands there twice: one run counts as several",
         "run each repeat, and write the clock's seconds unrounded",
     ),
+    _wrong(
+        "ROWS_SET_ASIDE",
+        "more than two runs of an arm on a prompt are called warm-up: the others may have been chosen",
+        "let every run count but the first, and one that is profiled",
+    ),
     # Prompts and what came out
+    _wrong(
+        "PROMPT_REPEATED",
+        "one text stands there under several names: one prompt counts as several",
+        "ask each prompt once, and repeat the run instead",
+    ),
     _missing(
         "PROMPT_UNRECORDED",
         "what was asked is not recorded",
@@ -123,6 +133,11 @@ _ENTRIES = (
         "NOT_GREEDY",
         "with a temperature nothing shows that the output is the target's",
         "claim speed at temperature 0",
+    ),
+    _wrong(
+        "ORACLE_UNFIT",
+        "the oracle drafts itself, or keeps another cache than the arm: repeating it shows nothing",
+        "name plain decoding over the same cache",
     ),
     # Speed
     _wrong(
@@ -206,6 +221,11 @@ _ENTRIES = (
         "nothing but baselines ran",
         "run a candidate, or write a report of kind kakeya.native",
     ),
+    _wrong(
+        "TIME_HIDDEN",
+        "more than a tenth of the time is neither prefill nor decoding",
+        "count in decode_s all that happens between the first token and the last",
+    ),
     # Memory and rates
     _wrong(
         "MEMORY_NOT_LIVE",
@@ -247,8 +267,8 @@ _ENTRIES = (
     ),
     _missing(
         "INTERVAL_MISSING",
-        "a share of few prompts without its interval says little",
-        "give the exact 95 % interval",
+        "a share of few prompts, or a quotient of times, says little without its interval",
+        "give the exact 95 % interval of a share; of a quotient, the least and the greatest prompt",
     ),
     _missing(
         "POISON_MISSING",

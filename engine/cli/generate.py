@@ -53,7 +53,7 @@ def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **o
     name, drafter, no_draft, dtype, kv = (options.pop(each) for each in names)
     pair = load(name, False if no_draft else drafter, dtype=dtype)
     caches, stats = make_caches(pair.target, kv), Stats()
-    show = _Lines(stats) if as_json else _Text(stats)
+    show = _Lines() if as_json else _Text(stats)
     steps = stream_generate(pair.target, pair.draft, pair.tokenizer, text, caches=caches, **options)
     with closing(steps):
         for step in steps:
@@ -79,9 +79,6 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
 class _Lines:
     """A JSON object a line."""
 
-    def __init__(self, stats: Any) -> None:
-        del stats
-
     def step(self, step: Any) -> None:
         click.echo(json.dumps({"event": "step", **asdict(step)}, allow_nan=False))
 
@@ -90,7 +87,7 @@ class _Lines:
 
 
 class _Text:
-    """The text, and figures beside it where they do not land in it."""
+    """The text, and figures as it goes where both do not land on one terminal."""
 
     def __init__(self, stats: Any) -> None:
         self.stats = stats
@@ -99,7 +96,6 @@ class _Text:
 
     def step(self, step: Any) -> None:
         click.echo(step.text, nl=False)
-        sys.stdout.flush()
         if self.live and time.monotonic() - self.shown > LIVE_EVERY:
             self.shown = time.monotonic()
             click.echo(f"\r\x1b[K{_speed(self.stats.as_dict())}", nl=False, err=True)

@@ -4,7 +4,7 @@ The published formula counts ``(2Q + 1)^8`` points of E8 and half of ``(2Q + 1)^
 cube leaves points that are not of the lattice (halves become integers at its faces, sums become odd), and a
 store that gives every reconstruction back has to have words for them. So a coordinate is one of ``2Q + 2``
 here under E8, with a bit a block for the coset, and one of ``2Q + 1`` under D4; four of them make a number of
-whole bits. That is 0.1 to 0.3 bits a value above the formula.
+whole bits. That is 0.1 to 0.6 bits a value above the formula, the more the smaller Q is.
 """
 
 import math

@@ -88,7 +88,8 @@ class Adaptive:
         self._rounds = 0  # with drafts, since the last plain step
         self._wait = self._due = PROBE
         self._trial = 0  # rounds left of the trial
-        self._tried = ["lookup", "dflash"]  # the drafter tried last is at the end
+        self._tries = 0
+        self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
         """See :class:`Policy`."""
@@ -105,7 +106,7 @@ class Adaptive:
                 return Plan(PLAIN, min(room, self._due))
             self._wait = self._due = min(4 * self._wait, PROBE_MOST)
             self._trial = TRIES
-        return min(best, key=lambda plan: self._tried.index(plan.drafter))
+        return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:`Policy`."""
@@ -123,8 +124,8 @@ class Adaptive:
         self._rounds += 1
         self._trial = max(0, self._trial - 1) if accepted else 0
         if self._trial == 0:
-            self._tried.remove(plan.drafter)
-            self._tried.append(plan.drafter)
+            self._tries += 1
+            self._tried[plan.drafter] = self._tries
         if self._pays(plan, match):
             self._wait = self._due = PROBE
 

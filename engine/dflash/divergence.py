@@ -24,7 +24,7 @@ class Divergence:
         ours: our token there; None past the end.
         theirs: the other one.
         margin: how far apart their logits are, computed token by token.
-        rounding: the largest difference of any logit there, token by token against in blocks.
+        rounding: the largest difference of any logit there, token by token against in blocks of any size tried.
         kind: ``tie`` where the margin is within rounding, ``fault`` where it is not, ``length`` where one
             decoding is the beginning of the other.
     """
@@ -54,13 +54,14 @@ def classify(
     ours: Sequence[int],
     theirs: Sequence[int],
     *,
-    block: int = 8,
+    blocks: Sequence[int] = (2, 3, 8),
     chunk: int = 512,
 ) -> Divergence | None:
     """Return how two greedy decodings of a prompt differ; None where they do not.
 
-    The common part is run twice on fresh caches, token by token and in blocks: that shows how much rounding
-    moves the logits of this model, on this machine, with these caches, at this position.
+    The common part is run again on fresh caches, token by token and in blocks: that shows how much rounding
+    moves the logits of this model, on this machine, with these caches, at this position. Where caches round,
+    it moves them by whole steps, now here, now there, so several sizes are tried.
 
     Args:
         target: what decoded.
@@ -68,7 +69,7 @@ def classify(
         prompt: its token ids.
         ours: one decoding.
         theirs: the other.
-        block: rows at once in the second run.
+        blocks: rows at once, one run for each.
         chunk: tokens of the prompt at once, as it was decoded.
     """
     at = first_difference(ours, theirs)
@@ -79,10 +80,12 @@ def classify(
             at, *((side[at] if at < len(side) else None) for side in (ours, theirs)), 0.0, 0.0, "length"
         )
     common = [*prompt, *ours[:at]]
-    single = last_logits(target, make_caches(), common, len(prompt), rows=1, chunk=chunk)
-    blocks = last_logits(target, make_caches(), common, len(prompt), rows=block, chunk=chunk)
+    single, *others = (
+        last_logits(target, make_caches(), common, len(prompt), rows=rows, chunk=chunk)
+        for rows in (1, *blocks)
+    )
     margin = abs(single[ours[at]] - single[theirs[at]]).item()
-    rounding = mx.abs(single - blocks).max().item()
+    rounding = max(mx.abs(single - other).max().item() for other in others)
     kind = "tie" if margin <= SLACK * rounding else "fault"
     return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
 

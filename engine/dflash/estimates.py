@@ -19,6 +19,7 @@ class Acceptance:
         self.prior, self.weight, self.memory = prior, weight, memory
         self._hits: list[float] = []
         self._tries: list[float] = []
+        self._expected = [0.0]
 
     def learn(self, proposed: int, accepted: int) -> None:
         """Count one round: the first ``accepted`` of ``proposed`` drafts stayed, the next did not."""
@@ -28,17 +29,21 @@ class Acceptance:
         for i in range(min(accepted + 1, proposed)):
             self._tries[i] += 1
             self._hits[i] += i < accepted
+        self._expected = [0.0]
 
     def expected(self, drafts: int) -> float:
         """Return how many of this many drafts will be accepted, on average."""
-        belief, reached, total = self.prior, 1.0, 0.0
-        for i in range(drafts):
+        if drafts >= len(self._expected):
+            self._expect(drafts)
+        return self._expected[drafts]
+
+    def _expect(self, most: int) -> None:
+        belief, reached, self._expected = self.prior, 1.0, [0.0]
+        for i in range(most):
             if i < len(self._tries):
-                hits, tries = self._hits[i], self._tries[i]
-                belief = (hits + self.weight * belief) / (tries + self.weight)
+                belief = (self._hits[i] + self.weight * belief) / (self._tries[i] + self.weight)
             reached *= belief
-            total += reached
-        return total
+            self._expected.append(self._expected[-1] + reached)
 
 
 class Nominal:
@@ -77,7 +82,8 @@ class Measured(Nominal):
     warm, again = 2, 64  # rounds before plain steps are measured first, and at most until they are again
 
     def __init__(self) -> None:
-        self._seen: dict[str, dict[int, deque[float]]] = {}
+        self._seen: dict[tuple[str, int], deque[float]] = {}
+        self._usual: dict[str, dict[int, float]] = {}  # drafter -> drafts -> the median
         self._patience, self._fresh = self.warm, False
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> None:
@@ -86,16 +92,18 @@ class Measured(Nominal):
             self._fresh = False
         elif not self._fresh:  # a first measurement is trusted less than those after it
             self._fresh, self._patience = True, min(self.again, 4 * self._patience)
-        self._seen.setdefault(drafter, {}).setdefault(drafts, deque(maxlen=self.last)).append(seconds)
+        seen = self._seen.setdefault((drafter, drafts), deque(maxlen=self.last))
+        seen.append(seconds)
+        self._usual.setdefault(drafter, {})[drafts] = median(seen)
 
     def plain(self) -> float:
         """Return the seconds of a plain step; before one was measured, what the rounds suggest."""
-        if PLAIN in self._seen:
-            return median(self._seen[PLAIN][0])
+        if PLAIN in self._usual:
+            return self._usual[PLAIN][0]
         rounds = [
-            median(seconds) / super(Measured, self).of(drafter, drafts)
-            for drafter, sizes in self._seen.items()
-            for drafts, seconds in sizes.items()
+            seconds / super(Measured, self).of(drafter, drafts)
+            for drafter, usual in self._usual.items()
+            for drafts, seconds in usual.items()
         ]
         return min(rounds, default=super().plain())
 
@@ -108,18 +116,18 @@ class Measured(Nominal):
 
         A round contains a plain step's work, so where it seems cheaper the clock was disturbed.
         """
-        return max(self.plain(), self._looked(drafter, drafts))
+        return max(self.plain(), self._looked_up(drafter, drafts))
 
-    def _looked(self, drafter: str, drafts: int) -> float:
-        seen = self._seen.get(drafter, {})
-        if drafts in seen:
-            return median(seen[drafts])
-        below = max((n for n in seen if n < drafts), default=None)
-        above = min((n for n in seen if n > drafts), default=None)
+    def _looked_up(self, drafter: str, drafts: int) -> float:
+        usual = self._usual.get(drafter, {})
+        if drafts in usual:
+            return usual[drafts]
+        below = max((n for n in usual if n < drafts), default=None)
+        above = min((n for n in usual if n > drafts), default=None)
         if below is not None and above is not None:
-            low, high = median(seen[below]), median(seen[above])
-            return low + (high - low) * (drafts - below) / (above - below)
+            part = (drafts - below) / (above - below)
+            return usual[below] + (usual[above] - usual[below]) * part
         near = below if above is None else above
         if near is not None:
-            return median(seen[near]) * super().of(drafter, drafts) / super().of(drafter, near)
+            return usual[near] * super().of(drafter, drafts) / super().of(drafter, near)
         return super().of(drafter, drafts) * self.plain()

@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.dflash.adaptive import Adaptive, Fixed, Plan, Policy
 from engine.dflash.estimates import PLAIN, Nominal
+from engine.dflash.interrupts import whole
 from engine.dflash.lookup import Lookup
 from engine.dflash.proposer import Proposer
 from engine.dflash.rollback import rollback_for
@@ -44,7 +45,8 @@ def stream_generate(
 
     Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
     kind of cache; sampled, of the target's distribution. Afterwards, and whenever the iterator is closed,
-    the caches hold the prompt and all tokens that were given out but the last.
+    the caches hold the prompt and all tokens that were given out but the last. Ctrl-C in a round is heard when
+    the round's step has been given out; while the prompt is read, between two chunks of it.
 
     Args:
         target: an mlx-lm model.
@@ -106,13 +108,17 @@ def _decode(run: Run, ids: list[int], chunk: int) -> Iterator[Step]:
     with run.closing():
         run.clock.restart()
         run.read_prompt(ids, chunk)
-        while run.finish_reason is None:
-            plan = run.plan()
-            if plan.drafter == PLAIN:
-                yield from _plain(run, plan)
-            else:
-                yield _speculate(run, plan)
-                run.clock.restart()
+        yield from whole(_rounds(run))
+
+
+def _rounds(run: Run) -> Iterator[Step]:
+    while run.finish_reason is None:
+        plan = run.plan()
+        if plan.drafter == PLAIN:
+            yield from _plain(run, plan)
+        else:
+            yield _speculate(run, plan)
+            run.clock.restart()
 
 
 def _speculate(run: Run, plan: Plan) -> Step:

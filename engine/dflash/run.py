@@ -15,6 +15,8 @@ from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.mx import mx, nn, tree
 
+FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
+
 
 class Run:
     """One generation.
@@ -69,8 +71,9 @@ class Run:
         prompt = mx.array(ids, mx.int32)[None]
         for start in range(0, len(ids) - 1, chunk):
             part = prompt[:, start : min(start + chunk, len(ids) - 1)]
-            self.advance(part)
-            mx.eval(self._states(), self.proposer.state if self.proposer else [])
+            with postponed():
+                self.advance(part)
+                mx.eval(self._states(), self.proposer.state if self.proposer else [])
             mx.clear_cache()
         self.pending = prompt[:, -1:]
         if self.lookup:
@@ -119,13 +122,14 @@ class Run:
 
     def keep(self, rows: int, taps: mx.array | None) -> None:
         """Close the round: the first ``rows`` of its tokens are in the caches now."""
-        with postponed():
-            self.rollback.commit(rows)
+        self.rollback.commit(rows)
         self._feed(None if taps is None else taps[:, :rows])
 
     def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
         """Commit tokens up to the first stop or the limit; return them and the text that is final now."""
         cut = self.stops.take(tokens)
+        if self.room // FRESH != (self.room - len(cut.tokens)) // FRESH:
+            mx.clear_cache()  # rounds of many sizes leave buffers of many sizes behind
         self.room -= len(cut.tokens)
         self.pending = mx.array([cut.tokens[-1:]], mx.int32)
         if self.lookup:

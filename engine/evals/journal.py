@@ -32,6 +32,7 @@ class Journal:
     def __init__(self, out: Path | None, run: Mapping[str, Any], key: Sequence[str]) -> None:
         self.key = tuple(key)
         self.rows: list[dict[str, Any]] = []
+        self._known: set[tuple] = set()
         self.resumed = 0
         self.path = out.with_name(f"{out.name}.rows.jsonl") if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
@@ -39,11 +40,12 @@ class Journal:
             self._open(self.path, {"run": digest})
 
     def __contains__(self, key: tuple) -> bool:
-        return key in {tuple(row[name] for name in self.key) for row in self.rows}
+        return key in self._known
 
     def append(self, row: dict[str, Any]) -> None:
         """Keep a row."""
         self.rows.append(row)
+        self._known.add(self._key(row))
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, allow_nan=False) + "\n")
@@ -52,6 +54,9 @@ class Journal:
         """Remove the file: the report holds the rows now."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+    def _key(self, row: Mapping[str, Any]) -> tuple:
+        return tuple(row[name] for name in self.key)
 
     def _open(self, path: Path, head: dict[str, str]) -> None:
         try:
@@ -67,4 +72,5 @@ class Journal:
         except (OSError, ValueError) as error:
             raise BadInput(f"{path} cannot be used: {error}", "remove it, or choose another --out") from error
         self.rows = whole[1:]
+        self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)

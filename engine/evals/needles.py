@@ -77,7 +77,7 @@ def _make(
     tokenizer: Any, rng: random.Random, secret: str, length: int, depth: float, name: str, *, chat: bool
 ) -> Needle:
     numbers = [rng.randint(1000, 9999) for _ in range(length)]
-    low, high = 2, max(3, length // 4)
+    low, high = 2, max(3, length // 8)  # a note is longer than eight tokens
     best = None
     while low <= high:  # the most notes that fit
         middle = (low + high) // 2

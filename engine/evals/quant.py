@@ -67,11 +67,11 @@ def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
     Raises:
         BadInput: the model does not take one of the caches.
     """
+    half = plan.store == "float16" and _is_wide(model)
 
     def arm(name: str, role: str, cache: str, make: Callable[[], list[Any]], **more: Any) -> Arm:
-        options = {"stored_as": plan.store, **more.pop("options", {})}
+        options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
         about = {"name": name, "role": role, "loop": LOOP, "cache": cache, "patches": [], "options": options}
-        half = plan.store == "float16" and _is_wide(model)
         return Arm(about | more, (lambda: halved(make())) if half else make)
 
     found = [arm(BASELINE, "baseline", "raw", lambda: make_caches(model, "raw"))]
@@ -86,13 +86,14 @@ def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
 
 
 def _is_wide(model: nn.Module) -> bool:
+    """Say whether the model's keys come in float32."""
     caches = lm_cache.make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), dtype=mx.int32), cache=caches))
     return any(isinstance(c, HOLDERS) and c.keys.dtype == mx.float32 for c in caches)
 
 
 def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
-    """Return the published formula's bits of a codec that stores nothing packed."""
+    """Return the bits that the published formula gives a published codec; nothing for others."""
     parsed = parse(spec)
     if parsed.family != "classic":
         return {}

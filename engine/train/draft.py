@@ -36,12 +36,12 @@ class Plan:
     """
 
     steps: int
-    rows: int = 1
-    anchors: int = 128
+    rows: int = 8
+    anchors: int = 64
     block: int = 8
-    pool: int = 16
-    uses: int = 3
-    matrix_rate: float = 0.02
+    pool: int = 32
+    uses: int = 4
+    matrix_rate: float = 0.012
     other_rate: float = 1.5e-3
     warm_up: int = 50
     floor: float = 0.02

@@ -22,7 +22,7 @@ COMMON: dict[str, Any] = {
     "tie_word_embeddings": True,
     "attention_bias": False,
     "bos_token_id": None,
-    "eos_token_id": SPECIAL.index("<|endoftext|>"),
+    "eos_token_id": [SPECIAL.index("<|endoftext|>"), SPECIAL.index("<|im_end|>")],
     "pad_token_id": SPECIAL.index("<|endoftext|>"),
 }
 

@@ -10,7 +10,7 @@ from engine.train import corpus, draft, generate
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
 PROMPT = 64  # tokens of an opening that the target goes on from
-LONG = 0.25  # the share of text rows that are longer, so that far context is seen too
+LONG = 0.25  # the share of text that comes in longer rows, so that far context is seen too
 LONG_FACTOR = 2.4
 
 
@@ -55,12 +55,12 @@ def written_rows(
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> draft.Source:
-    """Return where a drafter's rows come from: with probability ``share`` what the target wrote, else text.
+    """Return where a drafter's rows come from: what the target wrote, and text.
 
     Args:
         ids: a stream of token ids, longer than one row.
         written: ``[count, length]``, what the target wrote; may be empty.
-        share: of the written rows. Of the others, ``LONG`` are ``LONG_FACTOR`` times as long.
+        share: of the written rows. Some batches are text alone, ``LONG_FACTOR`` times as long.
         length: tokens of a row.
 
     Raises:
@@ -70,10 +70,13 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
         raise BadInput(f"the text has {len(ids)} tokens, fewer than a row of {length}", "give more text")
 
     def rows(rng: np.random.Generator, count: int) -> np.ndarray:
-        if len(written) and rng.random() < share:
-            return written[rng.integers(0, len(written), count)].astype(np.int32)
-        size = int(length * LONG_FACTOR) if rng.random() < LONG else length
-        return windows(ids, min(size, len(ids) - 1), rng, count)
+        if rng.random() < LONG * (1 - share):
+            return windows(ids, min(int(length * LONG_FACTOR), len(ids) - 1), rng, count)
+        drawn = windows(ids, length, rng, count)
+        if len(written):
+            chosen = rng.random(count) < share
+            drawn[chosen] = written[rng.integers(0, len(written), int(chosen.sum()))]
+        return drawn
 
     return rows
 

@@ -13,8 +13,8 @@ from bridge.command import say
 from bridge.errors import RefusedError, UsageError
 from bridge.git import Git
 from bridge.manifest import COMMIT
+from runner.approvals import Approvals
 from runner.bus import Bus
-from runner.ledger import Ledger
 from runner.policy import Policy, load_policy
 
 
@@ -34,14 +34,11 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         fix = "Set trust.code_request to signed; then what is signed or approved is run, and nothing else."
         raise UsageError("the policy denies all code of requesters, so an approval means nothing", fix=fix)
     commit = request if COMMIT.fullmatch(request) else _request_on(request, rules)
-    ledger = Ledger(rules.state / "ledger.sqlite")
-    try:
-        if withdraw and not ledger.withdraw(commit):
-            raise UsageError(f"{commit} was not approved")
-        if not withdraw:
-            ledger.approve(commit, _operator())
-    finally:
-        ledger.close()
+    approvals = Approvals(rules.state)
+    if withdraw and not approvals.withdraw(commit):
+        raise UsageError(f"{commit} was not approved")
+    if not withdraw:
+        approvals.approve(commit, _operator())
     click.echo(commit)
     say("withdrawn" if withdraw else "approved; it runs when the runner sees it, and once")
 

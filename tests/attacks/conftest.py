@@ -17,8 +17,8 @@ from bridge.client import Client, Run
 from bridge.git import Git
 from bridge.wire import Result
 from runner.policy import load_policy
+from runner.rounds import Rounds
 from runner.sandbox import bubblewrap
-from runner.serve import Rounds
 from runner.session import open_session
 
 

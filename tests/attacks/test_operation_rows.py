@@ -14,7 +14,7 @@ import pytest
 from bridge import names, wire
 from bridge.errors import RefusedError
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.service.hookscript import hook_script
 from runner.session import open_session
 from runner.squatters import squatters

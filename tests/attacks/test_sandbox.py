@@ -17,7 +17,6 @@ from runner.sandbox.probe import find_fault
 from runner.session import open_session
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
-macos = pytest.mark.skipif(sys.platform != "darwin", reason="seatbelt is for macOS")
 
 
 class TestLayers:

@@ -21,7 +21,7 @@ from runner import keys
 from runner.intake import admit
 from runner.lease import Lease
 from runner.refusal import Refusal
-from runner.serve import Rounds
+from runner.rounds import Rounds
 
 pytestmark = pytest.mark.bus
 

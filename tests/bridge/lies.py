@@ -116,7 +116,7 @@ def looping(row: Report, unit: tuple[int, ...] = (7, 7, 3)) -> None:
 
 
 def shorter(row: Report) -> None:
-    row["decode_s"] *= 8 / row["decode_tokens"]
+    slower(8 / row["decode_tokens"])(row)
     row["tokens"], row["decode_tokens"] = row["tokens"][:9], 8
     if "commits" in row:
         row.update(commits=[4] * 2, drafted=[7] * 2, accepted=[3] * 2)
@@ -129,7 +129,7 @@ def parted(at: int, token: int, **divergence: Any) -> Callable[[Report], None]:
         plain = row["tokens"][at]
         row["tokens"] = [*row["tokens"][:at], token, *row["tokens"][at + 1 :]]
         if divergence:
-            best = [{"token": plain, "logit": 11.5}, {"token": token, "logit": divergence["low"]}]
+            best = [[plain, 11.5], [token, divergence["low"]]]
             row["divergence"] = {"index": divergence["index"], "best": best}
 
     return change
@@ -144,6 +144,14 @@ def scaled_memory(share: float) -> Callable[[Report], None]:
 
 def unlisted_layer(row: Report) -> None:
     row["memory"]["cache_bytes"] -= row["memory"]["layers"].pop()["nbytes"]
+
+
+def widen(memory: Report) -> None:
+    memory["cache_bytes"] *= 2
+    for layer in memory["layers"]:
+        layer["nbytes"] *= 2
+        for array in layer["arrays"]:
+            array["dtype"] = "float32"
 
 
 def by_arm(report: Report) -> None:
@@ -300,6 +308,18 @@ ROWS = {
     "rounds that are not counted alike": Lie(
         SPEC, each("dflash", setting(drafted=[7] * 9)), ("ROW_CONTRADICTS",), restate=True
     ),
+    "slow runs called warm-up": Lie(
+        SPEC,
+        lambda r: r["rows"].extend(
+            {**row, "warmup": True, "repeat": repeat, "decode_s": 9.0 + repeat, "e2e_s": 10.0 + repeat}
+            for repeat in range(3) for row in r["rows"][2:3]
+        ),
+        ("ROWS_SET_ASIDE",),
+    ),
+    "a codec measured on louder values": Lie(
+        QUANT, each("e8", lambda row: row.update(sum_squares=2 * row["sum_squares"])), ("ROW_CONTRADICTS",),
+        restate=True,
+    ),
     "more equal tokens than there were": Lie(
         QUANT, each("e8", setting(same_top=51)), ("ROW_CONTRADICTS",), restate=True
     ),
@@ -325,6 +345,9 @@ ROWS = {
 }  # fmt: skip
 
 PROMPTS = {
+    "one prompt under two names": Lie(
+        SPEC, lambda r: retell(r["prompts"][1], r["prompts"][0]["text"]), ("PROMPT_REPEATED",)
+    ),
     "a prompt without its text": Lie(SPEC, drop("prompts", 0, "text"), ("PROMPT_UNRECORDED",)),
     "a prompt with its head alone": Lie(
         SPEC, all_of(drop("prompts", 0, "text"), put("prompts", 0, "head", to="Write")), ("PROMPT_UNRECORDED",)
@@ -389,6 +412,23 @@ OUTPUT = {
         SPEC, each("dflash", lambda row: (row["tokens"].pop(), row.update(decode_tokens=39)), "code-1"),
         ("OUTPUT_DIVERGES",), restate=True,
     ),
+    "an output that stops early, explained": Lie(
+        SPEC,
+        each("dflash", lambda row: (
+            row["tokens"].pop(),
+            row.update(decode_tokens=39, divergence={"index": 40, "best": [[1, 2.0], [2, 2.0]]}),
+        ), "code-1"),
+        ("OUTPUT_DIVERGES",), restate=True,
+    ),
+    "an arm that is its own oracle": Lie(
+        SPEC, all_of(put("arms", 2, "oracle", to="dflash"), each("dflash", parted(17, 5))), ("ORACLE_UNFIT",)
+    ),
+    "an oracle that drafts too": Lie(
+        SPEC, all_of(each("one-pass", setting(commits=[4] * 10, drafted=[7] * 10, accepted=[3] * 10)),
+                     put("arms", 2, "oracle", to="one-pass")),
+        ("ORACLE_UNFIT",),
+    ),
+    "an oracle with another cache": Lie(SPEC, put("arms", 2, "cache", to="e8v@4.25"), ("ORACLE_UNFIT",)),
     "speed at a temperature": Lie(SPEC, put("config", "temperature", to=0.7), ("NOT_GREEDY",)),
 }  # fmt: skip
 
@@ -432,6 +472,13 @@ SPEED = {
     "a slow package instead of the baseline": Lie(
         SPEC, put("arms", 0, "role", to="reference"), ("SPEEDUP_ORACLE_LOOP",)
     ),
+    "a baseline with a cache that slows it": Lie(
+        SPEC, lambda r: [arm.update(cache="e8v@4.25") for arm in r["arms"]], ("SPEEDUP_ORACLE_LOOP",)
+    ),
+    "drafting that is timed nowhere": Lie(
+        SPEC, each("dflash", lambda row: row.update(decode_s=row["decode_s"] / 2)), ("TIME_HIDDEN",), restate=True
+    ),
+    "a quotient of times without its spread": Lie(SPEC, drop("claims", 0, "interval"), ("INTERVAL_MISSING",)),
     "prefill four times as long": Lie(
         SPEC, each("mlx-lm", on_repeat(1, slower(4.1, "prefill_s"))), ("SPEEDUP_PREFILL_VARIANCE",), restate=True
     ),
@@ -481,6 +528,14 @@ BYTES = {
     ),
     "89.8 % of bytes that are there": Lie(
         SPEC, each("dflash", scaled_memory(0.102)), ("MEMORY_CLAIM_MISMATCH",), restate=True
+    ),
+    "a saving over numbers twice as wide as the model's": Lie(
+        SPEC,
+        all_of(
+            put("models", 0, "dtype", to="bfloat16"),
+            each("mlx-lm", lambda row: widen(row["memory"])),
+        ),
+        ("MEMORY_CLAIM_MISMATCH",), restate=True,
     ),
     "a layer that is not listed": Lie(SPEC, each("dflash", unlisted_layer), ("MEMORY_CLAIM_MISMATCH",), restate=True),
     "arrays that hold more than is counted": Lie(
@@ -593,7 +648,7 @@ CLAIMS = {
         ("UNNAMED_CLAIM", "SPEEDUP_DECODE_ONLY_MISSING"),
     ),
     "a speed-up of a native report": Lie(
-        NATIVE, lambda r: r["claims"].append({**CLAIM, "arm": "one-pass"}), ("UNNAMED_CLAIM",)
+        NATIVE, lambda r: r["claims"].append({**CLAIM, "arm": "one-pass", "interval": [1, 3]}), ("UNNAMED_CLAIM",)
     ),
     "a quotient over nothing": Lie(SPEC, drop("claims", 1, "against"), ("CLAIM_INCOMPLETE",)),
     "an arm that is not named": Lie(SPEC, drop("claims", 5, "arm"), ("CLAIM_INCOMPLETE",)),
@@ -778,7 +833,7 @@ def five_repeats(report: Report) -> None:
             **row,
             "repeat": repeat,
             "decode_s": s * row["decode_s"],
-            "e2e_s": row["e2e_s"] + row["decode_s"] * s,
+            "e2e_s": row["e2e_s"] + (s - 1) * row["decode_s"],
         }
         for repeat, s in enumerate((1, 1.01, 1.02, 0.99, 0.98))
         for row in report["rows"][:3]
@@ -797,6 +852,18 @@ TWINS: dict[str, Lie] = {
         SPEC,
         all_of(put("arms", 0, "role", to="reference"), without_claims("worst_speedup", "e2e_speedup"),
                put("claims", 0, "name", to="decode_ratio")),
+    ),
+    "a quotient over plain decoding of the same packed cache": Lie(
+        SPEC,
+        all_of(lambda r: [arm.update(cache="e8v@4.25") for arm in r["arms"]],
+               without_claims("worst_speedup", "e2e_speedup"), put("claims", 0, "name", to="decode_ratio")),
+    ),
+    "a first run and a profiled one set aside": Lie(
+        SPEC,
+        lambda r: r["rows"].extend(
+            {**row, "warmup": True, "repeat": repeat, "decode_s": 9.0 + repeat, "e2e_s": 10.0 + repeat}
+            for repeat in range(2) for row in r["rows"][2:3]
+        ),
     ),
     "one prompt, called one": Lie(SPEC, five_repeats, restate=True),
     "warm-up rows": Lie(SPEC, warm),

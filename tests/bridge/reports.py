@@ -352,6 +352,10 @@ def _over(made: Report, one: Report, of: Callable[[Report], float]) -> list[floa
     return [a / b for a, b in pairs]
 
 
+def _middle(values: list[float]) -> tuple[float, list[float]]:
+    return statistics.median(values), [min(values), max(values)]
+
+
 def _rate(row: Report) -> float:
     return row["decode_tokens"] / row["decode_s"]
 
@@ -400,11 +404,11 @@ def _same(made: Report, one: Report) -> float:
 
 
 FORMULAS: dict[str, Callable[[Report, Report], Any]] = {
-    "decode_tok_s": lambda r, c: statistics.median(_by_prompt(r, c, "arm", _rate)),
-    "decode_speedup": lambda r, c: statistics.median(_over(r, c, _rate)),
-    "decode_ratio": lambda r, c: statistics.median(_over(r, c, _rate)),
+    "decode_tok_s": lambda r, c: _middle(_by_prompt(r, c, "arm", _rate)),
+    "decode_speedup": lambda r, c: _middle(_over(r, c, _rate)),
+    "decode_ratio": lambda r, c: _middle(_over(r, c, _rate)),
     "worst_speedup": lambda r, c: min(_over(r, c, _rate)),
-    "e2e_speedup": lambda r, c: statistics.median(_over(r, c, lambda row: len(row["tokens"]) / row["e2e_s"])),
+    "e2e_speedup": lambda r, c: _middle(_over(r, c, lambda row: len(row["tokens"]) / row["e2e_s"])),
     "accept_length": lambda r, c: sum(map(sum, (row["commits"] for row in _rows(r, c))))
     / sum(len(row["commits"]) for row in _rows(r, c)),
     "accept_rate": _ratio("accepted", "drafted"),

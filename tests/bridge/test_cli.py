@@ -171,6 +171,23 @@ def test_a_wait_of_no_time_looks_once(kakeya, clone, args):
     assert "no runner took" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("--wait", "noop"), "Write it first: kakeya run noop --wait"),
+        (("--wait", "nop"), "Write it first: kakeya run noop --wait"),
+        (("noop", "--wait", "15min"), "write 90s, 15m, 2h or 7d"),
+        (("noop", "--wait", "soon"), "'soon' is not a time span"),
+    ],
+)
+def test_a_word_after_wait_that_is_no_time_span_gets_a_hint(kakeya, clone, git, bus, args, hint):
+    done = kakeya(clone, "run", *args)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert ("Did you mean the preset" in done.stderr) == ("first" in hint)
+    assert "mac-bridge" not in git(bus, "branch", "--list")
+
+
 def test_a_remote_that_declines_ends_with_4(kakeya, clone, bus):
     hook = bus / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\nexit 1\n")

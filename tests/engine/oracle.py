@@ -51,6 +51,8 @@ class Oracle:
         drafts = (self.known[at : at + n] + [0] * n)[:n]
         right = self.plan[self.rounds % len(self.plan)]
         self.rounds += 1
-        drafts = [token if i < right else (token + 1) % 128 for i, token in enumerate(drafts)]
+        drafts = [
+            token if i < right else (token + 1) % self.config.vocab_size for i, token in enumerate(drafts)
+        ]
         logits = mx.where(mx.arange(self.config.vocab_size) == mx.array([drafts])[..., None], 2.0, 0.0)
         return Proposal(mx.array([drafts]) if pick is None else pick(logits), logits)

@@ -11,6 +11,7 @@ from engine.bench import prompts
 from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals import needles
+from engine.evals import recall as recall_of
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.journal import Journal
 from engine.evals.liveness import counters
@@ -157,6 +158,18 @@ def test_a_baseline_runs_what_was_installed():
     assert router.patched(model) == (bound,)
 
 
+def test_arms_without_patches_are_decoded_without_them(monkeypatch):
+    model, seen = models.llama(), []
+    make_caches(model, "e8v@4.25")
+    monkeypatch.setattr(recall_of, "greedy", lambda model, *_: seen.append(router.patched(model)) or {})
+    (needle,) = needles.make(Words(), [200], [0.5], 1, 7, chat=False)
+    for patches in ((), router.patched(model)):
+        arm = recall_of.Arm("a", "candidate", "raw", lambda _: [], patches=patches)
+        recall_of.decode(model, arm, needle, [], recall_of.Plan(), set())
+    assert seen == [(), router.patched(model)]
+    assert seen[1]
+
+
 def test_an_interrupted_run_goes_on(tmp_path):
     out, key = tmp_path / "r.json", ("arm", "prompt")
     one = Journal(out, {"seed": 1}, key)
@@ -195,7 +208,7 @@ def recall(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recall")
     world.folders.write_target(folder / "model", world.folders.GEMMA3)
     out = folder / "recall.json"
-    asked = ("--lengths", "256,384", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
+    asked = ("--lengths", "256,288", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
     code = world.run("recall", "--model", folder / "model", *asked, "--caches", "e8v@4.25", "--out", out)
     assert code == 0
     return world.report(out), out

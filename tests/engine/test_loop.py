@@ -20,7 +20,6 @@ from engine.dflash import loop as loop_module
 from engine.dflash.adaptive import Adaptive
 from engine.dflash.divergence import classify
 from engine.dflash.loop import stream_generate
-from engine.dflash.rollback.trim import Trim
 from engine.dflash.step import Stats
 from engine.errors import BadInput
 from engine.mx import mx
@@ -215,15 +214,15 @@ def test_one_synchronisation_a_round(monkeypatch, sampled):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive):
+@pytest.mark.parametrize(("adaptive", "block"), [(True, 8), (False, 8), (False, 1)])
+def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive, block):
     prompt = prompt_of(LONG)
     known = plain(target, prompt, 24)
     for at in range(10):
         stop = known[at]
         end = known.index(stop)
         caches = kv.make_caches(target, "raw")
-        oracle = Oracle([*prompt, *known])
+        oracle = Oracle([*prompt, *known], block=block)
         steps = fixed(target, oracle, prompt, 24, caches=caches, stop_tokens=[stop], adaptive=adaptive)
         assert tokens_of(steps) == known[: end + 1]
         assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["stop"]
@@ -254,41 +253,52 @@ def test_an_iterator_that_is_closed_leaves_usable_caches(target, block):
         assert goes_on_as_plain(target, prompt, given, caches)
 
 
-@pytest.mark.parametrize("where", ["draft", "layer", "commit"])
+@pytest.mark.parametrize("where", ["draft", "layer"])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_an_interrupt_in_a_round_leaves_usable_caches(monkeypatch, target, where):
+def test_an_error_in_a_round_leaves_usable_caches(monkeypatch, target, where):
     prompt = prompt_of(LONG)
     known = plain(target, prompt, 40)
-    oracle, caches, given = Oracle([*prompt, *known], EVERY), kv.make_caches(target, "raw"), []
+    oracle, caches = Oracle([*prompt, *known], EVERY), kv.make_caches(target, "raw")
     steps = stream_generate(
         target, oracle, None, prompt, max_tokens=40, caches=caches, adaptive=False, lookup=False
     )
-    given += [*next(steps).tokens, *next(steps).tokens]
+    given = [*next(steps).tokens, *next(steps).tokens]
 
-    def interrupt(*_, **__):
+    def fail(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         if where == "draft":
-            patched.setattr(Oracle, "propose", interrupt)
-        elif where == "layer":
-            patched.setattr(type(target.layers[2].mlp), "__call__", interrupt)
+            patched.setattr(Oracle, "propose", fail)
         else:
-            _interrupt_in_commit(patched)
+            patched.setattr(type(target.layers[2].mlp), "__call__", fail)
         with pytest.raises(KeyboardInterrupt):
             next(steps)
-    assert goes_on_as_plain(target, prompt, given + ([] if where != "commit" else known[5:13]), caches)
+    assert goes_on_as_plain(target, prompt, given, caches)
 
 
-def _interrupt_in_commit(patched):
-    """Send the process Ctrl-C after the first of a commit's caches: all of them have to follow."""
-    commit = Trim.commit
+@pytest.mark.parametrize("block", [1, 8])
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_ctrl_c_is_heard_when_the_round_was_given_out(monkeypatch, target, block):
+    prompt, caches = prompt_of(LONG), kv.make_caches(target, "raw")
+    known = plain(target, prompt, 40)
+    oracle, layer = Oracle([*prompt, *known], EVERY, block), type(target.layers[2].mlp)
+    steps = stream_generate(
+        target, oracle, None, prompt, max_tokens=40, caches=caches, adaptive=False, lookup=False
+    )
+    given, call = [*next(steps).tokens, *next(steps).tokens], layer.__call__
 
-    def interrupted(self, rows, kept):
-        commit(self, rows, kept)
+    def interrupted(self, x):
         signal.raise_signal(signal.SIGINT)
+        return call(self, x)
 
-    patched.setattr(Trim, "commit", interrupted)
+    with monkeypatch.context() as patched:
+        patched.setattr(layer, "__call__", interrupted)
+        given += next(steps).tokens
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert goes_on_as_plain(target, prompt, given, caches)
 
 
 def test_generations_side_by_side_do_not_meet():

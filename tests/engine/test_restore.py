@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.bench import memory
 from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals.controls import noise
@@ -71,6 +72,8 @@ def test_injections_are_counted_where_attention_reads():
     assert found["injected_positions"] == found["evicted_positions"] == 2 * evicted
     assert found["raw_positions"] == 2 * (SINK + WINDOW + 1)
     assert found["injected_reads"] > found["injected_positions"]
+    # What the source keeps is counted with what the cache keeps: 45 positions in float32.
+    assert memory.live(caches)["cache_bytes"] == 2 * 2 * LENGTH * 2 * 64 * 4
     bare = _restored(model, lambda _: None)
     _read(model, bare, tokens)
     assert counters(bare)["injected_positions"] == 0
@@ -158,7 +161,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("restored")
     world.folders.write_target(folder / "model")
     out = folder / "r.json"
-    asked = ("--lengths", "384", "--depths", "0.3", "--samples", "2", "--window", "32", "--max-tokens", "3")
+    asked = ("--lengths", "256", "--depths", "0.3", "--samples", "2", "--window", "24", "--max-tokens", "2")
     code = world.run(
         "restored-prefill", "--model", folder / "model", *asked, "--caches", "e8v@4.25", "--out", out
     )
@@ -178,7 +181,7 @@ def test_rows_show_what_was_put_back(report):
         if row["arm"] == "raw":
             assert found["evicted_positions"] == 0
         else:
-            assert found["evicted_positions"] > 4 * 280
+            assert found["evicted_positions"] > 4 * 150
             assert (found["injected_positions"] > 0) == (row["arm"] != "evicted")
     tokens = {(row["arm"], row["prompt"]): row["tokens"] for row in report["rows"]}
     for prompt in report["prompts"]:

@@ -20,7 +20,7 @@ from bridge.names import new_nonce
 from bridge.objects import Existing, Identity
 from bridge.wire import Result
 from runner.policy import load_policy
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.session import Session, open_session
 
 STRANGER = Identity("A Stranger", "stranger@example.invalid")

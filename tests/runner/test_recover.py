@@ -13,12 +13,13 @@ from bridge.wire import State
 from runner.answer import Outcome, answer
 from runner.bus import Pushed
 from runner.decide import Action, TipWatch, decide
+from runner.handle import flush
 from runner.identity import instance_of
 from runner.intake import admit
 from runner.lease import Lease
 from runner.patience import Patience
 from runner.retention import store
-from runner.serve import Rounds, flush
+from runner.rounds import Rounds
 
 
 def scribble(path: Path) -> None:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bridge import objects, wire
 from bridge.client import Client
+from bridge.errors import InfrastructureError
 from bridge.git import Git
 from bridge.manifest import format_time
 from bridge.names import new_nonce
@@ -20,7 +22,7 @@ from runner import retention
 from runner.chores import Chores
 from runner.policy import Retention, load_policy
 from runner.retention import sweep
-from runner.serve import Rounds
+from runner.rounds import Rounds
 
 
 def branches(bus):
@@ -242,7 +244,7 @@ def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp
 
 
 def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
-    """Row 22 at a small scale: benchmarks/runner.py measures 20,000."""
+    """Row 22 at a small scale: benchmarks/load.py measures 20,000."""
     made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
     request = requester.send(requester.manifest("touch"))
     with host.session(retention={"keep": 5}) as session:
@@ -253,6 +255,146 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     assert host.result(request).state == "succeeded"
     assert len(branches(host.bus)) == 5
     assert len(made) == 30
+
+
+@pytest.fixture
+def flood(bus, git):
+    """Put many requests on the bus at once, all of them answered so many days ago."""
+
+    def make(count: int, days: float = 10, state: State = State.SUCCEEDED) -> list[str]:
+        made = datetime.now(UTC) - timedelta(days=days)
+        began = int(made.timestamp())
+        names = [f"mac-bridge/noop-{began + i}-{i:08x}" for i in range(count)]
+        stream = []
+        for i, branch in enumerate(names):
+            said = StateFile(
+                schema_version=2, state=state, branch=branch, request="0" * 40, salt=f"{i:016x}", token=1, sequence=2,
+                lease_s=120.0, runner=wire.Runner(id="x", instance="x", version="0"), at=format_time(made),
+            )  # fmt: skip
+            text = said.to_bytes().decode()
+            stream.append(
+                f"commit refs/heads/{branch}\ncommitter X <x@x> {began + i} +0000\ndata 0\n"
+                f"from refs/heads/main^0\nM 100644 inline {wire.STATE}\ndata {len(text)}\n{text}\n"
+            )
+        git(bus, "fast-import", "--quiet", "--done", stdin="".join([*stream, "done\n"]))
+        git(bus, "pack-refs", "--all")
+        return names
+
+    return make
+
+
+@pytest.fixture
+def count_transactions(bus):
+    """Begin to count the transactions in which the bus changes branches; returns what says how many there were."""
+
+    def begin() -> Callable[[], int]:
+        log = bus / "transactions"
+        log.touch()
+        hook = bus / "hooks" / "reference-transaction"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ngrep -q refs/heads/ && echo $1 >> {log}\nexit 0\n")
+        hook.chmod(0o755)
+        return lambda: log.read_text().splitlines().count("committed")
+
+    return begin
+
+
+def archived(host):
+    kept = Git.isolated(host.bus.parent / "runners" / "state-one" / "archive.git")
+    listed = kept.text("for-each-ref", "--format=%(refname)", "refs/heads/mac-bridge/")
+    return [ref.removeprefix("refs/heads/") for ref in listed.splitlines()]
+
+
+def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
+    host, flood, old, count_transactions, monkeypatch
+):
+    """Of a transaction for each branch the cost grows with the square of their number."""
+    monkeypatch.setattr(retention, "_AT_ONCE", 150)
+    runs = old(State.RUNNING, days=20)
+    made = flood(300)
+    transactions = count_transactions()
+    with host.session() as session:
+        swept = sweep(session, Retention(keep=1))
+
+    assert swept.deleted == made[:-1]
+    assert branches(host.bus) == sorted([made[-1], runs])
+    assert archived(host) == made[:-1]
+    # Git counts what it packs as one more.
+    assert transactions() <= 4
+
+
+def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, git, bus, monkeypatch):
+    """Two that the bus does not let go, and one that moves between the archive and the deletion."""
+    made = flood(40)
+    archived = retention.store
+
+    def store_and_move(*args):
+        archived(*args)
+        git(bus, "update-ref", f"refs/heads/{made[20]}", "refs/heads/main")
+
+    monkeypatch.setattr(retention, "store", store_and_move)
+    hook = bus / "hooks" / "update"
+    hook.write_text(f"#!/bin/sh\ncase $1 in */{made[7][11:]}|*/{made[30][11:]}) exit 1;; esac\n")
+    hook.chmod(0o755)
+    transactions = count_transactions()
+    with host.session() as session:
+        swept = sweep(session, Retention(days=1))
+
+    assert swept.stayed == [made[7], made[20], made[30]]
+    assert branches(host.bus) == swept.stayed
+    assert transactions() <= 3
+
+
+def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
+    made = flood(20)
+    git(bus, "config", "receive.advertiseAtomic", "false")
+    with host.session() as session:
+        assert sweep(session, Retention(days=1)).deleted == made
+    assert branches(host.bus) == []
+
+
+def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
+    """An archive that lost a file of what it holds already says so before anything else goes."""
+    made = flood(3)
+    with host.session() as session:
+        tips = session.bus.fetch()
+        retention.store(session.bus.git, session.policy.archive, tips)
+        kept = Git.isolated(session.policy.archive, config={"transfer.unpackLimit": "1"})
+        kept("repack", "-a", "-d", "-q")
+        (pack,) = session.policy.archive.glob("objects/pack/*.pack")
+        loose = pack.rename(session.policy.archive / "aside.pack")
+        pack.with_suffix(".idx").unlink()
+        kept("unpack-objects", "-q", stdin=loose.read_bytes())
+        state = kept.text("rev-parse", f"{tips[made[1]]}:{wire.STATE}")
+        (session.policy.archive / "objects" / state[:2] / state[2:]).unlink()
+        with pytest.raises(InfrastructureError, match="is damaged, so nothing is deleted"):
+            sweep(session, Retention(days=1))
+    assert branches(host.bus) == made
+
+
+@pytest.mark.bus
+def test_a_sweep_that_is_killed_is_taken_up_again(host, flood, bus, tmp_path, wait_for):
+    """Killed between archive and bus: nothing is lost, and the next sweep does the rest."""
+    made = flood(200)
+    reached = bus / "reached"
+    hook = bus / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n[ -e {reached} ] || {{ touch {reached}; sleep 3; exit 1; }}\n")
+    hook.chmod(0o755)
+    policy = host.policy("one", retention={"days": 1})
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "gc"]
+    first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    wait_for(reached.exists)
+    first.kill()
+    first.wait()
+    assert archived(host) == made
+    assert branches(host.bus) == made
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert branches(host.bus) == []
+    assert archived(host) == made
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,9 +11,10 @@ from click.testing import CliRunner
 from bridge import wire
 from bridge.errors import UsageError
 from bridge.git import Git
+from runner.approvals import Approvals
 from runner.cli import cli
 from runner.lease import Lease
-from runner.serve import Rounds
+from runner.rounds import Rounds
 from runner.signature import read_signed, signer_of
 
 pytestmark = pytest.mark.bus
@@ -146,6 +148,41 @@ def test_an_approval_can_be_withdrawn(trusting):
     assert isinstance(approve(trusting, run.commit, "--withdraw").exception, UsageError)
 
 
+def test_an_approval_outlives_the_ledger_and_is_used_up_by_the_answer(trusting, bus, git):
+    """No bus knows it, so the ledger that is made anew could not. It is for one answer all the same."""
+    run = trusting.ask()
+    assert approve(trusting, run.commit).exit_code == 0
+    ledger = trusting.keyed.runners.folder / "state-one" / "ledger.sqlite"
+    for _ in range(2):
+        ledger.parent.mkdir(exist_ok=True)
+        ledger.write_bytes(b"nonsense" * 1000)
+        with trusting.keyed.session(**trusting.policy()):
+            pass
+    assert trusting.answer(run).trusted_by.startswith("approval by ")
+    trusting.ran.unlink()
+
+    # Everything that remembers the answer is lost, and the request is pushed again.
+    git(bus, "update-ref", f"refs/heads/{run.branch}", run.commit)
+    shutil.rmtree(ledger.parent / "store.git")
+    for file in ledger.parent.glob("ledger.sqlite*"):
+        file.unlink()
+    assert "it is not signed" in trusting.refused(run)
+
+
+@pytest.mark.parametrize("torn", [b'{"request": "', b"\xff\n", b"[]\n", b'{"request": 1}\n'])
+def test_nothing_above_a_line_that_cannot_be_read_counts(tmp_path, torn):
+    """It may have been a withdrawal."""
+    approvals = Approvals(tmp_path)
+    approvals.approve("a" * 40, "me")
+    with (tmp_path / "approvals.jsonl").open("ab") as file:
+        file.write(torn)
+    assert approvals.of("a" * 40) is None
+    approvals.approve("b" * 40, "me")
+    assert approvals.of("b" * 40) == "me"
+    assert approvals.of("a" * 40) is None
+    assert (tmp_path / "approvals.jsonl").stat().st_mode & 0o077 == 0
+
+
 def test_where_code_is_denied_there_is_nothing_to_approve(trusting):
     done = approve(trusting, trusting.ask().commit, trust={"code_request": "deny"})
 
@@ -153,7 +190,7 @@ def test_where_code_is_denied_there_is_nothing_to_approve(trusting):
 
 
 def test_a_request_that_is_held_waits_once_and_runs_when_it_is_approved(trusting, monkeypatch):
-    monkeypatch.setattr("runner.serve._HELD_S", 0.0)
+    monkeypatch.setattr("runner.rounds._HELD_S", 0.0)
     run = trusting.ask()
     another = trusting.ask(preset="installed")
     hold = {"unapproved": "hold"}
@@ -188,7 +225,7 @@ def test_a_request_that_is_held_can_be_cancelled(trusting):
 def test_a_request_that_is_held_expires(trusting, monkeypatch):
     run = trusting.ask()
     trusting.answer(run, unapproved="hold")
-    monkeypatch.setattr("runner.serve._HELD_S", 0.0)
+    monkeypatch.setattr("runner.rounds._HELD_S", 0.0)
     rules = trusting.policy(unapproved="hold") | {"limits": {"max_age_s": 60, "clock_skew_s": 0}}
     monkeypatch.setattr("runner.intake.datetime", Later)
 

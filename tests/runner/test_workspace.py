@@ -100,6 +100,11 @@ HOSTILE = {
     "link chain": {"a": {"b": {"c": ("120000", "..")}}, "d": ("120000", "a/b/c/../../../escaped")},
     "link with NUL": {"link": ("120000", "a\0b")},
     "empty link": {"link": ("120000", "")},
+    "FIFO": {"pipe": ("10644", "x")},
+    "device in a folder": {"a": {"b": {"disk": ("60644", "x")}}},
+    "socket beside a submodule": {"a": {"sub": ("160000", "1" * 40), "socket": ("140644", "x")}},
+    "file where the reports go": {"results": {"research": "x"}},
+    "link where the reports go": {"Results": ("120000", "tests")},
 }  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-TASKS = ("code", "maths", "chat", "prose", "recall")
+from engine.bench.prompts import TASKS
+
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 
 

@@ -20,7 +20,7 @@ from engine.cli.types import ListOf
     multiple=True,
     help="Files or folders to learn from. This machine's Python sources if left out.",
 )
-@click.option("--steps", type=click.IntRange(1, 1_000_000), default=4000, show_default=True)
+@click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True)
 @click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Rows of a block.")
 @click.option("--taps", type=ListOf(range(256)), help="Target layers to read; three spread ones if left out.")
@@ -35,8 +35,9 @@ from engine.cli.types import ListOf
     "--length", type=click.IntRange(64, 65536), default=320, show_default=True, help="Tokens of a row."
 )
 @click.option(
-    "--anchors", type=click.IntRange(1, 4096), default=112, show_default=True, help="Blocks of a row."
+    "--anchors", type=click.IntRange(1, 4096), default=64, show_default=True, help="Blocks of a row."
 )
+@click.option("--rows", type=click.IntRange(1, 512), default=8, show_default=True, help="Rows of a step.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--start",
@@ -57,6 +58,7 @@ def drafter(
     share: float,
     length: int,
     anchors: int,
+    rows: int,
     seed: int,
     start: Path | None,
 ) -> None:
@@ -79,10 +81,10 @@ def drafter(
     else:
         shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
         model = begin.drafter(shape, pair.target, seed)
-    plan = draft.Plan(steps=steps, anchors=anchors, block=block, seed=seed)
+    plan = draft.Plan(steps=steps, rows=rows, anchors=anchors, block=block, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
-    rows = sources.written_rows(
+    own = sources.written_rows(
         pair.target,
         ids,
         out / "written.npy",
@@ -91,7 +93,7 @@ def drafter(
         seed=seed,
         say=lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True),
     )
-    source = sources.source(ids, rows, share=share, length=length)
+    source = sources.source(ids, own, share=share, length=length)
     run = draft.Trainer(model, pair.target, source, out, plan)
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)

@@ -1,0 +1,97 @@
+"""How much rounding tells a block of rows from single rows, and whether that ever changes a token.
+
+    python benchmarks/exactness.py                          # random models, as the tests use them
+    python benchmarks/exactness.py tiny --kv raw --kv e8v@4.25
+
+Each prompt is decoded plainly and with drafts that are right for 0 to 15 tokens, on caches of each kind. Then
+what was decoded is read again, in single rows and in rows of eight: the largest difference of a logit is the
+rounding; a tie is a place where the two likeliest tokens are no further apart than that.
+"""
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from engine import cache as kv
+from engine.decode import incremental
+from engine.dflash import stream_generate
+from engine.dflash.divergence import classify, last_logits
+from engine.models import load
+from engine.mx import mx
+
+TESTS = Path(__file__).parents[1] / "tests" / "engine"
+RIGHT = (3, 0, 7, 1, 15, 2, 5, 4, 6)
+
+
+def beside(name):
+    spec = importlib.util.spec_from_file_location(f"exactness_{name}", TESTS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def targets(name):
+    if name:
+        return {name: load(name, False).target}
+    models = beside("models")
+    return {"qwen3, random": models.qwen3(layers=4), "gemma3, random, window 16": models.gemma3()}
+
+
+def row(target, spec, args, oracle):
+    def caches():
+        return kv.make_caches(target, spec)
+
+    vocabulary = target(mx.array([[0]])).shape[-1]
+    rounding, margins, kinds = [], [], []
+    for seed in range(args.prompts):
+        prompt = np.random.default_rng(seed).integers(0, vocabulary, args.length).tolist()
+        steps = incremental(target, None, prompt, max_tokens=args.tokens, caches=caches())
+        known = [token for step in steps for token in step.tokens]
+        steps = stream_generate(
+            target,
+            oracle([*prompt, *known], RIGHT, vocabulary=vocabulary),
+            None,
+            prompt,
+            max_tokens=args.tokens,
+            caches=caches(),
+            lookup=False,
+            adaptive=False,
+        )
+        found = [token for step in steps for token in step.tokens]
+        parted = classify(target, caches, prompt, found, known)
+        kinds += [parted.kind] if parted else []
+        single, block = (
+            last_logits(target, caches(), [*prompt, *known], args.length, rows=rows, chunk=512)
+            for rows in (1, 8)
+        )
+        rounding.append(mx.abs(single - block).max().item())
+        logits = np.sort(np.array(target(mx.array([[*prompt, *known]]))[0, args.length - 1 :]), axis=-1)
+        margins.append(logits[:, -1] - logits[:, -2])
+    ties = (np.concatenate(margins) < max(rounding)).mean()
+    counts = {kind: kinds.count(kind) for kind in ("tie", "fault", "length")}
+    return max(rounding), np.median(rounding), ties, counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--kv", action="append")
+    parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--length", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=40)
+    args = parser.parse_args()
+    oracle = beside("oracle").Oracle
+    for name, target in targets(args.model).items():
+        for spec in args.kv or ("raw", "affine@4g64", "e8v@4.25:fast"):
+            most, usual, ties, counts = row(target, spec, args, oracle)
+            print(
+                f"{name}; {spec}: rounding {most:.1e} at most, {usual:.1e} as a rule; closer than that {ties:.2%}; "
+                f"of {args.prompts} prompts {counts['tie']} parted at a tie, {counts['fault']} by a fault",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`kakeya report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bridge import environment
+from bridge.cli.common import client_of, console, key_option, remote_option
+from bridge.command import json_option, put_json, say
+from bridge.errors import ExitCode, UsageError
+from bridge.git import Git
+from bridge.pins import find_pin
+from bridge.presets import load_presets
+from bridge.report.build import view_of
+from bridge.report.markdown import markdown
+from bridge.report.page import page
+from bridge.report.source import Source, from_branch, from_folder
+from bridge.report.terminal import show
+
+
+@click.command()
+@click.argument("requests", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--from", "folders", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+    help="Read a folder that `kakeya fetch` wrote instead; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write one HTML page that needs nothing else; with --markdown, that.",
+)  # fmt: skip
+@click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, as for a pull request's comment.")
+@remote_option
+@key_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    requests: tuple[str, ...],
+    folders: tuple[Path, ...],
+    out: Path | None,
+    *,
+    as_markdown: bool,
+    as_json: bool,
+) -> int:
+    """Show a run with its claims and evidence, or compare several.
+
+    RUN is a branch, a nonce or a part of either; by default the last request sent from this repository. Every answer is
+    verified first. Ends with 0, whatever the job's own outcome, and with 1 where an answer does not hold: it is shown
+    all the same, and says so.
+    """
+    if as_markdown and as_json and not out:
+        raise UsageError("--markdown and --json both go to standard output", fix="Name a file with --out.")
+    sources = _sources(context, requests, folders)
+    view = view_of(sources)
+    text = markdown(view) if as_markdown else page(view) if out else ""
+    if out:
+        _write(out, text)
+    if as_json:
+        put_json(view.as_dict())
+    elif not out and as_markdown:
+        click.echo(text, nl=False)
+    elif not out:
+        screen = console()
+        screen.soft_wrap = False
+        show(view, screen)
+    broken = [source.name for source in sources if not source.holds]
+    for name in broken:
+        say(f"this answer does not hold: {name}")
+    return ExitCode.FAILED if broken else ExitCode.SUCCEEDED
+
+
+def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[Path, ...]) -> list[Source]:
+    found: list[Source] = []
+    if requests or not folders:
+        client = client_of(context)
+        names = requests or (None,)
+        found += [from_branch(client, client.find(name).branch) for name in names]
+    if folders:
+        pin = find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
+        presets = load_presets(environment.get("KAKEYA_PRESETS"))
+        found += [from_folder(folder, pin, presets) for folder in folders]
+    return found
+
+
+def _git_of(context: click.Context) -> Git | None:
+    """Return the repository here; a folder can be read outside of any."""
+    try:
+        return client_of(context).git
+    except UsageError:
+        return None
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {out}: {error.strerror}", fix="Name another file with --out."
+        ) from error
+    say(f"wrote {out}")

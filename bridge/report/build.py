@@ -1,0 +1,178 @@
+"""From answers to the view of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from importlib import metadata
+
+from bridge import names, signed
+from bridge.checks import Check
+from bridge.evidence.table import TABLE
+from bridge.report.compare import compared
+from bridge.report.measured import measured
+from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunView, Table, View
+from bridge.report.rows import flat
+from bridge.report.source import Source, reports_of
+from bridge.report.text import cut, printable, size
+from bridge.wire import Result, Violation
+
+HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
+
+# Of what breaks one rule.
+MAX_FOUND = 3
+
+_MARKS = {True: "ok", False: "FAIL", None: "--"}
+
+
+def view_of(sources: Sequence[Source]) -> View:
+    """Return what is shown of one run, or of several and what differs between them."""
+    runs = tuple(_run(source) for source in sources)
+    if len(runs) == 1:
+        return View(f"{runs[0].preset} {runs[0].state}", runs)
+    tables, plots = compared(sources, runs)
+    return View(f"{len(runs)} runs compared", runs, tables, plots)
+
+
+def version() -> str:
+    """Return the version of the program that makes the view."""
+    return metadata.version("kakeya-bridge")
+
+
+def _run(source: Source) -> RunView:
+    result = source.result
+    return RunView(
+        name=source.name,
+        preset=result.preset or "no preset",
+        state=str(result.state),
+        exit_code=result.exit_code,
+        reason=result.reason.message,
+        asked=_asked(result),
+        outcome=_outcome(result),
+        host=tuple(flat(result.host).items()),
+        versions=tuple(result.versions.items()),
+        evidence=_evidence(source),
+        gate=_gate(result),
+        reports=tuple(measured(path, source.files.get(path)) for path in reports_of(result)),
+        steps=_steps(result),
+        logs=tuple(
+            _log(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
+        ),
+        files=Table(
+            "Files",
+            ("file", "size", "SHA-256"),
+            tuple((file.path, size(file.size), file.sha256) for file in result.files),
+        ),
+        reproduce=_reproduce(result),
+    )
+
+
+def _asked(result: Result) -> Facts:
+    params = " ".join(f"{name}={value}" for name, value in result.params.items())
+    code = {"installed": "what is installed on the runner", "request": "the tree of the request"}
+    facts: list[tuple[str, Cell]] = [
+        ("preset", result.preset),
+        ("preset digest", result.preset_digest),
+        ("parameters", params or "none"),
+        ("asked by", result.requested_by),
+        ("branch", result.branch),
+        ("request commit", result.request),
+        ("workload commit", result.workload),
+        ("code", code.get(result.code or "")),
+        ("trusted", result.trusted_by),
+    ]
+    return tuple((name, value) for name, value in facts if value not in (None, ""))
+
+
+def _outcome(result: Result) -> Facts:
+    sandbox = {None: "unknown", "off": "none"}.get(result.sandbox, result.sandbox)
+    return (
+        ("state", str(result.state)),
+        ("why", f"{result.reason.message} ({result.reason.code})"),
+        ("exit code", result.exit_code),
+        ("started", result.started_at),
+        ("finished", result.finished_at),
+        ("seconds", result.seconds),
+        ("runner", f"{result.runner.id}, kakeya-bridge {result.runner.version}"),
+        ("sandbox", sandbox),
+    )
+
+
+def _evidence(source: Source) -> Evidence:
+    rows = tuple((_MARKS[check.ok], check.name, check.message) for check in source.checks)
+    table = Table("What was checked here", ("", "check", "found"), rows)
+    failed = [check for check in source.checks if check.ok is False]
+    signature = next((check for check in source.checks if check.name == signed.NAME), None)
+    if failed:
+        return Evidence("broken", "; ".join(f"{c.name}: {c.message}" for c in failed), _fix(failed), table)
+    if signature is None or not signature.ok:
+        message = signature.message if signature else "nothing is known of a signature"
+        return Evidence("unsigned", message, (signature.fix if signature else "") or "", table)
+    return Evidence("signed", signature.message, "", table)
+
+
+def _fix(checks: Sequence[Check]) -> str:
+    return " ".join(check.fix for check in checks if check.fix)
+
+
+def _gate(result: Result) -> Judged | None:
+    if result.gate is None:
+        return None
+    grouped: dict[tuple[str, str], list[Violation]] = {}
+    for one in result.gate.violations:
+        grouped.setdefault((one.code, one.path), []).append(one)
+    faults = (_fault(code, path, found) for (code, path), found in grouped.items())
+    return Judged(result.gate.verdict, tuple(faults))
+
+
+def _fault(code: str, path: str, found: Sequence[Violation]) -> Fault:
+    """Return what broke one rule. Why it matters is said by the rules installed here, where they know it."""
+    known = TABLE.get(code)
+    messages = tuple(one.message for one in found[:MAX_FOUND])
+    why, mend = (known.why, known.mend) if known else ("", "")
+    return Fault(code, path, messages, len(found) - len(messages), why, found[0].mend or mend)
+
+
+def _steps(result: Result) -> Table:
+    rows = tuple(
+        (
+            shlex.join(command.argv),
+            f"signal {command.signal}" if command.signal else command.exit_code,
+            command.seconds,
+            size(command.max_rss_bytes) if command.max_rss_bytes else None,
+            ", ".join(filter(None, ("time limit" if command.timed_out else "", command.exceeded or ""))),
+        )
+        for command in result.commands
+    )
+    return Table("What ran", ("command", "exit code", "seconds", "most memory", "ended for"), rows)
+
+
+def _log(path: str, data: bytes | None, *, cut_short: bool) -> Log:
+    """Return the first and the last lines of a log."""
+    if data is None:
+        return Log(path, (), 0, (), "the file is missing")
+    lines = [cut(printable(line), MAX_LINE) for line in data.decode("utf-8", "replace").splitlines()]
+    note = "the runner kept its head and tail alone" if cut_short else ""
+    if len(lines) <= HEAD_LINES + TAIL_LINES:
+        return Log(path, tuple(lines), 0, (), note)
+    left_out = len(lines) - HEAD_LINES - TAIL_LINES
+    return Log(path, tuple(lines[:HEAD_LINES]), left_out, tuple(lines[-TAIL_LINES:]), note)
+
+
+def _reproduce(result: Result) -> tuple[str, ...]:
+    """Return the commands that ask for the same again, and that check this answer."""
+    if not result.preset or not names.PRESET.fullmatch(result.preset):
+        return ()
+    argv = ["kakeya", "run", result.preset]
+    for name, value in result.params.items():
+        argv += ["-p", f"{name}={_word(value)}"]
+    if result.workload:
+        argv += ["--ref", result.workload]
+    again = shlex.join([*argv, "--wait"])
+    return (
+        (again, shlex.join(["kakeya", "verify", result.branch])) if names.is_safe(result.branch) else (again,)
+    )
+
+
+def _word(value: bool | int | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

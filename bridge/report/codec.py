@@ -1,0 +1,103 @@
+"""What is shown of `kakeya.codec-rd`: the error of each code against the bits that it stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from bridge.report.loose import Row, items, number, text
+from bridge.report.model import Claim, Plot, Point, Series, Table
+from bridge.report.text import number as shown
+
+# Beyond it a code costs as much as the plain numbers: it would only squeeze the others together.
+_MOST_BITS = 9.0
+
+_ACROSS = "stored bits a value"
+_DEFINITION = "mean over vectors of the squared error over the squared length, at these stored bits a value"
+
+
+def tables(report: Row) -> list[Table]:
+    """Return the error of each code on each distribution, in the order of stored bits."""
+    rows = _good(report)
+    sources = _sources(rows)
+    found: dict[tuple[float, str], dict[str, float]] = {}
+    for row in rows:
+        found.setdefault((_bits(row), _name(row)), {})[text(row["distribution"])] = row["rel_mse"]
+    columns = ("stored bits", "code", *sources, "limit 2^-2R")
+    cells = tuple(
+        (bits, name, *(errors.get(source) for source in sources), math.exp2(-2 * bits))
+        for (bits, name), errors in sorted(found.items())
+    )
+    note = "Bits a value, scales and biases included. The limit is for Gaussian values: no code can beat it."
+    return [Table("Relative squared error at the bits that are stored", columns, cells, note)]
+
+
+def plots(report: Row) -> list[Plot]:
+    """Return one plot a distribution; for Gaussian values also how far above the limit."""
+    rows = [row for row in _good(report) if _bits(row) <= _MOST_BITS and row["rel_mse"] > 0]
+    made = []
+    for source in _sources(rows):
+        mine = [row for row in rows if row["distribution"] == source]
+        least = tuple(Point(bits, math.exp2(-2 * bits)) for bits in sorted({_bits(row) for row in mine}))
+        series = (*_series(mine, lambda row: row["rel_mse"]), Series("limit 2^-2R", least, "limit"))
+        made.append(Plot(f"Distortion, {source}", _ACROSS, "relative squared error", series, log=True))
+    gaussian = [row for row in rows if row["distribution"] == "gaussian"]
+    gap = _series(gaussian, lambda row: 10 * math.log10(row["rel_mse"] / math.exp2(-2 * _bits(row))))
+    if gap:
+        made.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", tuple(gap)))
+    return made
+
+
+def figures(report: Row) -> list[Claim]:
+    """Return each row as a figure: such a report claims nothing beside its rows."""
+    return [
+        Claim(
+            "rel_mse",
+            row["rel_mse"],
+            _DEFINITION,
+            arm=f"{_name(row)} at {shown(_bits(row))} bits",
+            where=text(row["distribution"]),
+            stated=False,
+        )
+        for row in _good(report)
+    ]
+
+
+def _good(report: Row) -> list[Row]:
+    """Return the rows of which all can be drawn."""
+    wanted = ("stored_bits_per_value", "rel_mse")
+    return [
+        row for row in items(report.get("rows"))
+        if all((number(row.get(name)) or -1) >= 0 for name in wanted) and text(row.get("distribution"))
+        and _bits(row) < 64  # noqa: PLR2004 - more than any number here has
+    ]  # fmt: skip
+
+
+def _bits(row: Row) -> float:
+    return float(row["stored_bits_per_value"])
+
+
+def _name(row: Row) -> str:
+    """Return a code's name without its rate."""
+    name = text(row.get("codec")) or "?"
+    if name == "affine":
+        return f"affine, groups of {row.get('group')}{', rotated' if row.get('rotated') is True else ''}"
+    return {"voronoi": "E8 Voronoi", "raw": "bfloat16"}.get(name, name)
+
+
+def _family(row: Row) -> str:
+    """Return the name of codes that differ in nothing but their rate."""
+    lattice, _, q_range = _name(row).partition(" Q")
+    return f"{lattice.upper()}, classic" if q_range else _name(row)
+
+
+def _sources(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(text(row["distribution"]) for row in rows))
+
+
+def _series(rows: list[Row], take: Callable[[Row], float]) -> list[Series]:
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        about = f"{_name(row)}: {shown(row['rel_mse'])} at {shown(_bits(row))} bits"
+        found.setdefault(_family(row), []).append(Point(_bits(row), take(row), label=about))
+    return [Series(name, tuple(sorted(points, key=lambda p: p.at)), "line") for name, points in found.items()]

@@ -1,0 +1,124 @@
+"""What differs between runs: their figures side by side, and everything that was not the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from bridge.errors import ManifestError
+from bridge.report.measured import figures, read
+from bridge.report.model import Cell, Claim, Facts, Plot, Point, RunView, Series, Table
+from bridge.report.source import Source, reports_of
+from bridge.report.text import number as shown
+
+_MOST_DRAWN = 20
+# What differs between any two runs, and says nothing about their figures.
+_UNLIKE_BY_NATURE = ("branch", "request commit", "started", "finished", "seconds", "why")
+
+Key = tuple[str, str]
+
+
+def figures_of(source: Source) -> dict[Key, Claim]:
+    """Return the figures of all of an answer's reports, by name and what each is about. Unreadable ones have none."""
+    found: dict[Key, Claim] = {}
+    for path in reports_of(source.result):
+        try:
+            report = read(source.files.get(path, b""))
+        except ManifestError:
+            continue
+        for claim in figures(report):
+            found.setdefault((claim.name, claim.about), claim)
+    return found
+
+
+def compared(
+    sources: Sequence[Source], runs: Sequence[RunView]
+) -> tuple[tuple[Table, ...], tuple[Plot, ...]]:
+    """Return the tables and plots of a comparison. The first run is what the others are compared with."""
+    found = [figures_of(source) for source in sources]
+    keys = list(dict.fromkeys(key for one in found for key in one))
+    tables = [_overview(runs), _figures(found, keys), _unlike(runs)]
+    return tuple(table for table in tables if table.rows), tuple(_quotients(found, keys))
+
+
+def label(place: int) -> str:
+    """Return what a run is called beside others."""
+    return f"run {place + 1}"
+
+
+def _overview(runs: Sequence[RunView]) -> Table:
+    rows = tuple(
+        (
+            label(i),
+            run.preset,
+            run.state,
+            run.gate.verdict if run.gate else None,
+            run.evidence.status,
+            run.name,
+        )
+        for i, run in enumerate(runs)
+    )
+    return Table("Runs", ("", "preset", "state", "gate", "evidence", "branch"), rows)
+
+
+def _figures(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> Table:
+    cells: list[tuple[Cell, ...]] = []
+    for name, about in keys:
+        values = [one[name, about].value if (name, about) in one else None for one in found]
+        changes = [_change(values[0], value) for value in values[1:]]
+        cells.append((name, about, *values, *changes))
+    columns = ["figure", "of", *(label(i) for i in range(len(found)))]
+    columns += [f"{label(i)} to {label(0)}" for i in range(1, len(found))]
+    return Table("Figures side by side", tuple(columns), tuple(cells), folded=len(cells) > 2 * _MOST_DRAWN)
+
+
+def _change(first: float | None, other: float | None) -> Cell:
+    if first is None or other is None:
+        return None
+    if first == other:
+        return "equal"
+    return f"{shown(other / first)}x" if first else None
+
+
+def _unlike(runs: Sequence[RunView]) -> Table:
+    """Return the facts in which the runs differ."""
+    facts = [
+        {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} for run in runs
+    ]
+    names = list(dict.fromkeys(name for one in facts for name in one))
+    rows = tuple(
+        (name, *(one.get(name) for one in facts)) for name in names
+        if len({one.get(name) for one in facts}) > 1 and name.partition(": ")[2] not in _UNLIKE_BY_NATURE
+    )  # fmt: skip
+    return Table("What else differs", ("", *(label(i) for i in range(len(runs)))), rows)
+
+
+def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:
+    return (("asked", run.asked), ("outcome", run.outcome), ("host", run.host), ("version", run.versions))
+
+
+def _quotients(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
+    """Return one line a figure, those that differ most first: each run's over the first one's."""
+    quotients: dict[Key, dict[int, float]] = {}
+    for key in keys:
+        first = found[0][key].value if key in found[0] else None
+        for i, other in enumerate(found[1:], start=1):
+            value = other[key].value if key in other else None
+            if first and value and first * value > 0:
+                quotients.setdefault(key, {})[i] = value / first
+    apart = {key: max(abs(math.log(q)) for q in by.values()) for key, by in quotients.items()}
+    drawn = sorted((key for key in quotients if apart[key]), key=lambda key: -apart[key])[:_MOST_DRAWN]
+    if not drawn:
+        return []
+    points: dict[int, list[Point]] = {}
+    for place, key in enumerate(drawn):
+        for i, quotient in quotients[key].items():
+            about = f"{found[0][key].label}: {shown(quotient)} times"
+            points.setdefault(i, []).append(Point(place, quotient, label=about))
+    one = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
+    series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), one)
+    more = f"The {len(drawn)} that differ most." if len(drawn) < len(quotients) else ""
+    names = tuple(found[0][key].label for key in drawn)
+    return [
+        Plot("Over the figures of run 1", "figure", "times", series, log=True, categories=names, note=more)
+    ]

@@ -1,0 +1,162 @@
+"""What is shown of decoded prompts: speed and accepted drafts by arm and prompt, what was recalled by length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bridge.evidence.stats import exact_interval
+from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
+from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.text import number as shown
+from bridge.report.text import size
+
+# More lines than this say less: the workloads stand for their prompts then.
+_MAX_PROMPTS = 24
+
+_EXACT = "The lines are exact 95 % intervals of so many prompts."
+
+Rates = list[float]
+
+
+def arms_table(report: Row) -> list[Table]:
+    """Return one line an arm: its role, and its figures over all of its rows."""
+    about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
+    cells: list[tuple[Cell, ...]] = []
+    for (name,), rows in grouped(_rows(report), "arm").items():
+        arm, rates = about.get(name, {}), _collect(rows, rate)
+        held = [b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None]
+        cells.append((
+            name,
+            text(arm.get("role")),
+            text(arm.get("cache")),
+            len(rows),
+            median(rates),
+            f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
+            tau(rows),
+            accepted(rows),
+            size(max(held)) if held else None,
+        ))  # fmt: skip
+    columns = ("arm", "role", "cache", "rows", "median tok/s", "all rows", "tau", "accepted", "cache bytes")
+    note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
+    return [_without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
+
+
+def speed_plots(report: Row) -> list[Plot]:
+    """Return tokens a second and tau by prompt, and tokens a second in the order in which the rows ran."""
+    made = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
+    made += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
+    order: dict[str, list[Point]] = {}
+    for place, row in enumerate(items(report.get("rows"))):
+        speed = rate(row)
+        if speed is not None:
+            label = f"{row.get('arm')} on {row.get('prompt')}: {shown(speed)}"
+            order.setdefault(str(row.get("arm", "")), []).append(Point(place + 1, speed, label=label))
+    series = tuple(Series(name, tuple(points)) for name, points in order.items())
+    if series:
+        note = "A machine that heats up or is disturbed shows here."
+        made.append(Plot("In the order of the run", "row", "tokens a second", series, note=note))
+    return made
+
+
+def recall(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return how many prompts of each length were answered with what they hide, by arm."""
+    prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
+    found: dict[str, dict[float, list[bool]]] = {}
+    for (arm, prompt), rows in grouped(_rows(report), "arm", "prompt").items():
+        length = number(prompts.get(prompt, {}).get("length"))
+        if length is not None:
+            wanted = text(prompts[prompt].get("expected"))
+            hit = all(wanted in text(row.get("text")) for row in rows)
+            found.setdefault(arm, {}).setdefault(length, []).append(hit)
+    lengths = sorted({length for by in found.values() for length in by})
+    if not lengths:
+        return [], []
+    cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in found.items())
+    columns = ("arm", *(f"{length:g} tokens" for length in lengths))
+    table = Table(
+        "Prompts whose answer holds what was hidden",
+        columns,
+        cells,
+        "In every repeat, by length of the prompt.",
+    )
+    series = tuple(
+        Series(arm, tuple(_recalled(length, hits) for length, hits in sorted(by.items())), "line")
+        for arm, by in found.items()
+    )
+    return [table], [Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)]
+
+
+def rate(row: Row) -> float | None:
+    """Return decoded tokens a second."""
+    tokens, seconds = number(row.get("decode_tokens")), number(row.get("decode_s"))
+    return tokens / seconds if tokens and seconds and tokens > 0 and seconds > 0 else None
+
+
+def tau(rows: Iterable[Row]) -> float | None:
+    """Return tokens committed over rounds, the target's own token counted."""
+    commits = [commit for row in rows for commit in numbers(row.get("commits"))]
+    return sum(commits) / len(commits) if commits else None
+
+
+def accepted(rows: Iterable[Row]) -> float | None:
+    """Return drafts accepted over drafts proposed."""
+    found = list(rows)
+    drafted = sum(sum(numbers(row.get("drafted"))) for row in found)
+    return sum(sum(numbers(row.get("accepted"))) for row in found) / drafted if drafted > 0 else None
+
+
+def _rows(report: Row) -> list[Row]:
+    return list(counted(items(report.get("rows"))))
+
+
+def _row_tau(row: Row) -> float | None:
+    return tau([row])
+
+
+def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> Rates:
+    return [value for row in rows if (value := of(row)) is not None]
+
+
+def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Rates]) -> list[Plot]:
+    """Return the median, least and greatest of each arm on each prompt, or on each workload of many prompts."""
+    belongs = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
+    rows = _rows(report)
+    names = list(dict.fromkeys(str(row.get("prompt", "")) for row in rows))
+    by_workload = len(names) > _MAX_PROMPTS
+    if by_workload:
+        names = list(dict.fromkeys(belongs.get(name, "") for name in names))[:_MAX_PROMPTS]
+    places = {name: place for place, name in enumerate(names)}
+    points: dict[str, list[Point]] = {}
+    for (arm,), mine in grouped(rows, "arm").items():
+        gathered: dict[str, list[Row]] = {}
+        for row in mine:
+            prompt = str(row.get("prompt", ""))
+            gathered.setdefault(belongs.get(prompt, "") if by_workload else prompt, []).append(row)
+        for name, some in gathered.items():
+            values = of(some)
+            middle = median(values)
+            if middle is not None and name in places:
+                label = f"{arm} on {name}: {shown(middle)} ({shown(min(values))} to {shown(max(values))})"
+                points.setdefault(arm, []).append(
+                    Point(places[name], middle, min(values), max(values), label)
+                )
+    series = tuple(Series(arm, tuple(found)) for arm, found in points.items())
+    what = "workload" if by_workload else "prompt"
+    note = f"The median of each {what}; the line spans its rows."
+    return [Plot(title, what, value, series, categories=tuple(names), note=note)] if series else []
+
+
+def _share(hits: list[bool] | None) -> Cell:
+    return f"{sum(hits)} of {len(hits)}" if hits else None
+
+
+def _recalled(length: float, hits: list[bool]) -> Point:
+    low, high = exact_interval(sum(hits), len(hits))
+    return Point(length, sum(hits) / len(hits), low, high, f"{sum(hits)} of {len(hits)} at {length:g} tokens")
+
+
+def _without_empty(table: Table) -> Table:
+    """Return a table without the columns in which nothing stands."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
+    cells = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return Table(table.title, tuple(table.columns[i] for i in kept), cells, table.note, table.folded)

@@ -1,0 +1,71 @@
+"""Reading reports that may be wrong in any way: also a rejected one is shown, as far as it makes sense."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bridge.evidence import stats
+from bridge.report.model import Cell
+from bridge.report.text import cut
+
+Row = Mapping[str, Any]
+
+_HUGE = 1e15
+_MAX_NESTED = 80
+
+
+def number(value: object) -> float | None:
+    """Return a number that could have been measured, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and abs(value) < _HUGE else None
+
+
+def text(value: object) -> str:
+    """Return a text, or none where it is no text."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> Row:
+    """Return a JSON object, or an empty one where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Row]:
+    """Return the objects in a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def numbers(value: object) -> list[float]:
+    """Return the numbers in a list."""
+    found = map(number, value) if isinstance(value, list) else iter(())
+    return [one for one in found if one is not None]
+
+
+def plain(value: object) -> Cell:
+    """Return what a cell shows of any JSON value: what is nested is written as JSON, and cut."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return cut(json.dumps(value, ensure_ascii=False), _MAX_NESTED)
+
+
+def median(values: Iterable[float]) -> float | None:
+    """Return the middle value, or the mean of the two; None of none."""
+    found = list(values)
+    return stats.median(found) if found else None
+
+
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:
+    """Return rows by the texts in some of their fields, in the order in which these first appear."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
+    return found
+
+
+def counted(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows that count: those that are no warm-up."""
+    return (row for row in rows if row.get("warmup") is not True)

@@ -1,0 +1,124 @@
+"""The view as Markdown, for a comment on a pull request: strangers' text names nobody, links nowhere, opens nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunView, Table, View
+from bridge.report.rows import claims_table
+from bridge.report.text import cell, is_numeric, printable
+
+MAX_ROWS = 60
+
+_EVIDENCE = {
+    "signed": "signed with a pinned key",
+    "unsigned": "unsigned",
+    "broken": "**does not hold**",
+}
+# Everywhere; after `www`, which alone makes a link; and at the beginning, where it makes a list, a title or a rule.
+_MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
+_LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
+# A name of a person or an issue right after it would be notified, or linked.
+_NAMES = re.compile(r"((?<!\w)@(?=\w)|#(?=\w))")
+_NOTHING = "\u200b"
+
+
+def markdown(view: View) -> str:
+    """Return the view as Markdown."""
+    parts: list[str] = []
+    if len(view.runs) > 1:
+        parts += [f"## {escape(view.title)}", *_tables(view.tables)]
+    for run in view.runs:
+        parts += _run(run)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text that shows as it is, on one line and in a cell of a table too."""
+    shown = printable(" ".join(text.splitlines()))
+    shown = _MEANS_SOMETHING.sub(r"\\\1", _NAMES.sub(rf"\1{_NOTHING}", shown))
+    shown = _LISTS.sub(r"\1\\\2", shown)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def fenced(lines: Iterable[str]) -> str:
+    """Return lines as a block that none of them can close."""
+    text = "\n".join(printable(line) for line in lines)
+    longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _run(run: RunView) -> list[str]:
+    verdict = f", gate: {run.gate.verdict}" if run.gate else ""
+    broken = " (**the answer does not hold**)" if run.evidence.status == "broken" else ""
+    title = f"### {escape(run.preset)}: {escape(run.state)}{escape(verdict)}{broken}"
+    evidence = f"Evidence: {_EVIDENCE[run.evidence.status]}. {escape(run.evidence.message)}"
+    parts = [title, escape(run.reason), evidence, _facts(run.asked)]
+    if run.gate and run.gate.faults:
+        parts.append("\n".join(map(_fault, run.gate.faults)))
+    for report in run.reports:
+        parts += _report(report)
+    parts += [_details("Host and versions", [_facts(run.host), _facts(run.versions)])]
+    parts += [_details("What was checked, and what ran", [_table(run.evidence.checks), _table(run.steps)])]
+    parts += [_details(f"Log: {escape(log.path)}", [_log(log)]) for log in run.logs]
+    parts.append(_details("Files", [_table(run.files)]))
+    if run.reproduce:
+        parts.append(_details("Ask for the same, and check this answer", [fenced(run.reproduce)]))
+    return parts
+
+
+def _fault(fault: Fault) -> str:
+    found = "; ".join(map(escape, fault.found)) + (f"; and {fault.more} more" if fault.more else "")
+    why = f": {escape(fault.why)}" if fault.why else ""
+    return f"- **{escape(fault.code)}**{why}. {found}." + (
+        f" To mend it: {escape(fault.mend)}." if fault.mend else ""
+    )
+
+
+def _report(report: Measured) -> list[str]:
+    parts = [f"#### {escape(report.kind or report.path)}", escape(report.problem)]
+    parts += [_table(claims_table(report.claims))] if report.claims else []
+    return parts + _tables(report.tables)
+
+
+def _tables(tables: Iterable[Table]) -> list[str]:
+    """Return tables; those of second rank are for the page."""
+    return [part for one in tables if not one.folded for part in (f"**{escape(one.title)}**", _table(one))]
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return ""
+    columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
+    rule = ["---:" if is_numeric(column) else "---" for column in columns]
+    rows = [table.columns, *table.rows[:MAX_ROWS]]
+    lines = [_line(map(_cell, row)) for row in rows]
+    lines.insert(1, _line(rule))
+    more = [f"{MAX_ROWS} of {len(table.rows)} rows."] if len(table.rows) > MAX_ROWS else []
+    note = " ".join([escape(table.note), *more]).strip()
+    return "\n".join(lines) + (f"\n\n{note}" if note else "")
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: Cell) -> str:
+    return escape(cell(value))
+
+
+def _facts(facts: Facts) -> str:
+    rows = tuple((name, value) for name, value in facts if value not in (None, ""))
+    return _table(Table("", ("", " "), rows))
+
+
+def _log(log: Log) -> str:
+    left_out = [f"... {log.left_out} lines ..."] if log.left_out else []
+    return fenced([*log.head, *left_out, *log.tail])
+
+
+def _details(title: str, parts: list[str]) -> str:
+    inner = "\n\n".join(part for part in parts if part)
+    return f"<details><summary>{title}</summary>\n\n{inner}\n\n</details>" if inner else ""

@@ -1,0 +1,121 @@
+"""One report of a run in the form that is shown: claims and tables of any kind, plots of the kinds that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bridge import evidence, strictjson
+from bridge.errors import ManifestError
+from bridge.evidence.names import LEGACY
+from bridge.report import codec, decode, rows, sweep
+from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
+from bridge.report.model import Claim, Measured, Plot, Table
+from bridge.report.text import cell, cut
+
+MAX_CLAIMS = 300
+
+Shown = tuple[list[Table], list[Plot]]
+
+
+def read(data: bytes) -> Row:
+    """Return a report. Raises ManifestError that says why it cannot be read."""
+    found = strictjson.loads(
+        data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
+    )
+    if not isinstance(found, dict):
+        raise ManifestError("the report is not a JSON object")
+    return found
+
+
+def measured(path: str, data: bytes | None) -> Measured:
+    """Return what is shown of one report; where it cannot be read, why."""
+    if data is None:
+        return Measured(path, "", problem="the file is missing")
+    try:
+        report = read(data)
+    except ManifestError as error:
+        return Measured(path, "", problem=error.message)
+    kind = text(report.get("kind"))
+    tables, plots = _SHOWN[kind](report) if kind in _SHOWN else ([], [])
+    return Measured(
+        path,
+        cut(kind) or "a report of no kind",
+        created_at=cut(text(report.get("created_at"))),
+        seconds=number(report.get("seconds")),
+        claims=claims(report),
+        tables=tuple(tables + rows.about(report) + _others(report)),
+        plots=tuple(plots),
+    )
+
+
+def claims(report: Row) -> tuple[Claim, ...]:
+    """Return what a report claims, as it says it; whether it is so, the gate says."""
+    if report.get("kind") == LEGACY:
+        found = rows.flat(report)
+        return tuple(Claim(name, number(found[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in found)
+    return tuple(_claim(claim) for claim in items(report.get("claims"))[:MAX_CLAIMS])
+
+
+def figures(report: Row) -> tuple[Claim, ...]:
+    """Return what a report claims, and its rows' figures where those stand for themselves."""
+    return (*claims(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
+
+
+def _claim(claim: Row) -> Claim:
+    pair = numbers(claim.get("interval"))
+    where = {name: value for name, value in mapping(claim.get("where")).items() if value is not None}
+    return Claim(
+        cut(text(claim.get("name")) or "a claim without a name"),
+        number(claim.get("value")),
+        cut(text(claim.get("definition")), 1000),
+        arm=cut(text(claim.get("arm"))),
+        against=cut(text(claim.get("against"))),
+        where=cut(", ".join(f"{name} {cell(plain(value))}" for name, value in where.items())),
+        interval=(pair[0], pair[1]) if len(pair) == 2 else None,  # noqa: PLR2004 - least and greatest
+    )
+
+
+def _others(report: Row) -> list[Table]:
+    """Return the fields that no version-3 report has: those of older and of wrong reports."""
+    left = {name: value for name, value in report.items() if name not in _ENVELOPE}
+    return [rows.pairs("Other fields", rows.flat(left), folded=True)] if left else []
+
+
+def _codec(report: Row) -> Shown:
+    return codec.tables(report), codec.plots(report)
+
+
+def _decoded(report: Row) -> Shown:
+    return decode.arms_table(report), decode.speed_plots(report)
+
+
+def _recalled(report: Row) -> Shown:
+    tables, plots = decode.recall(report)
+    return tables + decode.arms_table(report), plots
+
+
+# What reports of schema 2 claim, each as a field of its own.
+_OLD_ARM = "k3_cross_model"
+_OLD_CLAIMS = (
+    "throughput.cross_model_speedup_vs_oracle_ar",
+    "throughput.decode_only.speedup",
+    "gate.recall_cross_model",
+    "memory.savings_vs_naive_pct",
+)
+
+_ENVELOPE = frozenset((
+    "kind", "schema_version", "created_at", "seconds", "identity", "config", "models", "workloads", "prompts", "arms",
+    "rows", "claims",
+))  # fmt: skip
+
+_SHOWN: dict[str, Callable[[Row], Shown]] = {
+    "kakeya.codec-rd": _codec,
+    "kakeya.spec-bench": _decoded,
+    "kakeya.acceptance": _decoded,
+    "kakeya.native": _decoded,
+    "kakeya.recall": _recalled,
+    "kakeya.restored-prefill": _recalled,
+    "kakeya.verify-l": sweep.verify,
+    "kakeya.kv-quant": sweep.quantised,
+    "kakeya.parity": sweep.parity,
+}

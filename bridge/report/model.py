@@ -1,0 +1,174 @@
+"""What a report shows, as plain data: made once, read by every renderer. All text in it may be a stranger's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Cell = str | float | int | bool | None
+Facts = tuple[tuple[str, Cell], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings. `folded`: long, or of second rank; a page hides it behind its title."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value at a place, with the least and the greatest that it stands for."""
+
+    at: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together. A `limit` is drawn as a line without marks, behind all others."""
+
+    name: str
+    points: tuple[Point, ...]
+    style: Literal["line", "marks", "limit"] = "marks"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Values against a number; or, with `categories`, one line for each of them, and `Point.at` is its index."""
+
+    title: str
+    at: str
+    value: str
+    series: tuple[Series, ...]
+    log: bool = False
+    categories: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A named figure with its definition. `stated` is false where it is a row's, and the report does not claim it."""
+
+    name: str
+    value: float | None
+    definition: str = ""
+    arm: str = ""
+    against: str = ""
+    where: str = ""
+    interval: tuple[float, float] | None = None
+    stated: bool = True
+
+    @property
+    def about(self) -> str:
+        """What it is about: arms and restriction."""
+        arms = f"{self.arm} against {self.against}" if self.against else self.arm
+        return ", ".join(filter(None, (arms, self.where)))
+
+    @property
+    def label(self) -> str:
+        """Its name and what it is about."""
+        return f"{self.name}: {self.about}" if self.about else self.name
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One report of a run. `problem` says why it could not be read; all else is empty then."""
+
+    path: str
+    kind: str
+    problem: str = ""
+    created_at: str = ""
+    seconds: float | None = None
+    claims: tuple[Claim, ...] = ()
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One rule of the gate that a report breaks: what was found, why that matters, and what would mend it."""
+
+    code: str
+    path: str
+    found: tuple[str, ...]
+    more: int
+    why: str = ""
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the gate said where it was measured."""
+
+    verdict: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What can be known of an answer here. `signed`: a pinned key signed exactly it; `broken`: a check failed."""
+
+    status: Literal["signed", "unsigned", "broken"]
+    message: str
+    fix: str
+    checks: Table
+
+
+@dataclass(frozen=True)
+class Log:
+    """The beginning and the end of a step's log, and how many lines of it are left out in between."""
+
+    path: str
+    head: tuple[str, ...]
+    left_out: int
+    tail: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run: what was asked, what came of it, and what is known about that."""
+
+    name: str
+    preset: str
+    state: str
+    exit_code: int
+    reason: str
+    asked: Facts
+    outcome: Facts
+    host: Facts
+    versions: Facts
+    evidence: Evidence
+    gate: Judged | None
+    reports: tuple[Measured, ...]
+    steps: Table
+    logs: tuple[Log, ...]
+    files: Table
+    reproduce: tuple[str, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The claims of all its reports."""
+        return tuple(claim for report in self.reports for claim in report.claims)
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that is shown: runs, and where there are several what differs between them."""
+
+    title: str
+    runs: tuple[RunView, ...]
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the form that `--json` prints."""
+        return asdict(self)

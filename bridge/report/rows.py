@@ -1,0 +1,71 @@
+"""Tables of what no other module knows: the rows of any report, and objects of named values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridge.report.loose import Row, items, mapping, plain
+from bridge.report.model import Cell, Claim, Table
+from bridge.report.text import cell, cut, interval
+
+MAX_ROWS = 300
+MAX_COLUMNS = 24
+
+
+def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
+    """Return the first rows, one column a field. What is the same in all rows stands in the note instead."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = {name: [plain(row.get(name)) for row in rows[:MAX_ROWS]] for name in names}
+    same = [name for name in names if len(rows) > 1 and _is_constant(rows, name)]
+    shown = [name for name in names if name not in same]
+    notes = []
+    if len(rows) > MAX_ROWS:
+        notes.append(f"The first {MAX_ROWS} of {len(rows)} rows.")
+    if len(shown) > MAX_COLUMNS:
+        notes.append(f"Left out: {', '.join(cut(name, 40) for name in shown[MAX_COLUMNS:][:MAX_COLUMNS])}.")
+    if same:
+        all_same = ", ".join(f"{cut(name, 40)} {cell(values[name][0])}" for name in same[:MAX_COLUMNS])
+        notes.append(f"The same in all: {all_same}.")
+    shown = shown[:MAX_COLUMNS]
+    cells = tuple(zip(*(values[name] for name in shown), strict=True))
+    return Table(title, tuple(shown), cells, " ".join(notes), folded)
+
+
+def pairs(title: str, values: object, *, folded: bool = False) -> Table:
+    """Return the named values of an object."""
+    found = mapping(values)
+    rows = tuple((name, plain(value)) for name, value in list(found.items())[:MAX_ROWS])
+    return Table(title, ("name", "value"), rows, folded=folded)
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """Return claims with what each is about, its interval and its definition."""
+    rows = tuple(
+        (claim.name, claim.about, claim.value, interval(claim.interval), claim.definition) for claim in claims
+    )
+    return Table("Claims", ("claim", "of", "value", "interval", "definition"), rows)
+
+
+def about(report: Row) -> list[Table]:
+    """Return what a report says of itself: options, models, arms, prompts, the machine, and its rows."""
+    tables = [pairs("Options", report.get("config"), folded=True)]
+    tables += [table_of(name.capitalize(), items(report.get(name))) for name in ("models", "arms", "prompts")]
+    workloads = [{"workload": name, **mapping(w)} for name, w in mapping(report.get("workloads")).items()]
+    tables.append(table_of("Workloads", workloads))
+    tables.append(pairs("Measured on", flat(report.get("identity")), folded=True))
+    rows = items(report.get("rows"))
+    tables.append(table_of(f"Rows ({len(rows)})", rows))
+    return [table for table in tables if table.rows]
+
+
+def flat(value: object, depth: int = 3) -> dict[str, Cell]:
+    """Return an object without its inner ones: their names are put before those of their values."""
+    found: dict[str, Cell] = {}
+    for name, item in mapping(value).items():
+        inner = flat(item, depth - 1) if depth else {}
+        found |= {f"{name}.{key}": one for key, one in inner.items()} or {name: plain(item)}
+    return found
+
+
+def _is_constant(rows: Sequence[Row], name: str) -> bool:
+    return all(name in row and row[name] == rows[0].get(name) for row in rows)

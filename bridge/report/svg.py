@@ -1,0 +1,178 @@
+"""Plots as inline SVG: no script, no style of its own, colours from the page's classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from bridge.report.axis import Axis, axis, written
+from bridge.report.markup import Markup, join, tag
+from bridge.report.model import Plot, Point, Series
+from bridge.report.text import cut
+
+WIDTH = 480.0
+COLORS = 8
+
+_HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
+_LETTER = 6.4
+# A longer name of a category stands above its line, where there is room for this many letters.
+_BESIDE, _ABOVE = 14, 64
+_MARK = 4.0
+
+
+def figures(plots: Iterable[Plot]) -> list[Markup]:
+    """Return plots in which what has the same name has the same colour and mark."""
+    found = list(plots)
+    names = dict.fromkeys(one.name for plot in found for one in plot.series if one.style != "limit")
+    looks = {name: place for place, name in enumerate(names)}
+    return [figure(plot, looks) for plot in found]
+
+
+def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
+    """Return a plot with its title, its legend and its note; nothing where no point can be drawn.
+
+    `looks` gives each series' colour and mark.
+    """
+    series = [(looks.get(one.name, 0), one) for one in _drawable(plot) if one.points]
+    if not any(one.style != "limit" for _, one in series):
+        return Markup()
+    body = _dots(plot, series) if plot.categories else _lines(plot, series)
+    legend = tag("ul", *(_key(i, one) for i, one in series), class_="legend") if len(series) > 1 else None
+    note = tag("p", plot.note, class_="note") if plot.note else None
+    caption = tag("figcaption", plot.title)
+    return tag("figure", caption, legend, body, note)
+
+
+def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -> Markup:
+    """Return one of five marks, so that series are told apart without their colours too."""
+    about = tag("title", title) if title else None
+    if shape % 5 == 0:
+        return tag("g", about, tag("circle", cx=x, cy=y, r=size), class_="mark")
+    corners = {
+        1: ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+        2: ((0, -1.3), (1.2, 0.9), (-1.2, 0.9)),
+        3: ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
+        4: ((-1.2, -0.9), (1.2, -0.9), (0, 1.3)),
+    }[shape % 5]
+    way = " ".join(
+        f"{round(x + dx * size * 0.9, 1):g},{round(y + dy * size * 0.9, 1):g}" for dx, dy in corners
+    )
+    return tag("g", about, tag("path", d=f"M{way}Z"), class_="mark")
+
+
+def _drawable(plot: Plot) -> list[Series]:
+    """Return the series without what stands nowhere on the axes."""
+    return [
+        Series(one.name, tuple(p for p in one.points if _is_drawable(p, log=plot.log)), one.style)
+        for one in plot.series
+    ]
+
+
+def _is_drawable(point: Point, *, log: bool) -> bool:
+    finite = all(math.isfinite(v) for v in _span(point)) and math.isfinite(point.at)
+    return finite and (not log or min(_span(point)) > 0) and max(map(abs, (*_span(point), point.at))) < 1e15  # noqa: PLR2004
+
+
+def _span(point: Point) -> tuple[float, ...]:
+    return tuple(v for v in (point.low, point.value, point.high) if v is not None)
+
+
+def _values(series: Sequence[tuple[int, Series]]) -> list[float]:
+    return [value for _, one in series for point in one.points for value in _span(point)]
+
+
+def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
+    places = [point.at for _, one in series for point in one.points]
+    across = axis(places, _LEFT, WIDTH - _RIGHT)
+    up = axis(_values(series), _HEIGHT - _BOTTOM, _TOP, log=plot.log, from_zero=True)
+    grid = [
+        *(_tick(up.place(tick), written(tick), horizontal=True) for tick in up.ticks()),
+        *(_tick(across.place(tick), written(tick)) for tick in across.ticks()),
+        _word(plot.at, (_LEFT + WIDTH - _RIGHT) / 2, _HEIGHT - 6, "middle"),
+        _word(plot.value, 12, (_TOP + _HEIGHT - _BOTTOM) / 2, "middle", turned=True),
+    ]
+    drawn = [_draw(i, one, across, up) for i, one in series]
+    return _svg(plot, _HEIGHT, *grid, *drawn)
+
+
+def _draw(place: int, series: Series, across: Axis, up: Axis) -> Markup:
+    at = [(across.place(p.at), up.place(p.value), p) for p in series.points]
+    way = "M" + " ".join(f"{x:g},{y:g}" for x, y, _ in at)
+    line = tag("path", d=way, class_="line") if series.style != "marks" and len(at) > 1 else None
+    if series.style == "limit":
+        return tag("g", line, class_="limit")
+    spans = [
+        tag("line", x1=x, x2=x, y1=up.place(p.low), y2=up.place(p.high), class_="span")
+        for x, _, p in at if p.low is not None and p.high is not None and p.low != p.high
+    ]  # fmt: skip
+    marks = [mark(place, x, y, p.label) for x, y, p in at]
+    return tag("g", line, *spans, *marks, class_=f"c{place % COLORS}")
+
+
+def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
+    """Return one line a category, the series a little apart on it; a long name stands above the marks."""
+    longest = max(map(len, plot.categories))
+    beside = longest <= _BESIDE
+    labels = [cut(name, _BESIDE if beside else _ABOVE) for name in plot.categories]
+    left = longest * _LETTER + 14 if beside else 8.0
+    head = 0.0 if beside else 15.0
+    rows = [i for i, one in series if one.style != "limit"]
+    tall = max(20.0, 9.0 * len(rows) + 8) + head
+    bottom = _TOP + tall * len(labels)
+    across = axis(_values(series), left, WIDTH - _RIGHT, log=plot.log, from_zero=True)
+    parts = [_tick(across.place(tick), written(tick), bottom=bottom) for tick in across.ticks()]
+    parts.append(_word(plot.value, (left + WIDTH - _RIGHT) / 2, bottom + _BOTTOM - 6, "middle"))
+    words = []
+    for place, name in enumerate(labels):
+        y = _TOP + tall * place
+        parts.append(
+            tag("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid") if place else Markup()
+        )
+        words.append(
+            _word(name, left - 8, y + tall / 2 + 4, "end") if beside else _word(name, left, y + 13, "start")
+        )
+    for i, one in series:
+        if one.style == "limit":
+            x = across.place(one.points[0].value)
+            parts.append(tag("g", tag("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="line"), class_="limit"))
+            continue
+        offset = _TOP + head + (tall - head) * (rows.index(i) + 1) / (len(rows) + 1)
+        dots = (_dot(i, point, across, tall * point.at + offset) for point in one.points)
+        parts.append(tag("g", *dots, class_=f"c{i % COLORS}"))
+    return _svg(plot, bottom + _BOTTOM, *parts, *words)
+
+
+def _dot(shape: int, point: Point, across: Axis, y: float) -> Markup:
+    y = round(y, 1)
+    span = None
+    if point.low is not None and point.high is not None and point.low != point.high:
+        span = tag("line", x1=across.place(point.low), x2=across.place(point.high), y1=y, y2=y, class_="span")
+    return join(span, mark(shape, across.place(point.value), y, point.label))
+
+
+def _tick(at: float, label: str, *, horizontal: bool = False, bottom: float = _HEIGHT - _BOTTOM) -> Markup:
+    if horizontal:
+        line = tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at, class_="grid")
+        return join(line, _word(label, _LEFT - 6, at + 4, "end"))
+    return join(
+        tag("line", x1=at, x2=at, y1=_TOP, y2=bottom, class_="grid"), _word(label, at, bottom + 16, "middle")
+    )
+
+
+def _word(text: str, x: float, y: float, anchor: str, *, turned: bool = False) -> Markup:
+    way = f"rotate(-90 {x:g} {y:g})" if turned else None
+    return tag("text", text, x=x, y=y, text_anchor=anchor, transform=way)
+
+
+def _svg(plot: Plot, height: float, *parts: Markup) -> Markup:
+    about = tag("title", f"{plot.title}: {plot.value} by {plot.at}")
+    return tag("svg", about, *parts, view_box=f"0 0 {WIDTH:g} {height:g}", role="img")
+
+
+def _key(place: int, series: Series) -> Markup:
+    if series.style == "limit":
+        sample = tag("g", tag("line", x1=1, x2=21, y1=7, y2=7, class_="line"), class_="limit")
+    else:
+        line = tag("line", x1=1, x2=21, y1=7, y2=7, class_="line") if series.style == "line" else None
+        sample = tag("g", line, mark(place, 11, 7), class_=f"c{place % COLORS}")
+    return tag("li", tag("svg", sample, view_box="0 0 22 14", class_="key", aria_hidden="true"), series.name)

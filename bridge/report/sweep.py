@@ -1,0 +1,98 @@
+"""What is shown of sweeps: the cost of verifying L tokens, cache codecs at their stored bits, two implementations."""
+
+from __future__ import annotations
+
+import math
+
+from bridge.report.loose import Row, counted, grouped, items, mapping, median, number
+from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.text import number as shown
+
+
+def verify(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return milliseconds of a pass over L tokens, by what was cached before."""
+    found: dict[float, dict[float, list[float]]] = {}
+    for row in counted(items(report.get("rows"))):
+        length, context, seconds = (number(row.get(name)) for name in ("length", "context", "seconds"))
+        if length is not None and context is not None and seconds is not None:
+            found.setdefault(context, {}).setdefault(length, []).append(1000 * seconds)
+    lengths = sorted({length for by in found.values() for length in by})
+    if not lengths:
+        return [], []
+    cells = tuple((length, *(median(by.get(length, ())) for by in found.values())) for length in lengths)
+    columns = ("tokens", *(f"ms on {context:g} cached" for context in found))
+    series = tuple(
+        Series(f"{context:g} cached", tuple(_spread(length, ms) for length, ms in sorted(by.items())), "line")
+        for context, by in found.items()
+    )
+    note = "The median; the line spans all passes."
+    plot = Plot("What verifying costs", "tokens in one pass", "milliseconds", series, note=note)
+    return [Table("Median milliseconds of one forward pass", columns, cells)], [plot]
+
+
+def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return the figures of each cache over all prompts, against the bits that it stores."""
+    cells: list[tuple[Cell, ...]] = []
+    for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
+        bits = _over(8 * sum(_cache_bytes(row) for row in rows), _sum(rows, "n_values"))
+        nll = _over(_sum(rows, "sum_nll"), _sum(rows, "n_positions"))
+        cells.append((
+            arm,
+            bits,
+            _over(_sum(rows, "sum_squared_error"), _sum(rows, "sum_squares")),
+            _over(_sum(rows, "sum_kl"), _sum(rows, "n_positions")),
+            _over(_sum(rows, "same_top"), _sum(rows, "n_positions")),
+            math.exp(nll) if nll is not None and nll < 700 else None,  # noqa: PLR2004 - a float's range
+        ))  # fmt: skip
+    if not cells:
+        return [], []
+    columns = ("arm", "stored bits", "rel-MSE", "KL (nats)", "same top token", "perplexity")
+    table = Table(
+        "Caches, all prompts together", columns, tuple(cells), "Bits a value, side information included."
+    )
+    named = (("Distortion of keys and values", "relative squared error", 2), ("Divergence", "KL in nats", 3))
+    plots = []
+    for title, value, place in named:
+        series = []
+        for cell in cells:
+            stored, figure = cell[1], cell[place]
+            if isinstance(stored, float) and isinstance(figure, float) and figure > 0:
+                label = f"{cell[0]}: {shown(figure)} at {shown(stored)} bits"
+                series.append(Series(str(cell[0]), (Point(stored, figure, label=label),)))
+        if series:
+            plots.append(Plot(title, "stored bits a value", value, tuple(series), log=True))
+    return [table], plots
+
+
+def parity(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return on how many drafted tokens two implementations agree, by prompt."""
+    cells: list[tuple[Cell, ...]] = []
+    for (prompt,), rows in grouped(items(report.get("rows")), "prompt").items():
+        same = [one == other for row in rows for one, other in _pairs(row)]
+        errors = [e for row in rows if (e := number(row.get("max_logit_error"))) is not None]
+        cells.append((prompt, len(same), _over(sum(same), len(same)), max(errors, default=None)))
+    columns = ("prompt", "tokens", "equal", "largest error of a logit")
+    return [Table("Two implementations on the same inputs", columns, tuple(cells))] if cells else [], []
+
+
+def _pairs(row: Row) -> list[tuple[object, object]]:
+    one, other = row.get("reference"), row.get("candidate")
+    return list(zip(one, other, strict=False)) if isinstance(one, list) and isinstance(other, list) else []
+
+
+def _spread(length: float, ms: list[float]) -> Point:
+    middle = median(ms) or 0.0
+    label = f"{length:g} tokens: {shown(middle)} ms ({shown(min(ms))} to {shown(max(ms))})"
+    return Point(length, middle, min(ms), max(ms), label)
+
+
+def _cache_bytes(row: Row) -> float:
+    return number(mapping(row.get("memory")).get("cache_bytes")) or 0.0
+
+
+def _sum(rows: list[Row], name: str) -> float:
+    return sum(number(row.get(name)) or 0.0 for row in rows)
+
+
+def _over(a: float, b: float) -> float | None:
+    return a / b if b else None

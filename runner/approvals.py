@@ -1,0 +1,69 @@
+"""What the operator approved: a file of its own beside the ledger, to which lines are added and which nothing rewrites.
+
+The ledger is made anew from the bus when it is damaged, and no bus knows what an operator said. One line a decision,
+the last one about a commit counts. A line that cannot be read may have been a withdrawal, so nothing above it counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bridge.manifest import format_time
+
+NAME = "approvals.jsonl"
+
+
+class Approvals:
+    """The approvals of one state folder. Read anew each time; several processes may add to it."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / NAME
+
+    def approve(self, request: str, by: str) -> None:
+        """Let one commit run. It is on disk when the call returns."""
+        self._add({"request": request, "by": by})
+
+    def withdraw(self, request: str) -> bool:
+        """Take an approval back. Says whether there was one."""
+        there = request in self._read()
+        if there:
+            self._add({"request": request, "by": None})
+        return there
+
+    def of(self, request: str) -> str | None:
+        """Return who approved a commit, or None."""
+        return self._read().get(request)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return {}
+        counts: dict[str, str] = {}
+        for line in lines:
+            try:
+                said = json.loads(line)
+                request, by = str(said["request"]), said["by"]
+            except (ValueError, KeyError, TypeError):
+                counts.clear()
+                continue
+            counts.pop(request, None)
+            if by is not None:
+                counts[request] = str(by)
+        return counts
+
+    def _add(self, said: dict[str, str | None]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({**said, "at": format_time(datetime.now(UTC))}).encode() + b"\n"
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = os.fstat(file.fileno()).st_size
+            # What a power cut left of a line must not become part of this one.
+            whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+            os.write(file.fileno(), line if whole else b"\n" + line)
+            os.fsync(file.fileno())

@@ -1,0 +1,101 @@
+"""Doing what was decided about one branch: run it, refuse it, close it, or let it wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bridge import history
+from bridge.history import View
+from bridge.manifest import Request
+from bridge.wire import Reason, State
+from runner.answer import Outcome, publish
+from runner.bus import Pushed
+from runner.decide import Action
+from runner.execute import answer_without_running, execute
+from runner.intake import OF_AGE, Admitted, admit, read_manifest, wants_another
+from runner.lease import Lease
+from runner.patience import Patience
+from runner.refusal import Held, Refusal
+from runner.session import Session
+from runner.trust import WAITS
+
+_CLOSED = {
+    Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
+    Action.SUPERSEDE: (State.CANCELLED, "superseded", "the branch was pushed to again"),
+    Action.LOSE: (State.LOST, "lost", "the runners that took it never answered"),
+}
+
+
+def handle(session: Session, view: View, action: Action) -> State | None:
+    """Do what was decided about a branch.
+
+    Returns the state that was published, None where nothing was, REQUESTED where the request waits (for approval,
+    or for a clock that can be believed).
+    """
+    if action is Action.WAIT:
+        session.tell(f"{view.branch}: another runner holds it")
+        return None
+    if not history.is_ancestor(session.bus.git, view.request, view.tip):
+        outcome = Outcome(
+            State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
+        )
+        return answer_without_running(session, Lease(session, replace(view, request=view.tip)), None, outcome)
+    if action is not Action.TAKE:
+        state, code, message = _CLOSED[action]
+        outcome = Outcome(state, Reason(code=code, message=message))
+        return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
+    try:
+        admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        _check_interpreter(session, admitted)
+    except Refusal as refusal:
+        return _turn_down(session, view, refusal)
+    return execute(session, admitted)
+
+
+def _turn_down(session: Session, view: View, refusal: Refusal) -> State | None:
+    """Refuse a request, or let it wait where somebody, or another time of day, may still change that."""
+    if isinstance(refusal, Held):
+        return hold(session, view, refusal)
+    if refusal.code in OF_AGE and session.clock.is_doubtful():
+        return State.REQUESTED
+    outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
+    return answer_without_running(session, Lease(session, view), refusal.request, outcome)
+
+
+def _check_interpreter(session: Session, admitted: Admitted) -> None:
+    problem = session.interpreter.problem_for(admitted.preset)
+    if problem:
+        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
+
+
+def hold(session: Session, view: View, held: Held) -> State:
+    """Leave a request waiting, and say so on its branch unless that was said already."""
+    told = view.state is not None and view.state.detail.startswith(WAITS)
+    if not told and Lease(session, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
+        session.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
+    return State.REQUESTED
+
+
+def flush(session: Session, patience: Patience) -> dict[str, str]:
+    """Push the answers that a failure or a crash left in the ledger. Returns what still waits, by branch."""
+    for pending in session.ledger.pending():
+        if not patience.allows(pending.request):
+            continue
+        if publish(session, pending) is not None:
+            session.tell(f"{pending.branch}: the answer that was waiting is published")
+        else:
+            patience.failed(pending.request)
+    return {pending.branch: pending.request for pending in session.ledger.pending()}
+
+
+def is_for_others(session: Session, view: View) -> bool:
+    """Say whether a request asks for labels that this runner lacks."""
+    request = _manifest(session, view)
+    return request is not None and wants_another(request, session.presets, session.policy)
+
+
+def _manifest(session: Session, view: View) -> Request | None:
+    try:
+        return read_manifest(session.bus.git, view)
+    except Refusal:
+        return None

@@ -1,0 +1,123 @@
+"""One poll after another: what is new on the bus, whose turn it is, and what is not to be looked at again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from bridge import history, names
+from bridge.errors import InfrastructureError
+from bridge.history import View
+from bridge.wire import State
+from runner.decide import Action, TipWatch, decide, in_our_name
+from runner.handle import flush, handle, is_for_others
+from runner.patience import Patience
+from runner.queue import Queue
+from runner.session import Session
+
+_FAILURES = 3
+_HELD_S = 2.0
+
+
+class Rounds:
+    """Poll after poll, with what is remembered between them: nothing that a restart could not find again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._watch = TipWatch()
+        # Branches at which nothing is left to do while they stay at this commit.
+        self._settled: dict[str, str] = {}
+        # When each request that waits for approval was last looked at.
+        self._held: dict[str, float] = {}
+        self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
+        self._warned: set[str] = set()
+        self._left_out: set[str] = set()
+        # What failed, by commit: the tip that was to be handled, or the answer that was to be published.
+        self._patience = Patience()
+
+    def next(self) -> bool:
+        """Fetch, and handle the next request that this runner can do something about. Says whether there was one.
+
+        Raises InfrastructureError where the bus cannot be reached.
+        """
+        waiting = flush(self._session, self._patience)
+        tips = self._session.bus.fetch()
+        self._tell_left_out()
+        if news := self._session.clock.news():
+            self._session.tell(news)
+        self._patience.keep({*tips.values(), *waiting.values()})
+        self._watch.see(tips)
+        self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+        fresh = {
+            branch: tip
+            for branch, tip in tips.items()
+            if branch not in self._settled
+            and branch not in waiting
+            and names.is_safe(branch)
+            and self._patience.allows(tip)
+        }
+        self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
+        for view in self._in_turn(history.read_views(self._session.bus.git, fresh)):
+            if self._session.stop.is_set():
+                break
+            if self._try(view):
+                self._queue.served(view)
+                return True
+        return False
+
+    def _in_turn(self, views: Mapping[str, View]) -> list[View]:
+        """Return what is new: first what is answered, of which note is taken once, then what waits, by turns."""
+        answered = [view for view in views.values() if view.stands.is_final]
+        return answered + self._queue.order(view for view in views.values() if not view.stands.is_final)
+
+    def _try(self, view: View) -> bool:  # noqa: PLR0911
+        """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
+        try:
+            action = decide(self._session, view, self._watch)
+            if action is Action.WAIT:
+                self._warn_of_double(view)
+                return False
+            looked = self._held.get(view.branch)
+            if looked and time.monotonic() - looked < _HELD_S:
+                return False
+            if action is Action.NOTHING or is_for_others(self._session, view):
+                self._settled[view.branch] = view.tip
+                return False
+            published = handle(self._session, view, action)
+            if published is State.REQUESTED:
+                self._held[view.branch] = time.monotonic()
+                return False
+        except InfrastructureError as error:
+            if error.code == "unreachable":
+                raise
+            self._failed(view, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
+            self._failed(view, error)
+            return False
+        if published is None:
+            # Another runner was faster, and the branch has moved; or it cannot be pushed to now.
+            self._patience.failed(view.tip)
+        return published is not None
+
+    def _failed(self, view: View, error: Exception) -> None:
+        self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
+        if self._patience.failed(view.tip) >= _FAILURES:
+            self._session.tell(f"{view.branch}: left alone until it changes")
+            self._settled[view.branch] = view.tip
+
+    def _tell_left_out(self) -> None:
+        """Say once of each branch that cannot be fetched that it is left out, and why."""
+        why = self._session.bus.quarantine.why
+        for branch in why.keys() - self._left_out:
+            self._session.tell(f"{branch} is left out: {why[branch]}")
+        self._left_out = set(why)
+
+    def _warn_of_double(self, view: View) -> None:
+        """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""
+        if in_our_name(self._session, view) and view.branch not in self._warned:
+            self._warned.add(view.branch)
+            self._session.tell(
+                f"{view.branch} is held by another runner under this one's id, {self._session.identity.instance}; "
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
+            )

@@ -1,0 +1,62 @@
+"""The runner's own bare store, into which the bus is mirrored, under a configuration that is nobody else's."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bridge import environment
+from bridge.errors import PolicyError
+from bridge.git import Git
+from runner import policy
+
+
+def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
+    """Return git in the store, made where it is not there yet. The secret goes to the bus's own server alone."""
+    config = {
+        "core.hooksPath": "/dev/null",
+        "core.fsmonitor": "false",
+        "core.attributesFile": "/dev/null",
+        "credential.helper": "",
+        "fetch.fsckObjects": "true",
+        "fetch.recurseSubmodules": "false",
+        # Old histories hold modes and dates that git once wrote itself.
+        "fetch.fsck.zeroPaddedFilemode": "ignore",
+        "fetch.fsck.badTimezone": "ignore",
+        "gc.auto": "0",
+        "maintenance.auto": "false",
+        "protocol.allow": "never",
+        f"protocol.{_scheme(settings.url)}.allow": "always",
+        "http.followRedirects": "initial",
+        "safe.bareRepository": "all",
+    }
+    if secret:
+        pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
+        parts = urlsplit(settings.url)
+        config[f"http.{parts.scheme}://{parts.netloc}/.extraHeader"] = f"Authorization: Basic {pair}"
+    git = Git.isolated(store, config=config)
+    if not (store / "HEAD").exists():
+        store.mkdir(parents=True, exist_ok=True)
+        git("init", "--bare", "--quiet", "--template=", str(store))
+    return git
+
+
+def token_of(settings: policy.Bus) -> str | None:
+    """Return the token for the bus: from the file named in the policy, else from the environment of an Actions job."""
+    if settings.token_file is None:
+        return environment.get("KAKEYA_BUS_TOKEN")
+    path = settings.token_file.expanduser()
+    try:
+        if path.stat().st_mode & 0o077:
+            raise PolicyError(f"others may read {path}", fix=f"Run: chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise PolicyError(f"cannot read the token file {path}: {error.strerror}") from error
+
+
+def _scheme(url: str) -> str:
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https", "ssh", "git", "file"):
+        return scheme
+    return "file" if url.startswith(("/", "./", "../")) else "ssh"

@@ -1,0 +1,38 @@
+"""The tables of attacks in docs/security.md and the tests that make the attacks name the same rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+FILES = sorted((ROOT / "tests" / "attacks").glob("test_*_rows.py"))
+
+
+def rows_of_tests(file: Path) -> set[int]:
+    names = re.findall(r"(?:def test_row_|class TestRow)(\d+)", file.read_text(encoding="utf-8"))
+    return {int(number) for number in names}
+
+
+def test_each_table_has_the_rows_of_the_tests_that_it_names():
+    tables = {}
+    for section in PAGE.split("\n## ")[1:]:
+        rows = {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+        if rows:
+            (name,) = set(re.findall(r"test_\w+_rows\.py", section))
+            tables[name] = rows
+
+    assert tables == {file.name: rows_of_tests(file) for file in FILES}
+
+
+def test_all_rows_have_a_test():
+    assert set().union(*map(rows_of_tests, FILES)) == set(range(1, 28))
+
+
+def test_the_files_that_the_page_names_are_there():
+    named = set(re.findall(r"`((?:tests/\w+/)?test_\w+\.py)`", PAGE))
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert len(named) > 8
+    assert {name.rpartition("/")[2] for name in named} <= there
