@@ -142,7 +142,8 @@ def acceptance(
             adaptive=False,
         ):
             stats.add(step)
+        tau = stats.as_dict()["tau"]
         rows.append(
-            {"tokens": stats.tokens, "verify_steps": stats.verify_steps, "tau": stats.as_dict()["tau"]}
+            {"verified_tokens": stats.verified_tokens, "verify_steps": stats.verify_steps, "tau": tau}
         )
     return rows
