@@ -5,9 +5,12 @@ At decoding a block is one row of queries over a cache. Here every row of text g
 positions before ``a``, as if the text up to there had just been committed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.dflash.drafter import Drafter
+from engine.dflash.layers import Rotations
 from engine.mx import mx, nn
 
 
@@ -28,53 +31,47 @@ class Batch:
     top_probs: mx.array
 
 
-def rotate(x: mx.array, positions: mx.array, base: float) -> mx.array:
-    """Rotate ``[..., length, dim]`` by ``positions`` that broadcast to ``[..., length]`` (rotate-half RoPE)."""
-    half = x.shape[-1] // 2
-    angles = positions[..., None].astype(mx.float32) * mx.exp(
-        -mx.arange(half) * (2 * mx.log(mx.array(base)) / x.shape[-1])
-    )
-    cos, sin = mx.cos(angles), mx.sin(angles)
-    left, right = x[..., :half], x[..., half:]
+def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
+    """Rotate the halves of ``[..., length, dim]`` by angles that broadcast to ``[..., length, dim / 2]``."""
+    left, right = mx.split(x, 2, axis=-1)
     return mx.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
 
 
 def hidden_states(
-    draft: nn.Module,
-    embed,
+    draft: Drafter,
+    embed: Callable[[mx.array], mx.array],
     batch: Batch,
     anchors: mx.array,
     block: int,
-    *,
-    mask_id: int,
-    base: float,
-    windows: tuple[int | None, ...],
+    rotations: Rotations,
 ) -> mx.array:
     """Return the drafter's last states at the masks, ``[rows, anchors, block - 1, hidden]``.
 
     Args:
-        draft: a module with the published names (``fc``, ``hidden_norm``, ``layers``, ``norm``).
+        draft: the weights that learn.
         embed: ids -> the vectors that the drafter starts from.
         batch: the rows.
         anchors: ``[rows, anchors]`` int32, each at least 1 and with ``block - 1`` tokens after it.
         block: tokens of a block, the committed one among them.
-        mask_id: the mask token.
-        base: the base of RoPE.
-        windows: a layer each: how far it sees; None for everything.
+        rotations: those of the drafter's configuration.
     """
     rows, length = batch.tokens.shape
     count = anchors.shape[1]
     first = mx.take_along_axis(batch.tokens, anchors, axis=1)[..., None]
-    ids = mx.concatenate([first, mx.full((rows, count, block - 1), mask_id, first.dtype)], axis=-1)
+    masks = mx.full((rows, count, block - 1), draft.config.mask_token_id, first.dtype)
+    ids = mx.concatenate([first, masks], axis=-1)
     states = embed(ids).reshape(rows, count * block, -1)
     context = draft.hidden_norm(draft.fc(batch.taps.astype(states.dtype)))
     query_at = (anchors[..., None] + mx.arange(block)).reshape(rows, 1, count * block)
     key_at = mx.arange(length)
+    cos, sin = rotations.at(0, length)
+    near_turns, far_turns = (cos[query_at], sin[query_at]), (cos, sin)
     before = key_at < mx.repeat(anchors, block, axis=1)[:, None, :, None]
-    for layer, window in zip(draft.layers, windows, strict=True):
+    for i, layer in enumerate(draft.layers):
+        window = draft.config.window(i)
         seen = before if window is None else before & (query_at[..., None] - key_at < window)
         x = layer.input_layernorm(states)
-        states = states + _attend(layer.self_attn, x, context, seen, query_at, key_at, block, base)
+        states = states + _attend(layer.self_attn, x, context, seen, near_turns, far_turns, block)
         x, mlp = layer.post_attention_layernorm(states), layer.mlp
         states = states + mlp.down_proj(nn.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
     states = states.reshape(rows, count, block, -1)[:, :, 1:]
@@ -86,22 +83,24 @@ def _attend(
     x: mx.array,
     context: mx.array,
     seen: mx.array,
-    query_at: mx.array,
-    key_at: mx.array,
+    near_turns: tuple[mx.array, mx.array],
+    far_turns: tuple[mx.array, mx.array],
     block: int,
-    base: float,
 ) -> mx.array:
-    """Attend from every block to the context before it (``seen``) and to itself, in both directions."""
+    """Attend from every block to the context before it (``seen``) and to itself, in both directions.
+
+    ``near_turns`` are cosines and sines of the blocks' positions, ``far_turns`` of the context's.
+    """
     rows, queries, _ = x.shape
     dim = attention.q_norm.weight.shape[0]
 
     def heads(projected: mx.array) -> mx.array:
         return projected.reshape(rows, projected.shape[1], -1, dim).swapaxes(1, 2)
 
-    q = rotate(attention.q_norm(heads(attention.q_proj(x))), query_at, base)
-    own_k = rotate(attention.k_norm(heads(attention.k_proj(x))), query_at, base)
+    q = rotate(attention.q_norm(heads(attention.q_proj(x))), *near_turns)
+    own_k = rotate(attention.k_norm(heads(attention.k_proj(x))), *near_turns)
     own_v = heads(attention.v_proj(x))
-    k = rotate(attention.k_norm(heads(attention.k_proj(context))), key_at, base)
+    k = rotate(attention.k_norm(heads(attention.k_proj(context))), *far_turns)
     v = heads(attention.v_proj(context))
     kv_heads, length = k.shape[1], k.shape[2]
     repeats = q.shape[1] // kv_heads

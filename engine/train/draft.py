@@ -6,7 +6,6 @@ the target; its embedding and head serve the drafter as they are.
 """
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from engine.dflash.drafter import Drafter
+from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
 from engine.errors import BadInput
 from engine.mx import mx, nn, optimizers, tree
 from engine.train.blocks import Batch, hidden_states
+from engine.train.schedule import Schedule
 
 Source = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -28,14 +29,13 @@ MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 TOP = 24  # probabilities of the target that are kept a position
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(Schedule):
     """How long and how fast. One step is ``rows`` rows with ``anchors`` blocks each.
 
     The target reads ``pool`` rows at a time, and each serves ``uses`` steps with other anchors.
     """
 
-    steps: int
     rows: int = 8
     anchors: int = 64
     block: int = 8
@@ -44,23 +44,10 @@ class Plan:
     matrix_rate: float = 0.012
     other_rate: float = 1.5e-3
     warm_up: int = 50
-    floor: float = 0.02
     clip: float = 1.0
     decay: float = 4.0  # slot j of a block weighs exp(-j / decay)
     off_path: float = 0.1  # the weight of slots behind one where the text is not what the target would write
     seed: int = 0
-
-    def rate(self, step: int) -> float:
-        """Return the factor on both learning rates at ``step``."""
-        if step < self.warm_up:
-            return (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-
-def described(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data."""
-    return asdict(plan)
 
 
 def read(tapped, rows: np.ndarray) -> Batch:
@@ -93,10 +80,7 @@ class Trainer:
         self.ends = TargetEnds.of(target)
         self.ends.check(draft.config)
         self.folder, self.plan = folder, plan
-        config = draft.config
-        self.windows = tuple(
-            config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types
-        )
+        self.rotations = Rotations(draft.config)
         self.step = 0
         self.pool: tuple[int, list[Batch]] = (-1, [])
         self.optimizer = optimizers.MultiOptimizer(
@@ -205,17 +189,8 @@ class Trainer:
 
     def _loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
         """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""
-        plan, config = self.plan, self.draft.config
-        states = hidden_states(
-            self.draft,
-            self._embed,
-            batch,
-            anchors,
-            plan.block,
-            mask_id=config.mask_token_id,
-            base=config.rope_theta,
-            windows=self.windows,
-        )
+        plan = self.plan
+        states = hidden_states(self.draft, self._embed, batch, anchors, plan.block, self.rotations)
         rows, count, slots, width = states.shape
         logits = self._head(states.reshape(rows, count * slots, width)).astype(mx.float32)
         logits = logits.reshape(rows, count, slots, -1)

@@ -5,7 +5,6 @@ model itself is transformers' own, so what is saved is what every reader of that
 """
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from engine.errors import BadInput, MissingPackage
 from engine.train.corpus import File
 from engine.train.rows import Rows, windows
+from engine.train.schedule import Schedule
 
 try:
     import torch
@@ -29,14 +29,13 @@ MATRIX = 2  # dimensions of a matrix
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(Schedule):
     """How long and how fast. One step is one batch of ``rows`` by ``length`` tokens.
 
     From ``long_from`` on (a share of the steps) rows are ``long_factor`` times as long and as many fewer.
     """
 
-    steps: int
     rows: int = 8
     length: int = 512
     long_from: float = 0.6
@@ -45,7 +44,6 @@ class Plan:
     other_rate: float = 3e-3
     weight_decay: float = 0.1
     warm_up: int = 100
-    floor: float = 0.02
     clip: float = 1.0
     seed: int = 0
 
@@ -54,13 +52,6 @@ class Plan:
         if step < self.long_from * self.steps:
             return self.rows, self.length
         return self.rows // self.long_factor, self.length * self.long_factor
-
-    def rate(self, step: int) -> float:
-        """Return the factor on both learning rates at ``step``."""
-        if step < self.warm_up:
-            return (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
 def use_threads(count: int) -> None:

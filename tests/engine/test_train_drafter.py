@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
 from engine.errors import BadInput
@@ -69,9 +70,7 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
         batch,
         mx.array([[anchor, 20]]),
         4,
-        mask_id=3,
-        base=model.config.rope_theta,
-        windows=tuple(model.config.window(i) for i in range(2)),
+        Rotations(model.config),
     )
     found = ends.head(states[0, 0])
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-5)
@@ -80,7 +79,8 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
 def test_rotation_is_that_of_mlx():
     x = mx.random.normal((2, 3, 5, 64), key=mx.random.key(0))
     expected = mx.fast.rope(x, 64, traditional=False, base=1e4, scale=1.0, offset=11)
-    np.testing.assert_allclose(np.asarray(rotate(x, 11 + mx.arange(5), 1e4)), np.asarray(expected), atol=1e-4)
+    turns = Rotations(begin.draft_config(target_config(), 3)).at(11, 5)
+    np.testing.assert_allclose(np.asarray(rotate(x, *turns)), np.asarray(expected), atol=1e-4)
 
 
 def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):

@@ -1,6 +1,7 @@
 """``kakeya-engine train drafter``."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -99,6 +100,6 @@ def drafter(
         click.echo(f"going on from step {run.step}", err=True)
     run.run(lambda line: say(line, steps, line["s_per_step"]))
     save_draft(model, out / "draft", dtype="bfloat16")
-    described = {"target": pair.name, "plan": draft.described(plan), "written": written, "share": share}
+    described = {"target": pair.name, "plan": asdict(plan), "written": written, "share": share}
     (out / "draft" / "training.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     click.echo(out / "draft")

@@ -36,7 +36,7 @@ def measure(
     The held-out files are those of this interpreter's standard library. They are the ones that were held out
     in training only if corpus_digest is the one in the model's card.
     """
-    from engine import models
+    from engine import models, report
     from engine.train import corpus, measure, tokenizer
 
     pair = models.load(model)
@@ -57,7 +57,7 @@ def measure(
         },
     }
     if out:
-        out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        report.write(out, figures)
     if as_json:
         click.echo(json.dumps(figures, indent=2))
     else:
