@@ -186,13 +186,18 @@ class WithModels(Report):
     models: Annotated[list[Model], Field(min_length=1, max_length=20)]
 
 
-class Decoded(WithModels):
-    """A report of what was decoded: interleaved arms over prompts of named workloads."""
+class OnPrompts(WithModels):
+    """A report of arms over prompts of named workloads."""
 
-    config: DecodeConfig
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
     prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
     arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
+
+
+class Decoded(OnPrompts):
+    """A report of what was decoded: interleaved arms over prompts of named workloads."""
+
+    config: DecodeConfig
     rows: Annotated[list[Decode], Rows]
 
 
@@ -243,24 +248,19 @@ class VerifyL(WithModels):
     rows: Annotated[list[VerifyRow], Rows]
 
 
-class KvQuant(WithModels):
+class KvQuant(OnPrompts):
     """Cache codecs at equal stored bits."""
 
     kind: Literal["kakeya.kv-quant"]
     config: Seeded
-    workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
-    arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
     rows: Annotated[list[QuantRow], Rows]
 
 
-class Parity(WithModels):
+class Parity(OnPrompts):
     """A drafter beside the reference implementation."""
 
     kind: Literal["kakeya.parity"]
     config: Seeded
-    workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
     arms: Annotated[list[Arm], Field(min_length=2, max_length=2)]
     rows: Annotated[list[ParityRow], Rows]
 
