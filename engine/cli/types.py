@@ -1,6 +1,7 @@
 """Parameter types that several commands share."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import click
 
@@ -29,12 +30,18 @@ class ListOf(click.ParamType):
 
 
 class Numbers(click.ParamType):
-    """A comma-separated list of whole numbers in one argument: ``1,2,4`` becomes ``(1, 2, 4)``."""
+    """A comma-separated list of numbers in one argument: ``1,2,4`` becomes ``(1, 2, 4)``.
+
+    Args:
+        least: the smallest allowed.
+        most: the largest.
+        kind: ``int`` for whole numbers, written in digits alone, or ``float``.
+    """
 
     name = "numbers"
 
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = least, most
+    def __init__(self, least: float, most: float, kind: type = int) -> None:
+        self.least, self.most, self.kind = least, most, kind
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """Show the range in the help."""
@@ -43,10 +50,24 @@ class Numbers(click.ParamType):
     def convert(self, value, param, ctx):  # noqa: D102
         if not isinstance(value, str):
             return tuple(value)
-        found = []
-        for item in value.split(","):
-            text = item.strip()
-            if not (text.isascii() and text.isdigit() and self.least <= int(text) <= self.most):
-                self.fail(f"{text!r} is no number from {self.least} to {self.most}", param, ctx)
-            found.append(int(text))
-        return tuple(dict.fromkeys(found))
+        items = [item.strip() for item in value.split(",")]
+        return tuple(dict.fromkeys(self._number(item, param, ctx) for item in items))
+
+    def _number(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if self.kind is float or (text.isascii() and text.isdigit()):
+            with suppress(ValueError):
+                number = self.kind(text)
+                if self.least <= number <= self.most:
+                    return number
+        return self.fail(f"{text!r} is no number from {self.least} to {self.most}", param, ctx)
+
+
+class Names(click.ParamType):
+    """A comma-separated list of names."""
+
+    name = "list"
+
+    def convert(self, value, param, ctx):  # noqa: ARG002, D102
+        if not isinstance(value, str):
+            return tuple(value)
+        return tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))

@@ -1,12 +1,12 @@
 """``kakeya-engine bench native``: plain decoding, named as the baseline that it is."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from engine.cli.bench.options import asked, model, out_and_json
+from engine.cli.output import put_out
 
 
 @click.command()
@@ -18,7 +18,6 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
     Nothing is drafted and nothing is patched: what others are compared with.
     """
-    from engine import report
     from engine.bench import prompts, spec_report
     from engine.bench.show import progress, spec_table
     from engine.bench.spec import Plan
@@ -32,10 +31,4 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     about = {"source": str(options["prompts"] or "bundled"), "task": options["task"], "chat": chat}
     with progress("decoding") as (on_start, on_run):
         made = spec_report.baseline(pair, found, plan, on_start=on_start, on_run=on_run, **about)
-    if out:
-        report.write(out, made)
-        click.echo(f"wrote {out}", err=True)
-    if as_json:
-        click.echo(json.dumps(made, indent=2, allow_nan=False))
-    else:
-        spec_table(made)
+    put_out(made, out, spec_table, as_json=as_json)

@@ -1,12 +1,12 @@
 """``kakeya-engine bench spec``: speculative decoding beside plain decoding."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from engine.cli.bench.options import asked, draft, model, out_and_json
+from engine.cli.output import put_out
 from engine.cli.types import ListOf
 
 DRAFTERS = ("dflash", "lookup", "adaptive")
@@ -37,18 +37,10 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
     """
     if options["needles"] and options["prompts"]:
         raise click.UsageError("--prompts or --needles, not both")
-    from engine import report
+    from engine.bench.show import spec_table
 
     made, faults = _measured(options)
-    if out:
-        report.write(out, made)
-        click.echo(f"wrote {out}", err=True)
-    if as_json:
-        click.echo(json.dumps(made, indent=2, allow_nan=False))
-    else:
-        from engine.bench.show import spec_table
-
-        spec_table(made)
+    put_out(made, out, spec_table, as_json=as_json)
     for fault in faults:
         click.echo(f"error: {fault}, and no near tie explains it", err=True)
     if faults:

@@ -1,11 +1,11 @@
 """``kakeya-engine codec rd``: distortion beside the bits that are really stored."""
 
-import json
 import time
 from pathlib import Path
 
 import click
 
+from engine.cli.output import put_out
 from engine.cli.types import ListOf
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
@@ -38,14 +38,7 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
     rows = table(_data(config), Plan(**{name: config[name] for name in names}))
     made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
-    if out:
-        report.write(out, made)
-    if as_json:
-        click.echo(json.dumps(made, indent=2, allow_nan=False))
-    else:
-        _show(made)
-    if out:
-        click.echo(f"wrote {out}", err=True)
+    put_out(made, out, _show, as_json=as_json)
 
 
 def _data(config: dict) -> dict:

@@ -8,6 +8,8 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
+from engine.cli.output import put_out
+from engine.cli.types import Names
 
 CACHES = (
     "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
@@ -17,9 +19,7 @@ CACHES = (
 
 @click.command(name="kv-quant")
 @options.model
-@click.option(
-    "--caches", type=common.Names(), default=CACHES, help=f"Beside the raw one.  [default: {CACHES}]"
-)
+@click.option("--caches", type=Names(), default=CACHES, help=f"Beside the raw one.  [default: {CACHES}]")
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
 @click.option(
     "--text", type=click.Path(dir_okay=False, path_type=Path), help="A text instead, cut in pieces."
@@ -86,7 +86,7 @@ def kv_quant(
         seconds=time.perf_counter() - began,
         **sections,
     )
-    common.put_out(made, out, picture(made), lambda: show(made), as_json=as_json)
+    put_out(made, out, show, as_json=as_json, picture=picture(made))
     journal.close()
 
 

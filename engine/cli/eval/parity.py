@@ -8,6 +8,7 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
+from engine.cli.output import put_out
 
 
 @click.command()
@@ -76,7 +77,7 @@ def parity(
         seconds=time.perf_counter() - began,
         **sections,
     )
-    common.put_out(made, out, None, lambda: show(made), as_json=as_json)
+    put_out(made, out, show, as_json=as_json)
     journal.close()
     wanted = least if least is not None else float(asked["against"] == "package")
     if made["claims"][0]["value"] < wanted:

@@ -7,21 +7,22 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
+from engine.cli.types import Names, Numbers
 
 
 @click.command(name="restored-prefill")
 @options.model
 @click.option(
     "--caches",
-    type=common.Names(),
+    type=Names(),
     default="e8v@4.25,e8v@2.25",
     show_default=True,
     help="How evicted positions are kept.",
 )
 @click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
 @click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
-@click.option("--lengths", type=common.Numbers(int, 32, 1 << 20), default="512,1024", show_default=True)
-@click.option("--depths", type=common.Numbers(float, 0, 1), default="0.1,0.4,0.7", show_default=True)
+@click.option("--lengths", type=Numbers(32, 1 << 20), default="512,1024", show_default=True)
+@click.option("--depths", type=Numbers(0, 1, float), default="0.1,0.4,0.7", show_default=True)
 @click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
 @click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
 @click.option("--chat", is_flag=True, help="Ask through the chat template.")

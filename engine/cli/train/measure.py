@@ -1,10 +1,11 @@
 """``kakeya-engine train measure``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
+
+from engine.cli.output import put_out
 
 
 @click.command()
@@ -36,7 +37,7 @@ def measure(
     The held-out files are those of this interpreter's standard library. They are the ones that were held out
     in training only if corpus_digest is the one in the model's card.
     """
-    from engine import models, report
+    from engine import models
     from engine.train import corpus, measure, tokenizer
 
     pair = models.load(model)
@@ -56,12 +57,7 @@ def measure(
             "prompts": drafted,
         },
     }
-    if out:
-        report.write(out, figures)
-    if as_json:
-        click.echo(json.dumps(figures, indent=2))
-    else:
-        _show(figures)
+    put_out(figures, out, _show, as_json=as_json)
 
 
 def _show(figures: dict[str, Any]) -> None:
