@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import struct
 from pathlib import Path
@@ -12,10 +11,7 @@ from engine.dflash.config import DraftConfig
 from engine.dflash.weights import load_draft, save_draft
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_drafts", Path(__file__).parent / "drafts.py")
-drafts = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(drafts)
+from tests.engine import drafts
 
 # The keys of a published drafter, for a Gemma 4 target.
 PUBLISHED = {

@@ -5,9 +5,6 @@ another order, through a few layers, differ by some 1e-6 of the logits, which ar
 times that is allowed. A wrong position, mask, scale or norm moves them by more than a hundredth.
 """
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mlx_lm.tuner.lora import LoRALinear
@@ -15,11 +12,7 @@ from mlx_lm.tuner.lora import LoRALinear
 from engine.dflash import context as buffers
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_drafts", Path(__file__).parent / "drafts.py")
-drafts = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(drafts)
-models = drafts.models
+from tests.engine import drafts, models
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
