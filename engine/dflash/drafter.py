@@ -13,6 +13,7 @@ accepted tokens, which come from the target's layer outputs (the taps): concaten
     drafts = bound.propose(token, taps, context, n) # taps of the tokens accepted since
 """
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from engine.dflash.layers import DraftLayer, Rotations, add_norm, block_mask, no
 from engine.dflash.target import TargetEnds
 from engine.errors import BadInput
 from engine.mx import mx, nn
+
+_FUSING = threading.Lock()
 
 
 class Proposal(NamedTuple):
@@ -57,10 +60,15 @@ class Drafter(nn.Module):
         self._fused: FusedLayers | None = None
 
     def fused(self) -> FusedLayers:
-        """Return the layers' matrices side by side, made anew if a parameter was replaced."""
-        if self._fused is None or not self._fused.fits(self.layers):
-            self._fused = FusedLayers(self.layers, self.config)
-        return self._fused
+        """Return the layers' matrices side by side, made anew if a parameter was replaced.
+
+        One thread at a time: the layers' parameters become views of what is made, and MLX lets no other
+        thread finish what one has begun.
+        """
+        with _FUSING:
+            if self._fused is None or not self._fused.fits(self.layers):
+                self._fused = FusedLayers(self.layers, self.config)
+            return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
         """Return this drafter with a target's embeddings and head, for one generation.

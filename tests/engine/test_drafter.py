@@ -5,6 +5,9 @@ another order, through a few layers, differ by some 1e-6 of the logits, which ar
 times that is allowed. A wrong position, mask, scale or norm moves them by more than a hundredth.
 """
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from mlx_lm.tuner.lora import LoRALinear
@@ -279,6 +282,18 @@ def test_weights_changed_after_binding_are_seen_by_the_next_bind():
     assert mx.array_equal(after.propose(*args, after.make_cache(), 3).logits, expected)
     assert before.fused is not after.fused
     assert model.bind(target).fused is after.fused
+
+
+def test_threads_that_bind_one_drafter_share_its_matrices():
+    model, target, ready = drafts.drafter(), models.llama(layers=4), threading.Barrier(4)
+
+    def bind(_):
+        ready.wait()
+        return model.bind(target)
+
+    with ThreadPoolExecutor(4) as pool:
+        bound = list(pool.map(bind, range(4)))
+    assert all(each.fused is model.fused() for each in bound)
 
 
 def test_binding_takes_nothing_of_the_target_and_holds_no_weight_twice():
