@@ -17,7 +17,7 @@ import numpy as np
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
-from engine.dflash.target import TargetEnds
+from engine.dflash.target import DraftEnds, TargetEnds
 from engine.errors import BadInput
 from engine.mx import mx, nn, optimizers, tree
 from engine.train.blocks import Batch, hidden_states
@@ -179,13 +179,11 @@ class Trainer:
         return self.pool[1][order[place] % batches]
 
     def _embed(self, ids: mx.array) -> mx.array:
-        return self.ends.embed(ids) * (self.ends.embed_scale * self.draft.config.input_embedding_scale)
+        return DraftEnds(self.ends, self.draft.config).embed(ids)
 
     def _head(self, states: mx.array) -> mx.array:
-        config = self.draft.config
-        logits = self.ends.head(states) * config.output_multiplier
-        cap = config.final_logit_softcapping
-        return mx.tanh(logits / cap) * cap if cap else logits
+        ends = DraftEnds(self.ends, self.draft.config)
+        return ends.cap(ends.logits(states))
 
     def _loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
         """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""

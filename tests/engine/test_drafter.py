@@ -105,8 +105,8 @@ def test_embeddings_are_scaled_where_the_package_scales(target, tmp_path, monkey
         theirs(block, taps, theirs.make_cache(), logits_start=1),
     )
     plain = model.bind(target, embed_scale=1.0)
-    assert plain.embed_scale == 1.0
-    assert ours.embed_scale == theirs.embed_scale
+    assert plain.ends.scale == 1.0
+    assert ours.ends.scale == theirs.embed_scale
 
 
 def _pieces(sizes, made_for=drafts.BASE):
