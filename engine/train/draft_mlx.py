@@ -7,7 +7,7 @@ import numpy as np
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
-from engine.dflash.target import TargetEnds
+from engine.dflash.target import DraftEnds, TargetEnds
 from engine.mx import mx, nn, optimizers, tree
 from engine.train.blocks import Batch, hidden_states
 from engine.train.draft import TOP, Plan
@@ -42,8 +42,9 @@ class MlxLearner:
     def __init__(self, draft: Drafter, target: nn.Module, plan: Plan) -> None:
         self.draft, self.plan = draft, plan
         self.tapped = Tapped(target, draft.config.target_layer_ids)
-        self.ends = TargetEnds.of(target)
-        self.ends.check(draft.config)
+        ends = TargetEnds.of(target)
+        ends.check(draft.config)
+        self.ends = DraftEnds(ends, draft.config)
         self.rotations = Rotations(draft.config)
         self.optimizer = optimizers.MultiOptimizer(
             [
@@ -89,21 +90,14 @@ class MlxLearner:
     def finish(self) -> None:
         """Nothing is left to do: the drafter's own weights are what learnt."""
 
-    def _embed(self, ids: mx.array) -> mx.array:
-        return self.ends.embed(ids) * (self.ends.embed_scale * self.draft.config.input_embedding_scale)
-
-    def _head(self, states: mx.array) -> mx.array:
-        config = self.draft.config
-        logits = self.ends.head(states) * config.output_multiplier
-        cap = config.final_logit_softcapping
-        return mx.tanh(logits / cap) * cap if cap else logits
-
     def loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
         """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""
         plan = self.plan
-        states = hidden_states(self.draft, self._embed, batch, anchors, plan.block, self.rotations)
+        states = hidden_states(self.draft, self.ends.embed, batch, anchors, plan.block, self.rotations)
         rows, count, slots, width = states.shape
-        logits = self._head(states.reshape(rows, count * slots, width)).astype(mx.float32)
+        logits = self.ends.cap(self.ends.logits(states.reshape(rows, count * slots, width))).astype(
+            mx.float32
+        )
         logits = logits.reshape(rows, count, slots, -1)
         at = anchors[..., None] + mx.arange(slots)  # the target's successor there is the slot's answer
         row = mx.arange(rows)[:, None, None]

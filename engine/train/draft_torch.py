@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
-from engine.errors import BadInput, MissingPackage
+from engine.errors import MissingPackage
 from engine.mx import mx, tree
 from engine.train.draft import TOP, Plan
 
@@ -48,11 +48,9 @@ class TorchLearner:
         draft: the drafter; what was learnt is put into it at the end.
         folder: of the target, as transformers reads it.
         plan: rates and weights.
+        embed_scale: the factor of the target's embeddings, as in :class:`engine.dflash.target.DraftEnds`.
         device: ``cpu`` or ``cuda``.
         dtype: of the drafter's matrix products.
-
-    Raises:
-        BadInput: the drafter is of a kind that only MLX trains here.
     """
 
     def __init__(
@@ -61,14 +59,13 @@ class TorchLearner:
         folder: Path,
         plan: Plan,
         *,
+        embed_scale: float = 1.0,
         device: str = "cpu",
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         config = draft.config
-        if config.is_dflash2:
-            raise BadInput("torch does not train DFlash2 drafters here", "leave --with torch out")
         self.draft, self.config, self.plan = draft, config, plan
-        self.device, self.dtype = device, dtype
+        self.device, self.dtype, self.embed_scale = device, dtype, embed_scale
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
         )
@@ -190,7 +187,7 @@ class TorchLearner:
         count = anchors.shape[1]
         ids = torch.full((rows, count, block), config.mask_token_id, device=self.device)
         ids[..., 0] = batch.tokens.gather(1, anchors)
-        states = functional.embedding(ids, self.table) * config.input_embedding_scale
+        states = functional.embedding(ids, self.table) * self.embed_scale
         states = states.reshape(rows, count * block, -1)
         context = self._norm(self._linear(batch.taps, self.weights["fc.weight"]), "hidden_norm")
         query_at = (anchors[..., None] + torch.arange(block, device=self.device)).reshape(rows, -1)

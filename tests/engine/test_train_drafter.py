@@ -5,17 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
+from engine.dflash.weights import save_draft
 from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.train import begin, draft, generate, text
 from engine.train.blocks import Batch, hidden_states, rotate
 from engine.train.draft_mlx import MlxLearner, read
+from tests.engine import drafts
 from tests.engine import models as small
 
 ROW = 40
+MIXED = {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 8}
 
 
 def target_config(**changes):
@@ -57,7 +61,13 @@ def trainer(model, target, folder, plan):
 @pytest.mark.parametrize("anchor", [1, 7, 30])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 8, "is_causal": False}],
+    [
+        {},
+        {"is_causal": True},
+        {**MIXED, "is_causal": False},
+        MIXED,  # as published: sliding layers are causal
+    ],
+    ids=["full", "causal", "sliding", "sliding and causal"],
 )
 def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
     model = drafter(target, **changes)
@@ -149,3 +159,21 @@ def test_taps_are_spread_over_the_target():
     for layers, taps in ((8, (1, 4, 6)), (30, (1, 14, 28)), (4, (1, 2))):
         config = begin.draft_config(target_config(num_hidden_layers=layers), 3)
         assert config.target_layer_ids == taps
+
+
+def test_a_drafter_is_trained_further_from_its_folder(target, tmp_path):
+    save_draft(drafter(target), tmp_path, "float16")
+    found = begin.from_folder(tmp_path, target)
+    assert found.fc.weight.dtype == mx.float32
+    plan = draft.Plan(steps=1, rows=1, anchors=4, block=4, pool=1)
+    trainer(found, target, tmp_path / "run", plan).run(lambda _: None)
+
+
+def test_what_cannot_be_trained_further_is_refused(target, tmp_path):
+    config = drafter(target).config
+    save_draft(Drafter(replace(config, **drafts.DFLASH2)), tmp_path)
+    with pytest.raises(BadInput, match="is a DFlash2 drafter"):
+        begin.from_folder(tmp_path, target)
+    save_draft(Drafter(replace(config, num_target_layers=9)), tmp_path)
+    with pytest.raises(BadInput, match="for another target"):
+        begin.from_folder(tmp_path, target)

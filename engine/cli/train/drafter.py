@@ -87,15 +87,14 @@ def drafter(
     engine and the dflash package load.
     """
     from engine import models
-    from engine.dflash.weights import load_draft, save_draft
-    from engine.mx import mx
+    from engine.dflash.weights import save_draft
     from engine.train import begin, draft
     from engine.train import text as sources
 
     pair = models.load(name, draft=False)
     mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
     if start is not None:
-        model = load_draft(start, mx.float32)
+        model = begin.from_folder(start, pair.target)
     else:
         shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
         model = begin.drafter(shape, pair.target, seed)
@@ -117,11 +116,13 @@ def drafter(
 
         learner: draft.Learner = MlxLearner(model, pair.target, plan)
     else:
+        from engine.dflash.target import DraftEnds, TargetEnds
         from engine.train.draft_torch import TorchLearner, use_threads
 
         if threads:
             use_threads(threads)
-        learner = TorchLearner(model, pair.parts["target"].folder, plan, device=device)
+        scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
+        learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
     run = draft.Trainer(learner, source, out, plan)
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
