@@ -56,8 +56,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "kakeya.recall": _FOUND,
     "kakeya.restored-prefill": (*_FOUND, recall.evicted_missing, recall.evicted_survives),
     "kakeya.verify-l": (
-        *_WHOLE, speed.patched_oracle, output.row_repeated, sweep.row_repeated, sweep.speedup_samples,
-        sweep.decode_spread, sweep.not_interleaved,
+        *_WHOLE, speed.patched_oracle, sweep.row_contradicts, output.row_repeated, sweep.row_repeated,
+        sweep.speedup_samples, sweep.decode_spread, sweep.not_interleaved,
     ),
     "kakeya.kv-quant": (
         *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
+from bridge.evidence.floors import LARGEST, floor_of
 from bridge.evidence.kinds import Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
@@ -16,8 +17,7 @@ from bridge.evidence.view import View
 EQUAL_BITS = 0.05
 
 _SIZES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4}
-_AFFINE = re.compile(r"affine@(?P<bits>[2-8])g(?P<group>32|64|128)")
-_STATED = re.compile(r"[a-z0-9]+@(?P<bits>\d{1,2}(?:\.\d{1,4})?)")
+RAW = "raw"
 
 
 def memory_not_live(view: View) -> Iterator[str]:
@@ -74,22 +74,32 @@ def _size(dtype: str) -> int:
 
 
 def rate_omits_side_information(view: View) -> Iterator[str]:
-    """A codec stores at least what its name says, scales and biases included."""
+    """A codec stores at least what its format takes, scales and biases included; what it takes is known."""
     for arm in view.all_arms:
-        least = floor_of(arm.cache)
+        if arm.cache != RAW and floor_of(arm.cache) is None:
+            yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
+            continue
         for prompt in view.measured.get(arm.name, {}):
-            bits = stored_bits(view, arm.name, [prompt])
-            if least is not None and bits < least - 1e-6:
-                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:g}"
+            bits, least = stored_bits(view, arm.name, [prompt]), _least(view, arm.cache, prompt)
+            if bits < least - 1e-6:
+                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:.4g}"
 
 
-def floor_of(cache: str) -> float | None:
-    """Return the least bits a value that a cache of this name stores; None where the name does not say."""
-    affine = _AFFINE.fullmatch(cache)
-    if affine:
-        return int(affine["bits"]) + 32 / int(affine["group"])
-    stated = _STATED.fullmatch(cache)
-    return float(stated["bits"]) if stated else None
+def _least(view: View, cache: str, prompt: str) -> float:
+    """Return the least bits a value that a cache stores of what the raw cache holds of a prompt."""
+    arrays = [array for row in _raw(view, prompt) for layer in row.memory.layers for array in layer.arrays]
+    sizes = [math.prod(array.shape) for array in arrays]
+    dims = [array.shape[-1] if array.shape else LARGEST for array in arrays]
+    floors = [floor_of(cache, dim) or 0.0 for dim in dims]
+    whole = sum(size * floor for size, floor in zip(sizes, floors, strict=True))
+    return whole / sum(sizes) if arrays else floor_of(cache) or 0.0
+
+
+def _raw(view: View, prompt: str) -> list[QuantRow]:
+    """Return what the raw cache was found to hold of a prompt."""
+    return [
+        row for arm in view.arms_of("baseline") if arm.cache == RAW for row in view.quants(arm.name, prompt)
+    ]
 
 
 def equal_q_not_equal_rate(view: View) -> Iterator[str]:
@@ -103,7 +113,7 @@ def equal_q_not_equal_rate(view: View) -> Iterator[str]:
 
 def oracle_missing(view: View) -> Iterator[str]:
     """The raw cache is there to compare with, on every prompt."""
-    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == "raw"]
+    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == RAW]
     if not raw:
         yield "no baseline keeps the raw cache"
     for prompt in view.prompts:
@@ -134,6 +144,10 @@ def row_contradicts(view: View) -> Iterator[str]:
             1 + 1e-5
         ):
             yield f"the arms do not stand for the same values and positions of {prompt}"
+        for row in _raw(view, prompt):
+            held = sum(math.prod(array.shape) for layer in row.memory.layers for array in layer.arrays)
+            if held != row.n_values:
+                yield f"the raw cache holds {held} values of {prompt}, and {row.n_values} are counted"
 
 
 def _scored(view: View, *roles: str) -> Iterator[tuple[str, QuantRow]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.evidence.kinds import Layer
 from bridge.evidence.names import RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.rules_output import diverging
@@ -18,6 +19,9 @@ CONTROL_PROMPTS = 5
 
 _SHORTEST = 4
 _COUNTER = "injected_positions"
+
+# mlx-lm's caches of keys and values as they come.
+_HOLDERS = ("KVCache", "RotatingKVCache")
 
 
 def recall_vacuous(view: View) -> Iterator[str]:
@@ -116,9 +120,37 @@ def injection_never_ran(view: View) -> Iterator[str]:
         for prompt in view.measured.get(arm.name, {}):
             counts = _counts(view, arm.name, prompt)
             noise = [count for name in poison for count in _counts(view, name, prompt)]
-            least = max(1.0, median(noise) / 2 if noise else 0)
+            share = 1.0 if arm.role != "candidate" else covered(view, arm, prompt)
+            least = max(1.0, share * median(noise) / 2 if noise else 0)
             if counts and min(counts) < least:
                 yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
+
+
+def covered(view: View, arm: Arm, prompt: str) -> float:
+    """Return the share of a cache's layers in which a candidate is held to put something in place.
+
+    All, unless it says which it leaves as they are (`options.raw_layers`), and the arrays of the same layers, and of
+    no others, are of the raw cache's kind on this prompt.
+    """
+    said = arm.options.get("raw_layers")
+    ours = [row.memory.layers for row in view.decodes(arm.name, prompt) if row.memory]
+    raw = [
+        row.memory.layers
+        for base in view.arms_of("baseline") if base.cache == "raw"
+        for row in view.decodes(base.name, prompt) if row.memory
+    ]  # fmt: skip
+    every = len(ours) == len(view.decodes(arm.name, prompt))
+    if not isinstance(said, list) or not said or not ours or not raw or not every:
+        return 1.0
+    holders = [i for i, layer in enumerate(raw[0]) if layer.kind in _HOLDERS]
+    for layers in ours:
+        if len(layers) != len(raw[0]) or [i for i in holders if _alike(layers[i], raw[0][i])] != said:
+            return 1.0
+    return 1 - len(said) / len(holders)
+
+
+def _alike(one: Layer, other: Layer) -> bool:
+    return one.kind == other.kind and [a.dtype for a in one.arrays] == [a.dtype for a in other.arrays]
 
 
 def _injecting(view: View) -> list[Arm]:

@@ -39,6 +39,12 @@ def not_interleaved(view: View) -> Iterator[str]:
             yield f"on {context}, {longest_run(lengths)} passes of one length stand in sequence"
 
 
+def row_contradicts(view: View) -> Iterator[str]:
+    """One report is about one cache: a slow one would make blocks look cheap beside its single tokens."""
+    for cache in sorted({row.cache for row in view.rows} - {view.report.config.cache}):
+        yield f"rows were timed over {cache}, and the report is about {view.report.config.cache}"
+
+
 def row_repeated(view: View) -> Iterator[str]:
     """A clock that always says the same was not read."""
     for (length, context), rows in _groups(view).items():

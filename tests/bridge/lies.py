@@ -223,10 +223,31 @@ def width(arm: str, to: int) -> Edit:
 
     def change(row: Report) -> None:
         layer = row["memory"]["layers"][0]
-        layer["arrays"] = [{**array, "shape": [1, 2, 50, to]} for array in layer["arrays"]]
+        layer["arrays"] = [{"shape": [1, 2, 50, to], "dtype": "bfloat16"} for _ in layer["arrays"]]
         layer["nbytes"] = row["memory"]["cache_bytes"] = 400 * to
 
     return each(arm, change)
+
+
+def heads_of_256(report: Report) -> None:
+    """Larger heads, of which a Voronoi code stores 4.1875 bits a value."""
+    for arm, to in (("raw", 256), ("affine", 72), ("e8", 67)):
+        width(arm, to)(report)
+    each(None, setting(n_values=51_200))(report)
+
+
+def left_raw(*declared: int, counted: tuple[int, ...] = (0,)) -> Edit:
+    """Let a cache leave layers as they are, and say so of some; `counted` are those whose arrays show it."""
+
+    def change(row: Report) -> None:
+        row["counters"] = {"injected_positions": 600}
+        for i in counted:
+            arrays = [{"shape": [1, 2, 100, 64], "dtype": "bfloat16"}] * 2
+            layer = {"kind": "KVCache", "nbytes": 51_200, "arrays": arrays}
+            row["memory"]["cache_bytes"] += 51_200 - row["memory"]["layers"][i]["nbytes"]
+            row["memory"]["layers"][i] = layer
+
+    return all_of(each("e8", change), put("arms", 1, "options", to={"raw_layers": [*declared]}))
 
 
 def setting(**fields: Any) -> Callable[[Report], None]:
@@ -338,6 +359,13 @@ ROWS = {
     "a draft that stands there twice": Lie(PARITY, lambda r: r["rows"].append(r["rows"][-1]), ("ROW_REPEATED",)),
     "a pass that stands there twice": Lie(
         VERIFY, lambda r: r["rows"].append(r["rows"][-1] | {"seconds": 0.1431}), ("ROW_REPEATED",), restate=True
+    ),
+    "blocks of one cache beside single tokens of another": Lie(
+        VERIFY, each(None, lambda row: row["length"] == 1 and row.update(cache="e8@q38")), ("ROW_CONTRADICTS",)
+    ),
+    "passes over a cache that is not named": Lie(VERIFY, each(None, drop("cache")), ("BAD_ROW",)),
+    "values that the raw cache does not hold": Lie(
+        QUANT, each(None, setting(n_values=12_700)), ("ROW_CONTRADICTS",), restate=True
     ),
     "a clock that stands still": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=float(row["length"]))), ("ROW_REPEATED",), restate=True
@@ -550,8 +578,22 @@ BYTES = {
         QUANT, width("e8", 16),
         ("RATE_OMITS_SIDE_INFORMATION",), restate=True,
     ),
+    "bits of larger heads than there are": Lie(QUANT, width("e8", 17), ("RATE_OMITS_SIDE_INFORMATION",), restate=True),
+    "too few bits behind another name of the codec": Lie(
+        QUANT, all_of(width("e8", 17), put("arms", 2, "cache", to="e8v@4.25:fast")), ("RATE_OMITS_SIDE_INFORMATION",),
+        restate=True,
+    ),
+    "a lattice below its points": Lie(
+        QUANT,
+        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        ("RATE_OMITS_SIDE_INFORMATION",), restate=True,
+    ),
+    "a codec that nobody knows": Lie(
+        QUANT, all_of(width("e8", 4), put("arms", 2, "cache", to="miracle@1")), ("RATE_OMITS_SIDE_INFORMATION",),
+        restate=True,
+    ),
     "equal Q sold as equal rate": Lie(
-        QUANT, all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38")), ("EQUAL_Q_NOT_EQUAL_RATE",), restate=True
+        QUANT, all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38")), ("EQUAL_Q_NOT_EQUAL_RATE",), restate=True
     ),
     "a raw cache that errs": Lie(
         QUANT, each("raw", setting(sum_squared_error=0.1)), ("IDENTITY_BROKEN",), restate=True
@@ -580,6 +622,23 @@ CODECS = {
     "a mean of nothing": Lie(CODEC, put("rows", 0, "n_vectors", to=0), ("SPREAD_IMPOSSIBLE",)),
     "bits without scale and bias": Lie(
         CODEC, lambda r: r["rows"][0].update(stored_bits_per_value=2.0, limit=2**-4.0), ("RATE_OMITS_SIDE_INFORMATION",)
+    ),
+    "Voronoi without its bits": Lie(CODEC, lambda r: r["rows"][0].update(codec="voronoi", bits=None), ("BAD_ROW",)),
+    "Voronoi without its scale": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="voronoi", dim=64, stored_bits_per_value=2.25, limit=2**-4.5),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "a lattice without its two halves": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="e8 Q1", dim=64, stored_bits_per_value=1.625, limit=2**-3.25),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "half precision for nothing": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="raw", stored_bits_per_value=8.0, limit=2**-16.0),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "a code that nobody knows": Lie(
+        CODEC, lambda r: r["rows"][1].update(codec="miracle", stored_bits_per_value=1.0, limit=2**-2.0),
+        ("RATE_OMITS_SIDE_INFORMATION",),
     ),
     "a limit that makes it look better": Lie(CODEC, put("rows", 0, "limit", to=0.15), ("LIMIT_WRONG",)),
     "a claim of what has no name": Lie(CODEC, put("claims", to=[CLAIM]), ("UNNAMED_CLAIM",)),
@@ -634,6 +693,23 @@ NEEDLES = {
     ),
     "one position in place, for show": Lie(
         RECALL, each("e8", setting(counters={"injected_positions": 1})), ("INJECTION_NEVER_RAN",)
+    ),
+    "half of the layers left raw, and no word of it": Lie(RECALL, left_raw(), ("INJECTION_NEVER_RAN",), restate=True),
+    "more layers said to be raw than there are": Lie(
+        RECALL, left_raw(0, 1), ("INJECTION_NEVER_RAN",), restate=True
+    ),
+    "layers said to be raw that are not": Lie(
+        RECALL, left_raw(0, counted=()), ("INJECTION_NEVER_RAN",), restate=True
+    ),
+    "all layers left raw, and told": Lie(
+        RECALL,
+        all_of(left_raw(0, 1, counted=(0, 1)), each("e8", setting(counters={"injected_positions": 0}))),
+        ("INJECTION_NEVER_RAN",), restate=True,
+    ),
+    "raw layers that no array shows": Lie(
+        RECALL,
+        all_of(left_raw(0), each("e8", drop("memory")), without_claims("memory_saving")),
+        ("INJECTION_NEVER_RAN",), restate=True,
     ),
     "the native cache called restored": Lie(
         RESTORED,
@@ -886,12 +962,14 @@ TWINS: dict[str, Lie] = {
     ),
     "the lattice at the bits it stores": Lie(
         QUANT,
-        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
         restate=True,
     ),
+    "a Voronoi code of larger heads, which stores less": Lie(QUANT, heads_of_256, restate=True),
+    "one layer of two left raw, and told": Lie(RECALL, left_raw(0), restate=True),
     "a codec of fewer bits that errs more": Lie(
         QUANT,
-        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"),
+        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"),
                put("claims", 0, "arm", to="affine"), put("claims", 0, "against", to="e8")),
         restate=True,
     ),
@@ -899,8 +977,14 @@ TWINS: dict[str, Lie] = {
     "less error than Gaussian data allow, on others": Lie(
         CODEC, lambda r: r["rows"][0].update(distribution="outliers", rel_mse=0.001, rel_mse_stderr=0.0001)
     ),
-    "a codec without a scale": Lie(
-        CODEC, lambda r: r["rows"][0].update(codec="voronoi", stored_bits_per_value=2.25, limit=2**-4.5)
+    "a codec with one scale a vector": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5)
+    ),
+    "the published formula's bits": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="e8 Q1", dim=64, stored_bits_per_value=2.125, limit=2**-4.25)
+    ),
+    "half precision": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="raw", stored_bits_per_value=16.0, limit=2**-32.0)
     ),
     "an error below the limit by the sample's spread": Lie(
         CODEC, lambda r: r["rows"][0].update(rel_mse=0.03, rel_mse_stderr=0.001)
