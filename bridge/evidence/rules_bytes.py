@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import LARGEST, floor_of
-from bridge.evidence.kinds import Memory, QuantRow
+from bridge.evidence.kinds import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
 from bridge.evidence.view import View
@@ -18,6 +18,9 @@ EQUAL_BITS = 0.05
 
 _SIZES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 RAW = "raw"
+
+# Of keys and values: batch, heads, positions, head size.
+_RANK = 4
 
 
 def memory_not_live(view: View) -> Iterator[str]:
@@ -33,6 +36,7 @@ def memory_claim_mismatch(view: View) -> Iterator[str]:
     """The bytes are those of the arrays, and compared caches have as many layers."""
     for i, row in enumerate(view.rows):
         odd = _odd_bytes(row.memory) if row.memory else None
+        odd = odd or (_too_few(view, row) if isinstance(row, Decode) else None)
         if odd:
             yield f"row {i}: {odd}"
     for claim in view.named("memory_saving"):
@@ -58,6 +62,42 @@ def _is_inflated(view: View, claim: Claim) -> bool:
     held = [row.memory for prompt in view.common(claim) for row in view.decodes(claim.against, prompt)]
     layers = [layer for memory in held if memory for layer in memory.layers]
     return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
+
+
+def _too_few(view: View, row: Decode) -> str | None:
+    """Return in which layer a row's cache cannot hold the positions that it was given, where that can be known.
+
+    The raw cache of the same prompt shows heads and sizes: of a layer that keeps every position there, each cache has
+    to store them all, in the bits of its format. What evicts on purpose is another kind of report.
+    """
+    arm, prompt = view.arms.get(row.arm), view.prompts.get(row.prompt)
+    if view.report.kind == "kakeya.restored-prefill" or arm is None or prompt is None or row.memory is None:
+        return None
+    raw = next(
+        (
+            other.memory.layers for base in view.arms_of("baseline") if base.cache == RAW
+            for other in view.decodes(base.name, row.prompt) if other.memory
+        ), [],
+    )  # fmt: skip
+    positions = prompt.n_tokens + len(row.tokens) - 1
+    if len(raw) != len(row.memory.layers):
+        return None
+    for i, (layer, whole) in enumerate(zip(row.memory.layers, raw, strict=True)):
+        least = sum(_least_bytes(array, arm.cache, positions) for array in whole.arrays)
+        if layer.nbytes < least:
+            return (
+                f"layer {i} has {layer.nbytes} bytes; {positions} positions take {least:.0f} in {arm.cache}"
+            )
+    return None
+
+
+def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
+    """Return the least bytes of so many positions of keys or values; 0 of an array that does not keep them all."""
+    if len(array.shape) != _RANK or array.shape[2] < positions:
+        return 0.0
+    dim = array.shape[3]
+    bits = 8 * _size(array.dtype) if cache == RAW else floor_of(cache, dim) or 0.0
+    return array.shape[0] * array.shape[1] * positions * dim * bits / 8
 
 
 def _odd_bytes(memory: Memory) -> str | None:
@@ -129,10 +169,12 @@ def identity_broken(view: View) -> Iterator[str]:
 
 
 def injection_never_ran(view: View) -> Iterator[str]:
-    """An error in keys and values shows in the logits."""
+    """An error in keys and values shows in the logits; a codec errs."""
     for arm, row in _scored(view, "candidate", "reference", "poison"):
         if row.sum_squared_error > 0 and row.sum_kl == 0:
             yield f"{arm} on {row.prompt} errs in keys and values, and the logits are the raw cache's"
+        if row.sum_squared_error == 0 and view.arms[arm].cache != RAW:
+            yield f"{arm} on {row.prompt} errs nowhere: no codec ran"
 
 
 def row_contradicts(view: View) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from bridge.evidence.floors import LARGEST, floor_of
@@ -22,6 +23,17 @@ def bad_row(view: View) -> Iterator[str]:
         needs = {"affine": (row.bits, row.group), "voronoi": (row.bits,)}.get(row.codec, ())
         if not all(needs):
             yield f"row {i} is {row.codec} and has no usable {'bits and group' if len(needs) > 1 else 'bits'}"
+
+
+def row_repeated(view: View) -> Iterator[str]:
+    """A code stands there once for each array."""
+    names = Counter(
+        (row.codec, row.bits, row.group, getattr(row, "rotated", None), row.dim, row.distribution)
+        for row in view.rows
+    )
+    for name, times in names.items():
+        if times > 1:
+            yield f"{name[0]} at {name[1]} bits stands there {times} times for {name[-1]}"
 
 
 def spread_impossible(view: View) -> Iterator[str]:

@@ -32,6 +32,12 @@ def recall_vacuous(view: View) -> Iterator[str]:
             odd = _vacuous(view, prompt)
             if odd:
                 yield f"{claim.name}: prompt {prompt.id} {odd}"
+        for prompt in prompts:
+            others = {p.expected for p in prompts if p.expected and p.expected not in (prompt.text or "")}
+            for row in view.decodes(claim.arm, prompt.id):
+                held = [code for code in others if code in row.text]
+                if len(held) > 1:
+                    yield f"{claim.name}: {claim.arm} answers {prompt.id} with the answers of other prompts too"
         if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
             yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
 
@@ -46,6 +52,15 @@ def _vacuous(view: View, prompt: Prompt) -> str | None:
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"
     return None
+
+
+def row_contradicts(view: View) -> Iterator[str]:
+    """The same tokens are the same text."""
+    texts: dict[tuple[int, ...], str] = {}
+    for i, row in enumerate(view.rows):
+        known = texts.setdefault(tuple(row.tokens), row.text)
+        if known != row.text:
+            yield f"row {i}: its tokens are {known[:60]!r} elsewhere, and {row.text[:60]!r} here"
 
 
 def recall_scope(view: View) -> Iterator[str]:
@@ -120,7 +135,7 @@ def injection_never_ran(view: View) -> Iterator[str]:
         for prompt in view.measured.get(arm.name, {}):
             counts = _counts(view, arm.name, prompt)
             noise = [count for name in poison for count in _counts(view, name, prompt)]
-            share = 1.0 if arm.role != "candidate" else covered(view, arm, prompt)
+            share = 1.0 if arm.role in ("poison", "identity") else covered(view, arm, prompt)
             least = max(1.0, share * median(noise) / 2 if noise else 0)
             if counts and min(counts) < least:
                 yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
@@ -154,12 +169,12 @@ def _alike(one: Layer, other: Layer) -> bool:
 
 
 def _injecting(view: View) -> list[Arm]:
-    """Return the arms that put something in place: not those that keep the raw cache."""
+    """Return the arms that put something in place, whatever they are called: not those that keep the raw cache."""
     always = view.report.kind == "kakeya.restored-prefill"
     return [
         arm
-        for arm in view.arms_of("candidate", "poison", "identity")
-        if always or arm.role != "candidate" or arm.cache != "raw"
+        for arm in view.all_arms
+        if arm.role in ("poison", "identity") or arm.cache != "raw" or (always and arm.role == "candidate")
     ]
 
 

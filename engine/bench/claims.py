@@ -47,9 +47,9 @@ class Table:
         return {prompt: statistics.median(map(rate, rows)) for prompt, rows in self.rows[arm].items()}
 
     def quotients(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
-        """Return the quotient of two arms' figures, for each prompt."""
+        """Return the quotient of two arms' figures, for each prompt on which the other one has any."""
         ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
-        return [ours[prompt] / theirs[prompt] for prompt in ours]
+        return [ours[prompt] / theirs[prompt] for prompt in ours if theirs[prompt]]
 
     def all(self, arm: str) -> list[Row]:
         """Return every counted row of an arm."""
@@ -87,7 +87,7 @@ def claims(
 ) -> list[dict[str, Any]]:
     """Return the claims that the rows of a benchmark allow: figures of time only where enough was timed.
 
-    Of several workloads there are claims of each, and of all together.
+    Of several workloads there are claims of each where there are those of all together.
 
     Args:
         rows: all of them.
@@ -98,9 +98,15 @@ def claims(
     groups: dict[str, set[str]] = {}
     for prompt in prompts:
         groups.setdefault(prompt["workload"], set()).add(prompt["id"])
+    told = {_about(claim) for claim in made}
     for workload, members in groups.items() if len(groups) > 1 else ():
-        made += _of([row for row in rows if row["prompt"] in members], arms, {"workload": workload})
+        some = _of([row for row in rows if row["prompt"] in members], arms, {"workload": workload})
+        made += [claim for claim in some if _about(claim) in told]
     return made
+
+
+def _about(claim: dict[str, Any]) -> tuple[str, str, str | None]:
+    return claim["name"], claim["arm"], claim.get("against")
 
 
 def _of(rows: Sequence[Row], arms: Sequence[dict[str, Any]], where: dict[str, str]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def copy(value: Any) -> Any:
 
 def envelope(kind: str, **fields: Any) -> Report:
     return copy({
-        "kind": kind, "schema_version": 3, "created_at": "2026-01-31T12:00:00Z", "seconds": 60.0, "identity": IDENTITY,
+        "kind": kind, "schema_version": 3, "created_at": "2026-01-31T12:00:00Z", "seconds": 600.0, "identity": IDENTITY,
         **fields,
     })  # fmt: skip
 
@@ -49,7 +50,14 @@ def digest(text: str) -> str:
 
 
 def prompt(name: str, workload: str, text: str, **fields: Any) -> Report:
-    return {"id": name, "workload": workload, "sha256": digest(text), "n_tokens": 70, "text": text, **fields}
+    return {
+        "id": name,
+        "workload": workload,
+        "sha256": digest(text),
+        "n_tokens": 3 + len(text) // 4,
+        "text": text,
+        **fields,
+    }
 
 
 def claim(name: str, arm: str | None = None, against: str | None = None, **where: Any) -> Report:
@@ -166,7 +174,7 @@ def recall(kind: str = "kakeya.recall") -> Report:
     prompts = [
         prompt(
             f"needle-{i}", "needles", f"{i} notes.\nIMPORTANT: the secret code is {code}.\nMore notes {i}.{QUESTION}",
-            expected=code, length=1024, depth=0.5,
+            expected=code, length=32, depth=0.3,
         )
         for i, code in enumerate(NEEDLES)
     ]  # fmt: skip
@@ -382,8 +390,20 @@ def _hits(made: Report, one: Report, arm: str = "arm") -> float:
     return sum(found) / len(found)
 
 
-# Exact 95 % intervals of five and six trials, from tables.
-EXACT = {(5, 5): [0.4782, 1.0], (5, 6): [0.3588, 0.9958], (6, 6): [0.5407, 1.0]}
+def exact(hits: int, trials: int) -> list[float]:
+    """The two-sided 95 % interval of a share, by summing binomial terms as they stand in textbooks."""
+
+    def most(k: int, p: float) -> float:
+        return sum(math.comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(k + 1))
+
+    def where(low: float, high: float, holds: Callable[[float], bool]) -> float:
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if holds(middle) else (low, middle)
+        return low
+
+    least = where(0.0, 1.0, lambda p: 1 - most(hits - 1, p) < 0.025) if hits else 0.0
+    return [least, where(0.0, 1.0, lambda p: most(hits, p) > 0.025) if hits < trials else 1.0]
 
 
 def _verify(made: Report, one: Report, length: int | None = None) -> float:
@@ -391,9 +411,9 @@ def _verify(made: Report, one: Report, length: int | None = None) -> float:
     return statistics.median(row["seconds"] for row in made["rows"] if row["length"] == wanted)
 
 
-def _agree(made: Report, _: Report) -> float:
+def _agree(made: Report, _: Report) -> tuple[float, list[float]]:
     pairs = [a == b for row in made["rows"] for a, b in zip(row["reference"], row["candidate"], strict=False)]
-    return sum(pairs) / len(pairs)
+    return sum(pairs) / len(pairs), exact(sum(pairs), len(pairs))
 
 
 def _same(made: Report, one: Report) -> float:
@@ -413,7 +433,7 @@ FORMULAS: dict[str, Callable[[Report, Report], Any]] = {
     / sum(len(row["commits"]) for row in _rows(r, c)),
     "accept_rate": _ratio("accepted", "drafted"),
     "identical_outputs": _same,
-    "recall": lambda r, c: (_hits(r, c), EXACT.get((round(_hits(r, c) * len(_rows(r, c))), len(_rows(r, c))))),
+    "recall": lambda r, c: (_hits(r, c), exact(round(_hits(r, c) * len(_rows(r, c))), len(_rows(r, c)))),
     "recall_delta": lambda r, c: _hits(r, c) - _hits(r, c, "against"),
     "cache_bytes": lambda r, c: max(row["memory"]["cache_bytes"] for row in _rows(r, c)),
     "memory_saving": lambda r, c: 1 - statistics.median(_over(r, c, lambda row: row["memory"]["cache_bytes"])),

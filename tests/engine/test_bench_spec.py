@@ -445,12 +445,11 @@ def test_the_command_measures_writes_and_shows(walker, tmp_path, capsys):
     assert "1/1" in said.out
 
 
-def test_the_command_fails_where_our_loop_does(report, monkeypatch, capsys):
-    module = importlib.import_module("engine.cli.bench.spec")
-    monkeypatch.setattr(
-        module, "_measured", lambda _: (report, ["dflash/auto on one leaves native at token 5"])
-    )
-    code, said = _run(capsys, "spec")
+def test_the_command_fails_where_our_loop_does(report, walker, monkeypatch, capsys):
+    module = importlib.import_module("engine.cli.bench.speculation")
+    monkeypatch.setattr(module, "carry_out", lambda *_, **__: report)
+    monkeypatch.setattr(spec, "faults", lambda *_: ["dflash/auto on one leaves native at token 5"])
+    code, said = _run(capsys, "spec", "--model", str(walker))
     assert code == 1
     assert "leaves native at token 5" in said.err
 

@@ -25,7 +25,7 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
     found = prompts.read(options["prompts"], options["max_prompts"])
     pair = load(options["model"], draft=False, dtype=options["dtype"])
-    chat = pair.tokenizer.has_chat_template if options["chat"] is None else options["chat"]
+    chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats")}
     plan = Plan(drafters=(), rollbacks=(), package=False, **lengths)
     source = str(options["prompts"] or "bundled")

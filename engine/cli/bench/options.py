@@ -45,7 +45,9 @@ def decoding(command: Callable) -> Callable:
             click.option("--max-prompts", type=click.IntRange(1), help="Only the first so many."),
             click.option("--task", type=click.Choice(TASKS), default="code", show_default=True),
             click.option(
-                "--chat/--no-chat", default=None, help="Use the chat template.  [default: where there is one]"
+                "--chat/--no-chat",
+                default=None,
+                help="Use the chat template.  [default: where there is one, but for the tiny family]",
             ),
             click.option(
                 "--cache",

@@ -37,7 +37,7 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
     from engine.models import load
 
     pair = load(options["model"], options["draft"], dtype=options["dtype"])
-    chat = pair.tokenizer.has_chat_template if options["chat"] is None else options["chat"]
+    chat = pair.chats if options["chat"] is None else options["chat"]
     workload = _asked(pair, options, chat=chat)
     job, arms = spec_report.speculation(pair, [workload], speculation.plan_of(options), chat=chat)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)

@@ -40,7 +40,7 @@ def acceptance(
 
     found = read_sets(prompts, max_prompts, task)
     pair = load(model, draft, dtype=dtype)
-    in_chat = pair.tokenizer.has_chat_template if chat is None else chat
+    in_chat = pair.chats if chat is None else chat
     plan = speculation.plan_of(asked)
     job, arms = spec_report.speculation(pair, found, plan, chat=in_chat, kind=spec_report.ACCEPTANCE)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
