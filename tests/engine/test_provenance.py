@@ -66,7 +66,8 @@ def test_an_installed_library_is_as_its_record_says_until_somebody_changes_it(tm
     changed = provenance.modified("library")
     assert changed == ["library.py"]
     right = provenance._record(tmp_path / "library.py")
-    (info / "RECORD").write_text(f"library.py,sha256={right},6\nlibrary-1.dist-info/RECORD,,\n")
+    script = f"../../../bin/library,sha256={digest},6\n"
+    (info / "RECORD").write_text(f"{script}library.py,sha256={right},6\nlibrary-1.dist-info/RECORD,,\n")
     assert provenance.modified("library") == []
     (tmp_path / "library.py").unlink()
     assert provenance.modified("library") == ["library.py"]
