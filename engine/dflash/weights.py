@@ -78,7 +78,9 @@ def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") ->
             for file in (WEIGHTS, CONFIG):
                 (part / file).replace(folder / file)
     except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from error
+        raise BadInput(
+            f"cannot write {folder}: {error.strerror}", "choose a folder that can be written"
+        ) from error
 
 
 def _stored(folder: Path) -> dict[str, Stored]:

@@ -80,6 +80,8 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
         return source
     if draft is False:
         return replace(source, draft=None)
+    if not str(draft).strip():
+        raise BadInput("the name of the drafter is empty", "leave it out, or give a folder or a hub id")
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
         return replace(source, draft=_named(str(draft)).draft)
     inner = Path(draft).expanduser() / "draft"

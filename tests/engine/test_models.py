@@ -272,5 +272,7 @@ def test_what_cannot_be_a_hub_id_is_a_missing_folder(name, hub):
 
 
 def test_an_empty_name_is_refused():
+    with pytest.raises(BadInput, match="the name of the drafter is empty"):
+        models.load("tiny", draft=" ")
     with pytest.raises(BadInput, match="empty"):
         models.load(" ")
