@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import BadInput
+from engine.models.hub import local
 
 DATA = Path(__file__).with_name("data")
 BUNDLED = ("tiny", "tiny-hybrid")
@@ -84,8 +85,8 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
         raise BadInput("the name of the drafter is empty", "leave it out, or give a folder or a hub id")
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
         return replace(source, draft=_named(str(draft)).draft)
-    inner = Path(draft).expanduser() / "draft"
-    return replace(source, draft=str(inner if inner.is_dir() else draft))
+    inner = local(draft) / "draft"
+    return replace(source, draft=str(inner if _is_dir(inner) else draft))
 
 
 def _named(name: str) -> Source:
@@ -101,13 +102,21 @@ def _named(name: str) -> Source:
     if not name.strip():
         known = ", ".join((*BUNDLED, *PUBLISHED))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
-    folder = Path(name).expanduser()
-    return _pair(name, folder) if (folder / "target").is_dir() else Source(name, name, None)
+    folder = local(name)
+    return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
 
 
 def _pair(name: str, folder: Path) -> Source:
     draft = folder / "draft"
-    return Source(name, str(folder / "target"), str(draft) if draft.is_dir() else None)
+    return Source(name, str(folder / "target"), str(draft) if _is_dir(draft) else None)
+
+
+def _is_dir(folder: Path) -> bool:
+    """Tell whether there is such a folder, as far as can be seen: loading says why it could not."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
 
 
 def is_bundled_here(name: str) -> bool:
