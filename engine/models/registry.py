@@ -39,21 +39,23 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a pair comes from: references to the target and to its drafter, each a folder or a hub id.
+    """Where a pair comes from: references to the target, its drafter and its restorer, folders or hub ids.
 
     Attributes:
         name: what was asked for.
         target: never empty.
         draft: None where no drafter belongs to it.
+        restore: the restorer's folder; None where none belongs to it, or none is wanted.
     """
 
     name: str
     target: str
     draft: str | None
+    restore: str | None = None
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Return role, id and reference of each model: reports name a bundled pair, not where it lies."""
-        references = {"target": self.target, "draft": self.draft}
+        references = {"target": self.target, "draft": self.draft, "reconstruction": self.restore}
         return [
             (role, self.name if self._is_bundled(reference) else reference, reference)
             for role, reference in references.items()
@@ -64,7 +66,11 @@ class Source:
         return self.name in BUNDLED and Path(reference).is_relative_to(DATA)
 
 
-def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> Source:
+def find(
+    name: str | Path,
+    draft: str | Path | Literal[False] | None = None,
+    restore: str | Path | Literal[False] | None = False,
+) -> Source:
     """Return where ``name`` comes from.
 
     Args:
@@ -72,21 +78,31 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
             folder with a model, or a hub id.
         draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, a hub id,
             or the name of the pair that it is bundled or published with; False for none.
+        restore: the restorer's folder, or one that holds ``restore/``; None for the one that belongs to it, if
+            any, False for none.
 
     Raises:
         BadInput: a bundled pair that this installation does not hold, or an empty name.
     """
     source = _named(str(name))
+    if restore is False:
+        source = replace(source, restore=None)
+    elif restore is not None:
+        source = replace(source, restore=_inner(restore, "restore"))
     if draft is None:
         return source
     if draft is False:
         return replace(source, draft=None)
-    if not str(draft).strip():
-        raise BadInput("the name of the drafter is empty", "leave it out, or give a folder or a hub id")
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
         return replace(source, draft=_named(str(draft)).draft)
-    inner = local(draft) / "draft"
-    return replace(source, draft=str(inner if _is_dir(inner) else draft))
+    return replace(source, draft=_inner(draft, "draft"))
+
+
+def _inner(folder: str | Path, part: str) -> str:
+    if not str(folder).strip():
+        raise BadInput(f"the name of the {part} is empty", "leave it out, or give a folder")
+    inner = local(folder) / part
+    return str(inner if _is_dir(inner) else folder)
 
 
 def _named(name: str) -> Source:
@@ -107,8 +123,8 @@ def _named(name: str) -> Source:
 
 
 def _pair(name: str, folder: Path) -> Source:
-    draft = folder / "draft"
-    return Source(name, str(folder / "target"), str(draft) if _is_dir(draft) else None)
+    draft, restore = (str(part) if _is_dir(part) else None for part in (folder / "draft", folder / "restore"))
+    return Source(name, str(folder / "target"), draft, restore)
 
 
 def _is_dir(folder: Path) -> bool:

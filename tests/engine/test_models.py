@@ -281,7 +281,7 @@ def test_a_name_that_cannot_be_a_path_is_refused(made):
 
 
 def test_an_empty_name_is_refused():
-    with pytest.raises(BadInput, match="the name of the drafter is empty"):
+    with pytest.raises(BadInput, match="the name of the draft is empty"):
         models.load("tiny", draft=" ")
     with pytest.raises(BadInput, match="empty"):
         models.load(" ")
