@@ -86,6 +86,10 @@ def drafter(
     drafter has to foresee. The folder gets those rows, a checkpoint, a log, and at the end draft/, which this
     engine and the dflash package load.
     """
+    if anchors >= length - block:
+        raise click.UsageError(
+            f"--anchors {anchors}: a row of {length} tokens has room for {max(0, length - block - 1)} blocks of {block}"
+        )
     from engine import models
     from engine.dflash.weights import save_draft
     from engine.train import begin, draft
@@ -98,7 +102,8 @@ def drafter(
     else:
         shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
         model = begin.drafter(shape, pair.target, seed)
-    plan = draft.Plan(steps=steps, rows=rows, anchors=anchors, block=block, seed=seed)
+    pool = max(rows, draft.Plan.pool)
+    plan = draft.Plan(steps=steps, rows=rows, anchors=anchors, block=block, pool=pool, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
     own = sources.written_rows(
