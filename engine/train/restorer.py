@@ -20,9 +20,9 @@ from engine.restore.learned import attentions, check, embed_of
 from engine.restore.restorer import Restorer
 from engine.restore.sources import Like, Pair, as_cached
 from engine.train import checkpoint
-from engine.train.draft import MATRIX, Source
+from engine.train.draft import Source
 from engine.train.restored import WholeRows
-from engine.train.schedule import Schedule
+from engine.train.schedule import MATRIX, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
