@@ -6,11 +6,12 @@ import shutil
 import pytest
 
 from engine import models
-from engine.bench import memory
+from engine.bench import memory, prompts
 from engine.errors import BadInput
+from engine.evals import needles, restored
 from engine.evals.liveness import counters
 from engine.models import registry
-from engine.mx import mx
+from engine.mx import mx, tree
 from engine.restore import restored_caches
 from engine.restore.learned import check, config_for, embed_of, learned_sources
 from engine.restore.restorer import Reconstruction, Restorer, RestorerConfig, normed
@@ -23,8 +24,15 @@ SINK, WINDOW, LENGTH, WIDTH = 2, 8, 45, 16
 
 
 def made(target, digest="sha256:0", dilations=(1, 4)):
-    mx.random.seed(0)
-    return Restorer(config_for(target, digest, width=WIDTH, dilations=dilations))
+    """Return a restorer that has learnt something, if nonsense: a new one gives embeddings alone."""
+    restorer = Restorer(config_for(target, digest, width=WIDTH, dilations=dilations))
+    restorer.update(
+        tree.tree_map_with_path(
+            lambda path, x: mx.random.normal(x.shape, key=mx.random.key(len(path))) / x.shape[-1] ** 0.5,
+            restorer.parameters(),
+        )
+    )
+    return restorer
 
 
 def read(target, caches, ids, chunk=WINDOW):
@@ -217,6 +225,19 @@ def report(tmp_path_factory):
     assert code == 0
     assert world.violations(world.report(out)) == []
     return json.loads(out.read_text())
+
+
+def test_the_shuffled_arm_reads_the_same_tokens_in_another_order(ids):
+    target = small.qwen3()
+    needle = needles.Needle(prompts.Prompt("a", "", tuple(ids)), "X", LENGTH, 0.1, 2)
+    arms = {arm.name: arm for arm in restored.arms_of(target, restored.Plan(), made(target))}
+    given = {}
+    for name in ("restored learned", "shuffled"):
+        source = arms[name].make(needle)[0].source
+        source.take(0, mx.zeros((1, 2, LENGTH, 64)), mx.zeros((1, 2, LENGTH, 64)))
+        given[name] = source.give()[1][0, 0]
+    one, other = given.values()
+    assert mx.abs(one - other).max().item() > 0.1
 
 
 def test_the_evaluation_has_it_as_an_arm(report):
