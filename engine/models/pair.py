@@ -52,6 +52,15 @@ class Pair:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.target, self.draft, self.tokenizer))
 
+    @property
+    def chats(self) -> bool:
+        """Whether prompts are turns to it: it has a chat template, and is none of the tiny family.
+
+        That one was trained to continue text, and knows turns from questions for needles alone.
+        """
+        tiny = self.parts["target"].folder.parent.name in registry.BUNDLED
+        return bool(self.tokenizer.has_chat_template) and not tiny
+
     def another_target(self) -> nn.Module:
         """Return another model object over the target's arrays, for those who hook or patch theirs."""
         return rebuild(self.parts["target"].folder, self.target)
