@@ -74,6 +74,6 @@ def read_config(folder: Path) -> RestorerConfig:
 
 
 def _is_numbers(name: str, value: Any) -> bool:
-    listed = name in {"layers", "key_sizes", "value_sizes", "dilations"}
+    listed = name in {"layers", "dilations"}
     items = value if listed and isinstance(value, list) else [] if listed else [value]
     return bool(items) and all(type(item) is int for item in items)
