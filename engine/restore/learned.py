@@ -8,25 +8,22 @@ from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 from engine.restore.restorer import Embed, Reconstruction, Restorer, RestorerConfig
-from engine.restore.sources import Learned, Like
+from engine.restore.sources import Learned, Pair
 
-TRY = 2  # tokens that show how a model's caches hold keys and values
+PARTS = ("input_layernorm", "self_attn")
 
 
-def shape_of(target: nn.Module) -> tuple[dict[int, tuple[Like, Like]], int]:
-    """Return how each full-attention layer of a model holds keys and values, and its hidden size.
+def full_layers(target: nn.Module) -> tuple[int, ...]:
+    """Return the full-attention layers of a model that have a cache of their own.
 
     Raises:
-        BadInput: it has no full-attention layer.
+        BadInput: there is none.
     """
     caches = lm_cache.make_prompt_cache(target)
-    full = [i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache]
+    full = tuple(i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache)
     if not full:
         raise BadInput("this model has no full-attention layer with a cache of its own")
-    tokens = mx.zeros((1, TRY), mx.int32)
-    mx.eval(target(tokens, cache=caches))
-    likes = {i: tuple(Like.of(x) for x in caches[i].keys_and_values()) for i in full}
-    return likes, embed_of(target)(tokens).shape[-1]
+    return full
 
 
 def embed_of(target: nn.Module) -> Embed:
@@ -34,26 +31,30 @@ def embed_of(target: nn.Module) -> Embed:
     return TargetEnds.of(target).embed
 
 
-def attentions(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
-    """Return the attention modules of some layers.
+def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
+    """Return some layers of a model, each with its norm and its attention.
 
     Raises:
-        BadInput: they are not where mlx-lm's models have them.
+        BadInput: these are not where mlx-lm's models have them.
     """
-    found = [getattr(find_layers(target)[1][i], "self_attn", None) for i in layers]
-    if not all(hasattr(module, "rope") for module in found):
-        raise BadInput(f"{type(target).__module__} has no self_attn with a rope in each layer")
+    found = [find_layers(target)[1][i] for i in layers]
+    if not all(hasattr(block, name) for block in found for name in PARTS):
+        raise BadInput(f"{type(target).__module__} has no {' and '.join(PARTS)} in each layer")
     return found
+
+
+def project(block: nn.Module, x: mx.array) -> Pair:
+    """Return a layer's raw keys and values, ``[rows, length, heads * dim]``, of its input."""
+    x, attention = block.input_layernorm(x), block.self_attn
+    keys, to_values = attention.k_proj(x), attention.get("v_proj")
+    return keys, keys if to_values is None else to_values(x)
 
 
 def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequence[int]) -> RestorerConfig:
     """Return the shape of a restorer for all full-attention layers of a model, whose weights have ``digest``."""
-    likes, hidden = shape_of(target)
     return RestorerConfig(
-        hidden_size=hidden,
-        layers=tuple(likes),
-        key_sizes=tuple(key.heads * key.dim for key, _ in likes.values()),
-        value_sizes=tuple(value.heads * value.dim for _, value in likes.values()),
+        hidden_size=embed_of(target)(mx.zeros((1,), mx.int32)).shape[-1],
+        layers=full_layers(target),
         width=width,
         dilations=tuple(dilations),
         target=digest,
@@ -61,14 +62,14 @@ def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequenc
 
 
 def check(restorer: Restorer, target: nn.Module) -> None:
-    """Refuse a restorer that is not of all full-attention layers of a model, in their sizes.
+    """Refuse a restorer that is not of all full-attention layers of a model, in its hidden size.
 
     Raises:
         BadInput: naming what does not fit.
     """
     config = restorer.config
     wanted = config_for(target, config.target, width=config.width, dilations=config.dilations)
-    for name in ("hidden_size", "layers", "key_sizes", "value_sizes"):
+    for name in ("hidden_size", "layers"):
         has, wants = getattr(config, name), getattr(wanted, name)
         if has != wants:
             raise BadInput(
@@ -90,11 +91,13 @@ def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -
     """
     layers = restorer.config.layers
     made = Reconstruction(restorer, embed_of(target), ids)
-    modules = dict(zip(layers, attentions(target, layers), strict=True))
+    found = dict(zip(layers, blocks(target, layers), strict=True))
 
     def source(i: int) -> Learned:
-        place = layers.index(i)
+        place, block = layers.index(i), found[i]
         # The states are those of all layers: one of them counts their bytes.
-        return Learned(modules[i], made.layer(place), len(ids), held=(made,) if place == 0 else ())
+        held = (made,) if place == 0 else ()
+        raw = lambda start, stop: project(block, made.inputs(place, start, stop))  # noqa: E731
+        return Learned(block.self_attn, raw, len(ids), held)
 
     return source

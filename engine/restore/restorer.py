@@ -1,12 +1,13 @@
-"""The learned restorer: keys and values of evicted positions from the token ids alone.
+"""The learned restorer: what went into a target's layers at evicted positions, from the token ids alone.
 
 It reads the target's own embeddings of the text, mixes each position with the few dozen before it by gated
-causal convolutions, and has one linear map a layer and side from that to the raw outputs of the layer's key and
-value projection. What a target's layers know of a position from farther back is out of its reach.
+causal convolutions, and adds to the embedding what it expects each layer's input to hold besides. The layer's
+own norm and projections make keys and values of that. What a target's layers know of a position from farther
+back is out of its reach.
 
     restorer = Restorer(config)
-    states = restorer.states(rows)            # of the embeddings [rows, length, hidden]
-    keys, values = restorer.project(0, states)
+    rows = normed(embed(tokens))              # [rows, length, hidden]
+    x = restorer.inputs(0, rows, restorer.states(rows))
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 
 from engine.errors import BadInput
 from engine.mx import mx, nn
-from engine.restore.sources import Pair
 
 Embed = Callable[[mx.array], mx.array]
 
@@ -26,9 +26,7 @@ class RestorerConfig:
     Attributes:
         hidden_size: of the target's embeddings.
         layers: the target's layers that are restored, counted from 0.
-        key_sizes: for each of these, the values of one position's raw key, over all heads.
-        value_sizes: the same of the raw value.
-        width: values of one position's state, from which all layers are projected.
+        width: values of one position's state, which all layers share.
         dilations: of the convolutions, one each.
         taps: positions that a convolution reads: its own, and those 1, 2, ... dilations before.
         target: ``sha256:...`` of the target's weights, as :func:`engine.provenance.model` tells it.
@@ -36,23 +34,17 @@ class RestorerConfig:
 
     hidden_size: int
     layers: tuple[int, ...]
-    key_sizes: tuple[int, ...]
-    value_sizes: tuple[int, ...]
     width: int = 96
     dilations: tuple[int, ...] = (1, 4, 16)
     taps: int = 4
     target: str = ""
 
     def __post_init__(self) -> None:
-        sizes = (self.hidden_size, self.width, self.taps, *self.dilations, *self.key_sizes, *self.value_sizes)
-        if min(sizes) < 1 or not self.layers or not self.dilations:
-            raise BadInput("a restorer needs layers, convolutions, and sizes of 1 or more")
-        if not len(set(self.layers)) == len(self.key_sizes) == len(self.value_sizes) == len(self.layers):
-            raise BadInput(
-                f"a restorer of {len(self.layers)} layers has {len(self.key_sizes)} sizes of keys and "
-                f"{len(self.value_sizes)} of values",
-                "one of each a layer, and no layer twice",
-            )
+        sizes = (self.hidden_size, self.width, self.taps, *self.dilations)
+        if min(sizes) < 1 or not self.dilations:
+            raise BadInput("a restorer needs convolutions, and sizes of 1 or more")
+        if not self.layers or len(set(self.layers)) != len(self.layers):
+            raise BadInput(f"the layers of a restorer are {self.layers}", "one or more, none of them twice")
 
     @property
     def reach(self) -> int:
@@ -78,6 +70,18 @@ class Convolution(nn.Module):
         return x + self.down(nn.silu(gate) * up)
 
 
+class Scale(nn.Module):
+    """A factor for each channel."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = mx.ones((size,))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return ``[..., size]`` scaled."""
+        return x * self.weight
+
+
 class Restorer(nn.Module):
     """The weights. It holds no state of a prompt; see :class:`Reconstruction`."""
 
@@ -87,19 +91,26 @@ class Restorer(nn.Module):
         self.enter = nn.Linear(config.hidden_size, config.width, bias=False)
         self.mix = [Convolution(config, dilation) for dilation in config.dilations]
         self.norm = nn.RMSNorm(config.width)
-        self.to_keys = [nn.Linear(config.width, size) for size in config.key_sizes]
-        self.to_values = [nn.Linear(config.width, size) for size in config.value_sizes]
+        self.kept = [Scale(config.hidden_size) for _ in config.layers]
+        self.added = [nn.Linear(config.width, config.hidden_size) for _ in config.layers]
+        for layer in self.added:  # it begins with the embedding alone
+            layer.weight, layer.bias = mx.zeros_like(layer.weight), mx.zeros_like(layer.bias)
 
     def states(self, rows: mx.array) -> mx.array:
-        """Return ``[rows, length, width]`` of embeddings ``[rows, length, hidden]``, whatever their scale."""
-        x = self.enter(mx.fast.rms_norm(rows.astype(self.enter.weight.dtype), None, 1e-6))
+        """Return ``[rows, length, width]`` of normed embeddings ``[rows, length, hidden]``."""
+        x = self.enter(rows.astype(self.enter.weight.dtype))
         for layer in self.mix:
             x = layer(x)
         return self.norm(x)
 
-    def project(self, i: int, states: mx.array) -> Pair:
-        """Return raw keys and values, ``[rows, length, size]``, of the ``i``-th restored layer."""
-        return self.to_keys[i](states), self.to_values[i](states)
+    def inputs(self, i: int, rows: mx.array, states: mx.array) -> mx.array:
+        """Return the ``i``-th restored layer's input but for its scale, ``[rows, length, hidden]``."""
+        return self.kept[i](rows.astype(states.dtype)) + self.added[i](states)
+
+
+def normed(rows: mx.array) -> mx.array:
+    """Return embeddings divided by their root mean square, so that the scale a model gives them is no matter."""
+    return mx.fast.rms_norm(rows, None, 1e-12)
 
 
 class Reconstruction:
@@ -113,15 +124,15 @@ class Reconstruction:
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
         # In closures: weights are not among the bytes of a cache.
-        self._embedded = lambda start, stop: embed(mx.array(ids[start:stop], mx.int32)[None])
+        self._rows = lambda start, stop: normed(embed(mx.array(ids[start:stop], mx.int32)[None]))
         self._restorer = lambda: restorer
         self.length = len(ids)
         self.states: mx.array | None = None
         self._start = 0
 
-    def layer(self, i: int) -> Callable[[int, int], Pair]:
-        """Return what :class:`engine.restore.Learned` asks for, for the ``i``-th restored layer."""
-        return lambda start, stop: self._restorer().project(i, self._between(start, stop))
+    def inputs(self, i: int, start: int, stop: int) -> mx.array:
+        """Return the ``i``-th restored layer's input at some positions, ``[1, stop - start, hidden]``."""
+        return self._restorer().inputs(i, self._rows(start, stop), self._between(start, stop))
 
     def _between(self, start: int, stop: int) -> mx.array:
         """Return the states of some positions, made once each, in order."""
@@ -137,4 +148,4 @@ class Reconstruction:
     def _make(self, start: int, stop: int) -> mx.array:
         """Return the states of positions that are read with as many before them as they depend on."""
         first = max(0, start - self._restorer().config.reach)
-        return self._restorer().states(self._embedded(first, stop))[:, start - first :]
+        return self._restorer().states(self._rows(first, stop))[:, start - first :]

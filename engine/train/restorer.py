@@ -16,13 +16,13 @@ import numpy as np
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn, optimizers
-from engine.restore.learned import attentions, check, embed_of
-from engine.restore.restorer import Restorer
+from engine.restore.learned import blocks, check, embed_of, project
+from engine.restore.restorer import Restorer, normed
 from engine.restore.sources import Like, Pair, as_cached
 from engine.train import checkpoint
-from engine.train.draft import MATRIX, Source
+from engine.train.draft import Source
 from engine.train.restored import WholeRows
-from engine.train.schedule import Schedule
+from engine.train.schedule import MATRIX, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Plan(Schedule):
 
 
 class Read(NamedTuple):
-    """What a target says of rows: their embeddings, each layer's keys and values, and its logits."""
+    """What a target says of rows: their normed embeddings, each layer's keys and values, and its logits."""
 
     tokens: mx.array
     embedded: mx.array
@@ -83,7 +83,7 @@ class Trainer:
             restorer, target, source, folder, plan,
         )  # fmt: skip
         self.layers = restorer.config.layers
-        self.attentions, self.embed = attentions(target, self.layers), embed_of(target)
+        self.blocks, self.embed = blocks(target, self.layers), embed_of(target)
         self.optimizer = optimizers.MultiOptimizer(
             [
                 optimizers.Muon(plan.matrix_rate, weight_decay=0.01),
@@ -151,7 +151,9 @@ class Trainer:
         """Let the target read rows ``[rows, length]`` as they are."""
         tokens, caches = mx.array(rows.astype(np.int32)), lm_cache.make_prompt_cache(self.target)
         logits = self.target(tokens, cache=caches)
-        made = Read(tokens, self.embed(tokens), [caches[i].keys_and_values() for i in self.layers], logits)
+        made = Read(
+            tokens, normed(self.embed(tokens)), [caches[i].keys_and_values() for i in self.layers], logits
+        )
         mx.eval(made.embedded, made.held, made.logits)
         return made
 
@@ -168,11 +170,11 @@ class Trainer:
 
     def given(self, rows: Read) -> list[Pair]:
         """Return what the restorer gives for all positions of all its layers, as they would be held."""
-        states = self.restorer.states(rows.embedded)
-        return [
-            as_cached(module, self.restorer.project(i, states), tuple(map(Like.of, held)), 0)
-            for i, (module, held) in enumerate(zip(self.attentions, rows.held, strict=True))
-        ]
+        states, given = self.restorer.states(rows.embedded), []
+        for i, (block, held) in enumerate(zip(self.blocks, rows.held, strict=True)):
+            raw = project(block, self.restorer.inputs(i, rows.embedded, states))
+            given.append(as_cached(block.self_attn, raw, tuple(map(Like.of, held)), 0))
+        return given
 
     def divergence(self, rows: Read, given: Sequence[Pair]) -> mx.array:
         """Return KL(as it is || restored) in nats, the mean over positions behind which something was evicted."""

@@ -6,14 +6,15 @@ import shutil
 import pytest
 
 from engine import models
-from engine.bench import memory
+from engine.bench import memory, prompts
 from engine.errors import BadInput
+from engine.evals import needles, restored
 from engine.evals.liveness import counters
 from engine.models import registry
-from engine.mx import mx
+from engine.mx import mx, tree
 from engine.restore import restored_caches
 from engine.restore.learned import check, config_for, embed_of, learned_sources
-from engine.restore.restorer import Reconstruction, Restorer, RestorerConfig
+from engine.restore.restorer import Reconstruction, Restorer, RestorerConfig, normed
 from engine.restore.weights import load_restorer, save_restorer, target_digest
 from tests.engine import evals_world as world
 from tests.engine import folders
@@ -23,8 +24,15 @@ SINK, WINDOW, LENGTH, WIDTH = 2, 8, 45, 16
 
 
 def made(target, digest="sha256:0", dilations=(1, 4)):
-    mx.random.seed(0)
-    return Restorer(config_for(target, digest, width=WIDTH, dilations=dilations))
+    """Return a restorer that has learnt something, if nonsense: a new one gives embeddings alone."""
+    restorer = Restorer(config_for(target, digest, width=WIDTH, dilations=dilations))
+    restorer.update(
+        tree.tree_map_with_path(
+            lambda path, x: mx.random.normal(x.shape, key=mx.random.key(len(path))) / x.shape[-1] ** 0.5,
+            restorer.parameters(),
+        )
+    )
+    return restorer
 
 
 def read(target, caches, ids, chunk=WINDOW):
@@ -43,23 +51,24 @@ def test_states_made_piece_by_piece_are_those_of_the_whole(ids):
     target = small.qwen3()
     restorer = made(target)
     assert restorer.config.reach == 15
-    whole = restorer.states(embed_of(target)(mx.array(ids)[None]))
+    rows = normed(embed_of(target)(mx.array(ids)[None]))
+    whole = restorer.states(rows)
     pieces = Reconstruction(restorer, embed_of(target), ids)
     for start, stop in ((3, 5), (3, 20), (3, 21), (7, 40)):
         for i in range(2):
-            for found, expected in zip(pieces.layer(i)(start, stop), restorer.project(i, whole), strict=True):
-                assert mx.abs(found - expected[:, start:stop]).max().item() < 1e-5
+            found, expected = pieces.inputs(i, start, stop), restorer.inputs(i, rows, whole)
+            assert mx.abs(found - expected[:, start:stop]).max().item() < 1e-5
     with pytest.raises(BadInput, match="not all among the prompt's 45"):
-        pieces.layer(0)(3, 46)
+        pieces.inputs(0, 3, 46)
 
 
 def test_a_state_depends_on_its_reach_and_nothing_after_it(ids):
     target = small.qwen3()
     restorer, embed = made(target), embed_of(target)
-    states = restorer.states(embed(mx.array(ids)[None]))
+    states = restorer.states(normed(embed(mx.array(ids)[None])))
     for at in (10, 30):
         other = [*ids[:at], (ids[at] + 1) % 128, *ids[at + 1 :]]
-        changed = mx.abs(restorer.states(embed(mx.array(other)[None])) - states).max(axis=-1)[0] > 0
+        changed = mx.abs(restorer.states(normed(embed(mx.array(other)[None]))) - states).max(axis=-1)[0] > 0
         assert changed.tolist() == [at <= i <= at + restorer.config.reach for i in range(LENGTH)]
 
 
@@ -137,7 +146,7 @@ def _add(tensors):
 
 
 def _reshape(tensors):
-    tensors["to_keys.0.weight"] = tensors["to_keys.0.weight"][:, :-1]
+    tensors["added.0.weight"] = tensors["added.0.weight"][:, :-1]
 
 
 def _retype(tensors):
@@ -147,9 +156,9 @@ def _retype(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_drop, r"mix\.1\.down\.weight is missing"),
-        (_add, r"mix\.2\.down\.weight is not a tensor of this restorer"),
-        (_reshape, r"to_keys\.0\.weight is \[64, 15\], not \[64, 16\]"),
+        (_drop, r"lack mix\.1\.down\.weight"),
+        (_add, r"holds mix\.2\.down\.weight, for which config\.json has no use"),
+        (_reshape, r"added\.0\.weight is \[64, 15\], config\.json says \[64, 16\]"),
         (_retype, r"norm\.weight is I32"),
     ],
 )
@@ -165,7 +174,7 @@ def test_weights_that_do_not_fit_are_refused(pair, change, message):
         ({"target": "sha256:" + "0" * 64}, "made for another target"),
         ({"target": None}, "lacks target"),
         ({"model_type": "qwen3"}, "holds a qwen3, not a restorer"),
-        ({"layers": [0, 1]}, "2 layers has 4 sizes"),
+        ({"layers": [0, 0]}, r"layers of a restorer are \(0, 0\)"),
         ({"layers": [0, 1, 2, 5]}, r"layers is \(0, 1, 2, 5\), and the target's \(0, 1, 2, 3\)"),
         ({"width": "wide"}, "width is 'wide'"),
         ({"dilations": []}, r"dilations is \[\]"),
@@ -197,13 +206,10 @@ def test_cut_short_or_absent(pair):
         load_restorer(pair / "restore", pair / "target")
 
 
-def test_shapes_that_cannot_be():
-    shape = {"hidden_size": 64, "layers": (0,), "key_sizes": (64,), "value_sizes": (64,)}
-    with pytest.raises(BadInput, match="a restorer of 2 layers has 2 sizes"):
-        RestorerConfig(**{**shape, "layers": (0, 0), "key_sizes": (1, 1), "value_sizes": (1, 1)})
-    with pytest.raises(BadInput, match="key_sizes"):
-        check(Restorer(RestorerConfig(**{**shape, "layers": (0, 1), "key_sizes": (64, 64),
-                                         "value_sizes": (128, 128)})), small.qwen3())  # fmt: skip
+def test_a_restorer_of_another_width_does_not_fit():
+    other = Restorer(RestorerConfig(hidden_size=32, layers=(0, 1)))
+    with pytest.raises(BadInput, match="hidden_size is 32, and the target's 64"):
+        check(other, small.qwen3())
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +225,19 @@ def report(tmp_path_factory):
     assert code == 0
     assert world.violations(world.report(out)) == []
     return json.loads(out.read_text())
+
+
+def test_the_shuffled_arm_reads_the_same_tokens_in_another_order(ids):
+    target = small.qwen3()
+    needle = needles.Needle(prompts.Prompt("a", "", tuple(ids)), "X", LENGTH, 0.1, 2)
+    arms = {arm.name: arm for arm in restored.arms_of(target, restored.Plan(), made(target))}
+    given = {}
+    for name in ("restored learned", "shuffled"):
+        source = arms[name].make(needle)[0].source
+        source.take(0, mx.zeros((1, 2, LENGTH, 64)), mx.zeros((1, 2, LENGTH, 64)))
+        given[name] = source.give()[1][0, 0]
+    one, other = given.values()
+    assert mx.abs(one - other).max().item() > 0.1
 
 
 def test_the_evaluation_has_it_as_an_arm(report):
