@@ -1078,6 +1078,9 @@ TWINS: dict[str, Lie] = {
                lambda r: r["claims"].extend([claim | {"where": {"workload": "code"}} for claim in r["claims"]])),
         restate=True,
     ),
+    "a cache that reads prompts slowly, and decodes slowly too": Lie(
+        SPEC, all_of(each("dflash", slower(4, "prefill_s")), each("dflash", slower(2.2))), restate=True
+    ),
     "a prompt of few bytes in a long template": Lie(
         SPEC, all_of(put("prompts", 0, "n_tokens", to=200), put("workloads", "code", to={
             "task": "code", "source": "ours", "chat_template": True})),
