@@ -286,6 +286,11 @@ def beside(arm: str, name: str, change: Callable[[Report], object], **about: Any
     return edit
 
 
+def idle_arm(report: Report) -> None:
+    """An arm that is described, and ran nowhere."""
+    report["arms"].append({**report["arms"][0], "name": "idle", "role": "reference"})
+
+
 def claimed(arm: str, name: str) -> Edit:
     return lambda r: [claim.update(arm=name) for claim in r["claims"] if claim.get("arm") == arm]
 
@@ -364,6 +369,7 @@ REPORTS = {
     "rows of an arm that is not described": Lie(
         NATIVE, put("rows", 0, "arm", to="another"), ("DANGLING_NAME", "SINGLE_RUN"), restate=True
     ),
+    "a workload that is not described": Lie(SPEC, put("prompts", 0, "workload", to="another"), ("DANGLING_NAME",)),
     "a prompt that is not described": Lie(PARITY, drop("prompts", 0), ("DANGLING_NAME",)),
     "an arm that is described twice": Lie(
         SPEC, lambda r: r["arms"].append(r["arms"][1] | {"patches": []}), ("DANGLING_NAME",)
@@ -855,6 +861,14 @@ CLAIMS = {
         SPEC, put("claims", 5, "interval", to=[3.0, 5.0]),
         ("CLAIM_NOT_FROM_ROWS",),
     ),
+    "speed of an arm that did not run": Lie(
+        SPEC, all_of(idle_arm, lambda r: r["claims"].append({**CLAIM, "name": "decode_tok_s", "arm": "idle"})),
+        ("CLAIM_NOT_FROM_ROWS",),
+    ),
+    "recall of an arm that did not run": Lie(
+        RECALL, all_of(idle_arm, lambda r: r["claims"].append(r["claims"][0] | {"arm": "idle"})),
+        ("RECALL_SCOPE", "CLAIM_NOT_FROM_ROWS"),
+    ),
     "a claim of prompts that are none": Lie(
         SPEC, put("claims", 5, "where", to={"length": 9}), ("CLAIM_NOT_FROM_ROWS",)
     ),
@@ -1091,6 +1105,10 @@ TWINS: dict[str, Lie] = {
     "rings of fewer positions than were read": Lie(
         SPEC, all_of(each("dflash", smaller_cache(20)), each("mlx-lm", smaller_cache(30)), each(
             "one-pass", smaller_cache(30))), restate=True,
+    ),
+    "passes that warm up": Lie(
+        VERIFY,
+        lambda r: r["rows"].extend(row | {"warmup": True, "seconds": 9.0 + row["length"]} for row in r["rows"][:4]),
     ),
     "single tokens as slow as two": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (1.9 if row["length"] == 1 else 1))),
