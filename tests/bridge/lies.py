@@ -821,6 +821,10 @@ NEEDLES = {
         RECALL, each("e8", setting(counters={"injected_positions": 1})), ("INJECTION_NEVER_RAN",)
     ),
     "half of the layers left raw, and no word of it": Lie(RECALL, left_raw(), ("INJECTION_NEVER_RAN",), restate=True),
+    "layers left raw, and positions counted for them": Lie(
+        RECALL, all_of(left_raw(), each("e8", setting(counters={"injected_positions": 2048}))),
+        ("INJECTION_NEVER_RAN",), restate=True,
+    ),
     "more layers said to be raw than there are": Lie(
         RECALL, left_raw(0, 1), ("INJECTION_NEVER_RAN",), restate=True
     ),
