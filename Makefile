@@ -16,7 +16,7 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench fuzz docs clean
+.PHONY: help demo test lint bench measure fuzz docs clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -26,7 +26,8 @@ help:
 	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
 	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
-	@echo "make bench   measure the bus, the runner, the codecs and speculative decoding"
+	@echo "make bench   measure the engine and write docs/results.md  (ARGS=--render: write it again)"
+	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make clean   remove .venv and everything else that was made here"
@@ -52,6 +53,9 @@ lint: .venv/.dev
 	$(CHECK) vendor.citation-file-format --default-filetype yaml CITATION.cff
 
 bench: .venv/.dev
+	@$(PY) benchmarks/results.py $(ARGS)
+
+measure: .venv/.dev
 	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py $(ARGS) || exit 1; done
 
 # atheris has no wheel for every system, so it is not locked with the rest, and nothing is fuzzed without it.

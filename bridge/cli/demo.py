@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from bridge import demo
+from bridge import demo, demo_tables, wire
 from bridge.cli.common import COLORS, console
 from bridge.client import Client, Run
 from bridge.command import json_option, put_json
@@ -21,12 +20,8 @@ from bridge.wire import State
 
 _TIMEOUT_S = 300
 
-# Which rows of the report are shown, by codec, group and rotation; the file has more.
-_CODES = {
-    ("affine", 128, False): "affine",
-    ("affine", 128, True): "affine, rotated",
-    ("voronoi", 0, True): "E8 Voronoi",
-}
+# Lines of a job's log that are shown; all of it is in the answer.
+_LOG_LINES = 12
 
 
 @click.command()
@@ -40,26 +35,25 @@ _CODES = {
 def command(keep: Path | None, *, as_json: bool) -> int:
     """Show the whole path on this machine: bus, runner, jobs, answer.
 
-    Makes a throw-away bare repository as the bus and a clone of it, starts a runner process, asks for two real
-    jobs, follows them, and fetches and verifies what comes back. Needs no network.
+    Makes a throw-away bare repository as the bus and a clone of it, starts a runner process, asks for three real
+    jobs, follows them, and fetches and verifies what comes back. Two leave reports, and the evidence gate judges them.
+    What it rejects because the machine is busy is shown so, and is no failure. Needs no network.
     """
     out = console(err=as_json)
     began = time.monotonic()
     with demo.stage(keep) as place:
-        out.print(f"[bold]bus[/]      {escape(str(place.bus))}")
-        out.print(f"[bold]clone[/]    {escape(str(place.clone))}")
+        out.print(f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, all that both sides share")
+        out.print(f"[bold]clone[/]    {escape(str(place.clone))}: where the requester works")
         with demo.serving(place):
-            out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}\n")
+            out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}")
             client = Client(place.clone)
-            answers = [_play(out, client, place, preset) for preset in demo.JOBS]
+            answers = [_play(out, client, place, job) for job in demo.JOBS]
         seconds = time.monotonic() - began
         if as_json:
-            put_json(
-                {"seconds": round(seconds, 2), "runs": [_as_dict(run, answer) for run, answer in answers]}
-            )
-        _show_report(out, answers[-1][1].folder / demo.REPORT)
-        good = all(answer.result.state is State.SUCCEEDED and answer.report.holds for _, answer in answers)
-        out.print(f"\n[bold]{'everything held' if good else 'something failed'}[/] in {seconds:.1f} s")
+            runs = [_as_dict(run, answer) for run, answer in answers]
+            put_json({"seconds": round(seconds, 2), "runs": runs})
+        good = all(demo.is_good(answer) for _, answer in answers)
+        out.print(f"\n[bold]{_outcome(answers) if good else 'something failed'}[/] in {seconds:.1f} s")
         if keep:
             _say_where(out, place, answers)
         else:
@@ -67,17 +61,19 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
-def _play(out: Console, client: Client, place: demo.Stage, preset: str) -> tuple[Run, Fetched]:
-    """Ask for one preset, show what happens, and fetch the answer."""
+def _play(out: Console, client: Client, place: demo.Stage, job: demo.Job) -> tuple[Run, Fetched]:
+    """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
-    params = "".join(f" -p {name}={value}" for name, value in demo.JOBS[preset].items())
-    out.print(f"[bold]$ kakeya run {preset}{params} --wait[/]")
-    run = demo.ask(client, preset)
+    params = "".join(f" -p {name}={value}" for name, value in job.params.items())
+    out.print(f"\n{job.shows}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
+    run = demo.ask(client, job)
     out.print(f"  pushed {escape(run.branch)}")
-    last = None
+    last, lines = None, 0
     for event in run.follow(_TIMEOUT_S):
         for line in event.log.splitlines():
-            out.print(f"  [dim]|[/] {escape(line)}")
+            lines += 1
+            if lines <= _LOG_LINES:
+                out.print(f"  [dim]|[/] {escape(line)}")
         state = event.status.state
         if state != last:
             took = f"{time.monotonic() - began:.1f} s"
@@ -85,32 +81,36 @@ def _play(out: Console, client: Client, place: demo.Stage, preset: str) -> tuple
             out.print(f"  [{COLORS[state]}]{state}[/]{why} [dim]{took}[/]")
         last = state
     answer = demo.answer_of(run, place)
-    kept = sum(check.ok is True for check in answer.report.checks)
-    gate = f"; gate: {answer.result.gate.verdict}" if answer.result.gate else ""
-    signed = ", signed with the pinned key" if answer.report.signed else ""
-    out.print(f"  [green]verified[/]: {kept} checks hold{signed}, {len(answer.files)} files{gate}\n")
+    _show(out, answer, hidden=lines - _LOG_LINES)
     return run, answer
 
 
-def _show_report(out: Console, path: Path) -> None:
-    """Print the table that came back, from the file that came back."""
-    if not path.exists():
+def _show(out: Console, answer: Fetched, hidden: int) -> None:
+    """Show what was verified, the table that came back where it can be relied upon, and the gate's verdict."""
+    kept = sum(check.ok is True for check in answer.report.checks)
+    signed = ", signed with the pinned key" if answer.report.signed else ""
+    more = f", with {hidden} more lines of its log" if hidden > 0 else ""
+    out.print(f"  [green]verified[/]: {kept} checks hold{signed}, {len(answer.files)} files{more}")
+    good, gate = demo.is_good(answer), answer.result.gate
+    if not good:
+        for log in answer.result.logs:
+            out.print(
+                escape((answer.folder / log.path).read_text(encoding="utf-8", errors="replace")[-2000:])
+            )
+    if gate is None:
         return
-    report = json.loads(path.read_text(encoding="utf-8"))
-    rows: dict[tuple[float, str, float], dict[str, float]] = {}
-    for row in report["rows"]:
-        name = _CODES.get((row["codec"], row["group"], row["rotated"]))
-        if name:
-            key = (row["stored_bits_per_value"], name, row["limit"])
-            rows.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
-    title = "from the report that came back: relative error at equal stored bits"
-    table = Table(title=title, title_justify="left")
-    for name in ("stored bits", "code", *next(iter(rows.values()), {}), "limit 2^-2R"):
-        table.add_column(name, justify="left" if name == "code" else "right")
-    for (stored, name, limit), errors in sorted(rows.items()):
-        cells = (f"{error:.2e}" for error in errors.values())
-        table.add_row(f"{stored:.2f}", name, *cells, f"{limit:.2e}")
-    out.print(table)
+    if good:
+        for path in answer.files:
+            if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
+                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), out)
+    for line in demo_tables.gate_lines(gate):
+        out.print(line)
+
+
+def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
+    if all(answer.result.state is State.SUCCEEDED for _, answer in answers):
+        return "everything held"
+    return "everything ran and was judged; this machine was too busy for a figure of time to be believed"
 
 
 def _say_where(out: Console, place: demo.Stage, answers: list[tuple[Run, Fetched]]) -> None:
@@ -127,5 +127,6 @@ def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:
         "state": answer.result.state,
         "holds": answer.report.holds,
         "signed": answer.report.signed,
+        "gate": answer.result.gate.model_dump(mode="json") if answer.result.gate else None,
         "files": [str(path) for path in answer.files],
     }

@@ -3,7 +3,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,7 @@ from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals import job as evals_job
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_folders", Path(__file__).with_name("folders.py"))
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
+from tests.engine import folders
 
 PLAN = spec.Plan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
 # What the gate says of a busy machine, whatever the report.

@@ -1,7 +1,5 @@
-import importlib.util
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +16,8 @@ from engine.evals.liveness import counters
 from engine.evals.stats import exact_interval
 from engine.lm import cache as lm_cache
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
-models = world.models
+from tests.engine import evals_world as world
+from tests.engine import folders, models
 
 
 class Words:
@@ -255,7 +250,7 @@ def test_acceptance_is_told_of_each_set(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def recall(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recall")
-    world.folders.write_target(folder / "model", world.folders.GEMMA3)
+    folders.write_target(folder / "model", folders.GEMMA3)
     out = folder / "recall.json"
     asked = ("--lengths", "256,288", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
     code = world.run("recall", "--model", folder / "model", *asked, "--caches", CACHES, "--out", out)
@@ -312,7 +307,7 @@ def test_the_gate_sees_a_control_that_did_nothing(recall):
 
 
 def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
-    world.folders.write_target(tmp_path / "model")
+    folders.write_target(tmp_path / "model")
     code = world.run("recall", "--model", tmp_path / "model", "--caches", "affine@4g128", "--lengths", "256")
     assert code == 1
     assert "does not take the cache affine@4g128" in capsys.readouterr().err

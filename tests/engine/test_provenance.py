@@ -46,6 +46,15 @@ def test_a_checkout_names_its_commit_and_whether_it_was_dirty(tmp_path):
     assert provenance.code(folder)["dirty"] is True
 
 
+def test_a_sandbox_that_hides_the_supply_is_one_that_says_nothing_of_it(monkeypatch):
+    def hidden():
+        raise FileNotFoundError(2, "No such file or directory", "/sys/class/power_supply")
+
+    monkeypatch.setattr(provenance.psutil, "sensors_battery", hidden, raising=False)
+    monkeypatch.setattr(provenance.sys, "platform", "linux")
+    assert provenance.power() == {}
+
+
 def test_an_installed_library_is_as_its_record_says_until_somebody_changes_it(tmp_path, monkeypatch):
     info = tmp_path / "library-1.dist-info"
     info.mkdir()
@@ -57,7 +66,8 @@ def test_an_installed_library_is_as_its_record_says_until_somebody_changes_it(tm
     changed = provenance.modified("library")
     assert changed == ["library.py"]
     right = provenance._record(tmp_path / "library.py")
-    (info / "RECORD").write_text(f"library.py,sha256={right},6\nlibrary-1.dist-info/RECORD,,\n")
+    script = f"../../../bin/library,sha256={digest},6\n"
+    (info / "RECORD").write_text(f"{script}library.py,sha256={right},6\nlibrary-1.dist-info/RECORD,,\n")
     assert provenance.modified("library") == []
     (tmp_path / "library.py").unlink()
     assert provenance.modified("library") == ["library.py"]

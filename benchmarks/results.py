@@ -1,0 +1,123 @@
+"""Measure the engine on the bundled pairs, let the gate judge each report, and write docs/results.md.
+
+    python benchmarks/results.py                     # everything (`make bench`)
+    python benchmarks/results.py --only spec-tiny    # measure this one anew, keep the others
+    python benchmarks/results.py --render            # write the page again from the reports that are kept
+    python benchmarks/results.py --quick             # as little of each as there can be; page and reports in build/
+
+Reports, plots, logs and a note on each run are kept in build/results. What the gate does not accept is named on the
+page with its verdict alone. Of a run that is measured again the page says so, and what was said of it before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from results_kept import Kept, keep, read, report_of
+from results_page import page
+
+ROOT = Path(__file__).parents[1]
+PAIRS = ("tiny", "tiny-hybrid")
+LEAST = 3  # repeats and rows that the gate asks of figures of time; see docs/evidence.md
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command of kakeya-engine that leaves one report, and what makes it short."""
+
+    name: str
+    argv: tuple[str, ...]
+    quick: tuple[str, ...] = ()
+    needs: str = ""
+
+    @property
+    def able(self) -> bool:
+        """Say whether the package that it compares with is installed."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+    def command(self, *, quick: bool) -> list[str]:
+        """Return its arguments: the last of two options of a name counts."""
+        return [*self.argv, *(self.quick if quick else ())]
+
+
+def runs() -> list[Run]:
+    """Return everything that is measured, in this order."""
+    found = [Run("codec-rd", ("codec", "rd", "--n-vectors", "4096"), ("--n-vectors", "256"))]
+    for pair in PAIRS:
+        found += _of_pair(pair)
+    return found
+
+
+def _of_pair(pair: str) -> list[Run]:
+    few, caches = ("--max-prompts", "2"), ("--caches", "affine@4g64,e8v@4.25")
+    needles = ("--lengths", "256", "--samples", "2", "--depths", "0.1,0.3,0.5")
+
+    def run(name: str, command: str, *quick: str, needs: str = "") -> Run:
+        group, sub, *more = command.split()
+        return Run(f"{name}-{pair}", (group, sub, "--model", pair, *more), quick, needs)
+
+    return [
+        run("spec", "bench spec --no-chat", *few, "--repeats", str(LEAST), "--max-tokens", "40"),
+        run("verify-l", "bench verify-l", "--contexts", "128", "--repeats", "5"),
+        run("parity-package", "eval parity --max-prompts 10", *few, needs="dflash"),
+        run("parity-half", "eval parity --against float32 --max-prompts 10", *few),
+        run("kv-quant", "eval kv-quant", *few, *caches, "--tokens", "64"),
+        run("recall", "eval recall", *needles, *caches),
+        run("restored", "eval restored-prefill", *needles, "--lengths", "512", "--caches", "e8v@4.25"),
+    ]
+
+
+def main() -> int:
+    """Measure what was asked for, then write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = {run.name: run for run in runs()}
+    parser.add_argument("--only", nargs="+", choices=known, metavar="NAME", help=f"of {', '.join(known)}")
+    parser.add_argument("--quick", action="store_true", help="as little of each as the gate takes")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--reports", type=Path, metavar="DIR", help="[default: build/results]")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="[default: docs/results.md]")
+    options = parser.parse_args()
+    folder = options.reports or ROOT / "build" / ("results-quick" if options.quick else "results")
+    target = options.page or (folder if options.quick else ROOT / "docs") / "results.md"
+    whole = True
+    for name in [] if options.render else options.only or known:
+        if not known[name].able:
+            print(f"{name}: left out, {known[name].needs} is not installed")
+            continue
+        began = time.monotonic()
+        found = measure(known[name], folder, quick=options.quick)
+        print(f"{name}: {found.said} in {time.monotonic() - began:.0f} s", flush=True)
+        whole = whole and bool(found.report)
+    kept = [found for name in known if (found := read(folder, name))]
+    target.write_text(page(kept), encoding="utf-8")
+    print(f"wrote {target}: {sum(run.accepted for run in kept)} of {len(kept)} reports are accepted")
+    return 0 if whole else 1
+
+
+def measure(run: Run, folder: Path, *, quick: bool = False) -> Kept:
+    """Run a command, and keep its report, its output and a note on it. What an interrupted run left is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    argv = tuple(run.command(quick=quick))
+    before, report = read(folder, run.name), report_of(folder, run.name)
+    for old in folder.glob(f"{report.name}*"):
+        old.unlink()
+    with (folder / f"{run.name}.log").open("wb") as log:
+        command = [sys.executable, "-P", "-m", "engine", *argv, "--out", str(report)]
+        ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+    earlier = (*before.earlier, before.said) if before and before.argv == argv else ()
+    data = report.read_bytes() if report.exists() else b""
+    found = Kept(run.name, argv, ended.returncode, earlier, data)
+    keep(folder, found)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

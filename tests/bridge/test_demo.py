@@ -1,0 +1,175 @@
+"""The demonstration: what it runs comes back judged, a busy machine is no failure, and everything else is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import random
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bridge import demo, demo_tables, evidence
+from bridge.cli import main
+from bridge.evidence.table import TABLE
+from bridge.presets import load_presets
+from bridge.wire import Gate, State
+
+PRESETS = load_presets()
+
+
+def load(path: str):
+    spec = importlib.util.spec_from_file_location("demo_reports", Path(__file__).with_name(path))
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+reports = load("reports.py")
+
+
+@dataclass
+class Told:
+    """As much of a fetched answer as its judgement needs."""
+
+    state: State
+    gate: Gate | None = None
+    holds: bool = True
+    result: Told = field(init=False)
+    report: Told = field(init=False)
+
+    def __post_init__(self):
+        self.result = self.report = self
+
+
+def gate_of(*codes: str) -> Gate:
+    found = [evidence.violation(code, "it was so") for code in codes]
+    return Gate(verdict=evidence.verdict(found), violations=found)
+
+
+OUTCOMES = {
+    "success without a report": (Told(State.SUCCEEDED), True),
+    "success with a report": (Told(State.SUCCEEDED, gate_of()), True),
+    "times that vary": (Told(State.GATE_REJECTED, gate_of("DECODE_SPREAD", "SLOW_ORACLE")), True),
+    "no report": (Told(State.GATE_REJECTED, gate_of("NO_REPORT")), False),
+    "a lie": (Told(State.GATE_REJECTED, gate_of("CLAIM_NOT_FROM_ROWS")), False),
+    "a lie on a busy machine": (
+        Told(State.GATE_REJECTED, gate_of("DECODE_SPREAD", "OUTPUT_DIVERGES")),
+        False,
+    ),
+    "a job that failed": (Told(State.FAILED), False),
+    "a job that failed with a verdict": (Told(State.FAILED, gate_of("DECODE_SPREAD")), False),
+    "rejected without reasons": (Told(State.GATE_REJECTED), False),
+    "a refusal": (Told(State.REFUSED), False),
+    "an answer that was changed": (Told(State.SUCCEEDED, holds=False), False),
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_what_counts_as_shown(name):
+    answer, good = OUTCOMES[name]
+
+    assert demo.is_good(answer) is good
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_busy_machine_does_to_an_honest_report_counts_as_noise(seed):
+    report, dice = reports.spec_bench(), random.Random(seed)
+    for row in report["rows"]:
+        prefill, decoding = row["prefill_s"] * dice.uniform(1, 5), row["decode_s"] * dice.uniform(1, 5)
+        row |= {"prefill_s": prefill, "decode_s": decoding, "e2e_s": prefill + decoding}
+    report["seconds"] = 1000.0
+
+    found = evidence.check_report(reports.restate(report))
+
+    assert {fault.code for fault in found} - demo.NOISE == set()
+    assert found
+
+
+def test_the_jobs_are_presets_and_one_of_them_claims_a_speed():
+    assert all(PRESETS[job.preset].check_params(dict(job.params)) is not None for job in demo.JOBS)
+    assert [kind for job in demo.JOBS for kind in PRESETS[job.preset].kinds][-1] == "kakeya.spec-bench"
+
+
+def printed(report) -> str:
+    out = io.StringIO()
+    demo_tables.show(report, Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_figures_of_speed_are_those_that_are_claimed():
+    report = reports.spec_bench()
+    claims = {(claim["name"], claim.get("arm")): claim for claim in report["claims"]}
+    speedup = claims["decode_speedup", "dflash"]
+
+    text = printed(report)
+
+    low, high = speedup["interval"]
+    assert f"{speedup['value']:.2f}x ({low:.2f}x to {high:.2f}x)" in text
+    assert f"{claims['decode_tok_s', 'dflash']['value']:.0f} (" in text
+    assert f"{claims['accept_length', 'dflash']['value']:.2f}" in text
+    assert "one-pass" not in text
+    assert "loss" not in text
+
+
+def test_a_loss_is_called_one():
+    report = reports.spec_bench()
+    for row in report["rows"]:
+        if row["arm"] == "dflash":
+            row["decode_s"] *= 3
+
+    assert ": a loss" in printed(reports.restate(report))
+
+
+def test_each_reason_of_the_gate_is_shown_with_what_mends_it():
+    text = "\n".join(demo_tables.gate_lines(gate_of("DECODE_SPREAD", "NO_REPORT")))
+
+    assert "REJECTED" in text
+    for code in ("DECODE_SPREAD", "NO_REPORT"):
+        assert code in text
+        assert TABLE[code].mend in text
+
+
+@pytest.mark.bus
+@pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed")
+class TestRun:
+    """The whole of it, with less of each job."""
+
+    @pytest.fixture
+    def shown(self, monkeypatch, capsys):
+        less = {"kv-codec-rd": {"n_vectors": 64}, "k3-step2-fused": {"n_samples": 1, "max_new_tokens": 2}}
+        short = tuple(replace(job, params=less[job.preset]) for job in demo.JOBS if job.preset in less)
+
+        def run(*jobs):
+            monkeypatch.setattr(demo, "JOBS", jobs or short)
+            monkeypatch.setattr(sys, "argv", ["kakeya", "demo", "--json"])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            out, err = capsys.readouterr()
+            return int(ended.value.code or 0), json.loads(out), err
+
+        return run
+
+    def test_it_runs_real_jobs_and_shows_their_verdicts(self, shown):
+        code, data, text = shown()
+
+        assert code == 0, text
+        assert [run["gate"]["verdict"] for run in data["runs"]] == ["ACCEPTED", "ACCEPTED"], text
+        assert all(run["holds"] and run["signed"] for run in data["runs"])
+        assert "mlx-lm alone" in text
+        assert "gate: ACCEPTED" in text
+        assert "everything held" in text
+
+    def test_a_job_that_fails_is_a_failure_with_its_log(self, shown, monkeypatch):
+        monkeypatch.setitem(demo.MODELS, "KAKEYA_MAC_VERIFIER_PATH", "/nowhere")
+
+        code, data, text = shown(demo.Job("k3-native-baseline", "It fails."))
+
+        assert code == 1
+        assert [run["state"] for run in data["runs"]] == ["failed"]
+        assert "something failed" in text
+        assert "/nowhere" in text
