@@ -161,6 +161,7 @@ class TestRun:
         assert [run["gate"]["verdict"] for run in data["runs"]] == ["ACCEPTED", "ACCEPTED"], text
         assert all(run["holds"] and run["signed"] for run in data["runs"])
         assert "mlx-lm alone" in text
+        assert "no pace is claimed" in text
         assert "gate: ACCEPTED" in text
         assert "everything held" in text
 
