@@ -1,7 +1,7 @@
 """How much rounding tells a block of rows from single rows, and whether that ever changes a token.
 
-    python benchmarks/exactness.py                          # random models, as the tests use them
-    python benchmarks/exactness.py tiny --kv raw --kv e8v@4.25
+    python -m benchmarks.exactness                          # random models, as the tests use them
+    python -m benchmarks.exactness tiny --kv raw --kv e8v@4.25
 
 Each prompt is decoded plainly and with drafts that are right for 0 to 15 tokens, on caches of each kind. Then
 what was decoded is read again, in single rows and in rows of eight: the largest difference of a logit is the
@@ -9,8 +9,6 @@ rounding; a tie is a place where the two likeliest tokens are no further apart t
 """
 
 import argparse
-import importlib.util
-from pathlib import Path
 
 import numpy as np
 
@@ -20,26 +18,19 @@ from engine.dflash import stream_generate
 from engine.dflash.divergence import classify, last_logits
 from engine.models import load
 from engine.mx import mx
+from tests.engine import models
+from tests.engine.oracle import Oracle
 
-TESTS = Path(__file__).parents[1] / "tests" / "engine"
 RIGHT = (3, 0, 7, 1, 15, 2, 5, 4, 6)
-
-
-def beside(name):
-    spec = importlib.util.spec_from_file_location(f"exactness_{name}", TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def targets(name):
     if name:
         return {name: load(name, False).target}
-    models = beside("models")
     return {"qwen3, random": models.qwen3(layers=4), "gemma3, random, window 16": models.gemma3()}
 
 
-def row(target, spec, args, oracle):
+def row(target, spec, args):
     def caches():
         return kv.make_caches(target, spec)
 
@@ -51,7 +42,7 @@ def row(target, spec, args, oracle):
         known = [token for step in steps for token in step.tokens]
         steps = stream_generate(
             target,
-            oracle([*prompt, *known], RIGHT, vocabulary=vocabulary),
+            Oracle([*prompt, *known], RIGHT, vocabulary=vocabulary),
             None,
             prompt,
             max_tokens=args.tokens,
@@ -82,10 +73,9 @@ def main():
     parser.add_argument("--length", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=40)
     args = parser.parse_args()
-    oracle = beside("oracle").Oracle
     for name, target in targets(args.model).items():
         for spec in args.kv or ("raw", "affine@4g64", "e8v@4.25:fast"):
-            most, usual, ties, counts = row(target, spec, args, oracle)
+            most, usual, ties, counts = row(target, spec, args)
             print(
                 f"{name}; {spec}: rounding {most:.1e} at most, {usual:.1e} as a rule; closer than that {ties:.2%}; "
                 f"of {args.prompts} prompts {counts['tie']} parted at a tie, {counts['fault']} by a fault",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,8 +10,9 @@ from pathlib import Path
 
 from bridge import environment, github, history, names, objects, send, wire
 from bridge.binding import Binding, repository_name
-from bridge.errors import InfrastructureError, UsageError, WaitTimeout
+from bridge.errors import InfrastructureError, UsageError
 from bridge.export import Answer, Fetched, read_answer, write_answer
+from bridge.follow import follow
 from bridge.git import open_repository
 from bridge.history import View
 from bridge.manifest import format_time
@@ -25,11 +23,7 @@ from bridge.remote import Pushed, Remote
 from bridge.sent import Sent, asked_at, by_age
 from bridge.status import Event, Status, events, status_of
 from bridge.verify import Report, read_result, verify
-from bridge.wire import CancelFile, Result, State
-
-FIRST_POLL_S = 0.1
-PATIENCE_S = 60.0
-LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
+from bridge.wire import CancelFile, Result
 
 
 @dataclass(frozen=True)
@@ -222,26 +216,7 @@ class Client:
 
         Raises WaitTimeout after `timeout` seconds without an end.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        longest = LONGEST_POLL_S[self._is_local]
-        pause, seen, told = FIRST_POLL_S, None, None
-        while True:
-            # A remote that never answered is told at once; one that stopped answering is waited for.
-            view = self.view(branch) if seen is None else self._view_patiently(branch, deadline)
-            if view.tip != seen:
-                for event in events(self.git, view, seen):
-                    now = (event.status.state, event.status.detail)
-                    if event.log or now != told:
-                        yield event
-                    told = now
-                seen, pause = view.tip, FIRST_POLL_S
-            if view.stands.is_final:
-                return
-            if deadline is not None and time.monotonic() >= deadline:
-                raise self._no_answer(view, timeout or 0)
-            wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
-            time.sleep(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 1.3, longest)
+        return follow(self.git, self.remote.url, lambda: self.view(branch), timeout)
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:
         """Wait for the answer. Raises WaitTimeout where it does not come in `timeout` seconds."""
@@ -325,35 +300,8 @@ class Client:
                 self.remote.delete(branch, expect=old[branch])
         return sorted({*mine, *(finished if remote else ())})
 
-    @property
-    def _is_local(self) -> bool:
-        url = self.remote.url
-        return url.startswith(("/", "file://", "."))
-
     def _verify(self, view: View) -> Report:
         return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
-
-    def _view_patiently(self, branch: str, deadline: float | None) -> View:
-        """Fetch one branch, and wait out a remote that is out of reach for a while: a job may take hours."""
-        until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
-        while True:
-            try:
-                return self.view(branch)
-            except InfrastructureError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(LONGEST_POLL_S[self._is_local])
-
-    def _no_answer(self, view: View, waited: float) -> WaitTimeout:
-        run = github.actions_run(self.remote.url, view.branch)
-        seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
-        if view.stands is State.REQUESTED:
-            what = f"no runner took {view.branch} within {waited:g} s.{seen}"
-            fix = "Is a runner serving this remote? `kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
-        else:
-            what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
-            fix = "`kakeya wait` goes on waiting; `kakeya logs -f` shows what it prints."
-        return WaitTimeout(what, fix=fix, code="no_answer_in_time")
 
     # Last, since its name hides Python's own from what follows it.
     def list(self, limit: int = 50) -> list[Status]:

@@ -5,11 +5,12 @@ python docs/build_codec.py
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from engine.codec.rd import Plan, table
 from engine.codec.sources import DISTRIBUTIONS, draw
+from engine.evals.plot import Axes, panels
 
 DOCS = Path(__file__).parent
 DIM, VECTORS, SEED = 128, 4096, 0
@@ -27,16 +28,15 @@ def _named(start: str) -> Callable[[dict], bool]:
 
 
 CURVES = {
-    "Voronoi E8": ("#0b6e4f", _named("voronoi")),
-    "affine, group 128": ("#b23a48", _affine(128, rotated=False)),
-    "affine, group 128, Hadamard": ("#e08e45", _affine(128, rotated=True)),
-    "affine, group 64, Hadamard": ("#8a6fb0", _affine(64, rotated=True)),
-    "published E8 (nominal bits)": ("#3a6ea5", _named("e8 ")),
-    "published D4 (nominal bits)": ("#7f8c8d", _named("d4 ")),
+    "Voronoi E8": _named("voronoi"),
+    "affine, group 128": _affine(128, rotated=False),
+    "affine, group 128, Hadamard": _affine(128, rotated=True),
+    "affine, group 64, Hadamard": _affine(64, rotated=True),
+    "published E8 (nominal bits)": _named("e8 "),
+    "published D4 (nominal bits)": _named("d4 "),
 }
 TITLES = {"gaussian": "Gaussian", "t4": "Student-t, 4 degrees", "outliers": "two channels times 20"}
-WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 300, 46, 34, 24
-RATES, DECIBELS = (2, 9), (0, 14)
+WIDTH, RATES, DECIBELS = 300, range(2, 10), range(0, 15, 2)
 
 
 def main() -> None:
@@ -75,54 +75,18 @@ def markdown(rows: list[dict]) -> str:
 
 def picture(rows: list[dict]) -> str:
     """Return the curves as SVG: decibels above the limit over bits, one panel for each kind of data."""
-    width = LEFT + len(DISTRIBUTIONS) * (WIDTH + GAP)
-    height = TOP + HEIGHT + 50 + 18 * len(CURVES)
-    box = f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
-        '<rect width="100%" height="100%" fill="white"/>',
-    ]
-    for i, name in enumerate(DISTRIBUTIONS):
-        parts += _panel(
-            [row for row in rows if row["distribution"] == name], LEFT + i * (WIDTH + GAP), TITLES[name]
-        )
-    for i, (label, (colour, _)) in enumerate(CURVES.items()):
-        y = TOP + HEIGHT + 50 + 18 * i
-        parts.append(f'<path d="M{LEFT} {y}h24" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{LEFT + 32}" y="{y + 4}">{label}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    plots = []
+    for name in DISTRIBUTIONS:
+        axes = Axes(TITLES[name], "stored bits a value", "decibels above 2^-2R", RATES, DECIBELS)
+        here = [row for row in rows if row["distribution"] == name]
+        plots.append((axes, {label: curve(filter(belongs, here)) for label, belongs in CURVES.items()}))
+    return panels(plots, WIDTH)
 
 
-def _panel(rows: list[dict], left: float, title: str) -> list[str]:
-    parts = [f'<text x="{left}" y="{TOP - 12}" font-weight="bold">{title}</text>']
-    for decibels in range(DECIBELS[0], DECIBELS[1] + 1, 2):
-        y = _y(decibels)
-        parts.append(f'<path d="M{left} {y:.1f}h{WIDTH}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{decibels}</text>')
-    for rate in range(RATES[0], RATES[1] + 1):
-        x = _x(rate, left)
-        parts.append(f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{rate}</text>')
-    caption = "stored bits a value; decibels above 2^-2R"
-    parts.append(f'<text x="{left}" y="{TOP + HEIGHT + 34}" fill="#555">{caption}</text>')
-    for colour, belongs in CURVES.values():
-        found = sorted(
-            (r["stored_bits_per_value"], 10 * math.log10(r["rel_mse"] / r["limit"]))
-            for r in rows
-            if belongs(r)
-        )
-        points = [(_x(rate, left), _y(decibels)) for rate, decibels in found if decibels <= DECIBELS[1]]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-    return parts
-
-
-def _x(rate: float, left: float) -> float:
-    return left + WIDTH * (rate - RATES[0]) / (RATES[1] - RATES[0])
-
-
-def _y(decibels: float) -> float:
-    return TOP + HEIGHT * (DECIBELS[1] - decibels) / (DECIBELS[1] - DECIBELS[0])
+def curve(rows: Iterable[dict]) -> list[tuple[float, float]]:
+    """Return rate and decibels above the limit of each row that the plot has room for."""
+    found = [(row["stored_bits_per_value"], 10 * math.log10(row["rel_mse"] / row["limit"])) for row in rows]
+    return [(rate, decibels) for rate, decibels in found if decibels <= DECIBELS[-1]]
 
 
 if __name__ == "__main__":

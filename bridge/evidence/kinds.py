@@ -44,6 +44,8 @@ class CodecRow(Part):
     limit: Measure
     bits: Count | None = None
     group: Count | None = None
+    # Values in a vector.
+    dim: Positive | None = None
 
 
 class Buffer(Part):
@@ -113,6 +115,8 @@ class VerifyRow(Part):
 
     length: Positive
     context: Positive
+    # What holds the context: the report's one cache.
+    cache: Name
     repeat: Count
     warmup: bool = False
     seconds: Seconds
@@ -159,6 +163,7 @@ class Sweep(Part):
     """The options of a sweep over lengths."""
 
     seed: Count
+    cache: Name
     lengths: Annotated[list[Positive], Field(min_length=1)]
 
 

@@ -51,11 +51,11 @@ class Identity(Part):
     blas: Annotated[dict[Word, object], Field(min_length=1)]
     code: Code
     # Files of mlx-lm that are not as they were installed.
-    modified: list[Word] = []
+    modified: list[Word]
     cores: Positive | None = None
     memory_bytes: Positive | None = None
     # Load averages of 1, 5 and 15 minutes at the end, and what the host says of mains and battery.
-    load: list[Measure] = []
+    load: Annotated[list[Measure], Field(min_length=1)]
     power: dict[Word, object] = {}
 
 

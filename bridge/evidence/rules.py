@@ -22,8 +22,8 @@ _WHOLE: tuple[Rule, ...] = (
     report.claim_not_from_rows,
 )  # fmt: skip
 _PROMPTED: tuple[Rule, ...] = (
-    *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_repeated, report.prompt_contaminated,
-    report.single_prompt, output.row_contradicts, output.row_repeated,
+    *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_misstated, report.prompt_repeated,
+    report.prompt_contaminated, report.single_prompt, report.cherry_picked, output.row_contradicts, output.row_repeated,
 )  # fmt: skip
 _DECODED: tuple[Rule, ...] = (
     *_PROMPTED, output.rows_set_aside, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
@@ -35,29 +35,33 @@ _TIMED: tuple[Rule, ...] = (
 )  # fmt: skip
 _SPECULATIVE: tuple[Rule, ...] = (
     *_DECODED, *_TIMED, speed.speedup_decode_only_missing, speed.speedup_oracle_loop, speed.not_interleaved,
+    speed.speedup_impossible,
     speed.slow_oracle, speed.oracle_unchecked, speed.not_greedy, speed.liveness_missing, speed.fused_never_ran,
     output.oracle_missing, output.oracle_unfit, output.output_diverges, output.output_degenerate,
     report.interval_missing,
 )  # fmt: skip
 _FOUND: tuple[Rule, ...] = (
-    *_DECODED, output.output_degenerate, report.interval_missing, recall.recall_vacuous, recall.recall_scope,
+    *_DECODED, output.output_degenerate, report.interval_missing, recall.row_contradicts, recall.recall_vacuous,
+    recall.recall_scope,
     recall.poison_missing, recall.poison_survives, recall.identity_missing, recall.identity_broken,
     recall.liveness_missing, recall.injection_never_ran,
 )  # fmt: skip
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "kakeya.codec-rd": (
-        *_WHOLE, codec.bad_row, codec.spread_impossible, codec.rate_impossible, codec.rate_omits_side_information,
-        codec.limit_wrong,
+        *_WHOLE, codec.bad_row, codec.row_repeated, codec.spread_impossible, codec.rate_impossible,
+        codec.rate_omits_side_information, codec.limit_wrong,
     ),
     "kakeya.spec-bench": _SPECULATIVE,
     "kakeya.acceptance": _SPECULATIVE,
-    "kakeya.native": (*_DECODED, *_TIMED, report.interval_missing, recall.recall_vacuous, recall.recall_scope),
+    "kakeya.native": (
+        *_DECODED, *_TIMED, speed.slow_oracle, report.interval_missing, recall.recall_vacuous, recall.recall_scope,
+    ),
     "kakeya.recall": _FOUND,
     "kakeya.restored-prefill": (*_FOUND, recall.evicted_missing, recall.evicted_survives),
     "kakeya.verify-l": (
-        *_WHOLE, speed.patched_oracle, output.row_repeated, sweep.row_repeated, sweep.speedup_samples,
-        sweep.decode_spread, sweep.not_interleaved,
+        *_WHOLE, speed.patched_oracle, sweep.row_contradicts, output.row_repeated, sweep.row_repeated,
+        sweep.speedup_samples, sweep.slow_oracle, sweep.decode_spread, sweep.not_interleaved,
     ),
     "kakeya.kv-quant": (
         *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
@@ -65,7 +69,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         stored.row_contradicts, stored.memory_claim_mismatch, stored.rate_omits_side_information,
         stored.equal_q_not_equal_rate,
     ),
-    "kakeya.parity": (*_PROMPTED, sweep.speedup_self_comparison, sweep.workload_degenerate),
+    "kakeya.parity": (*_PROMPTED, report.interval_missing, sweep.speedup_self_comparison, sweep.workload_degenerate),
     LEGACY: legacy.RULES,
 }  # fmt: skip
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
-from bridge.evidence.kinds import Memory, QuantRow
+from bridge.evidence.floors import LARGEST, floor_of
+from bridge.evidence.kinds import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
 from bridge.evidence.view import View
@@ -16,8 +17,10 @@ from bridge.evidence.view import View
 EQUAL_BITS = 0.05
 
 _SIZES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4}
-_AFFINE = re.compile(r"affine@(?P<bits>[2-8])g(?P<group>32|64|128)")
-_STATED = re.compile(r"[a-z0-9]+@(?P<bits>\d{1,2}(?:\.\d{1,4})?)")
+RAW = "raw"
+
+# Of keys and values: batch, heads, positions, head size.
+_RANK = 4
 
 
 def memory_not_live(view: View) -> Iterator[str]:
@@ -33,6 +36,7 @@ def memory_claim_mismatch(view: View) -> Iterator[str]:
     """The bytes are those of the arrays, and compared caches have as many layers."""
     for i, row in enumerate(view.rows):
         odd = _odd_bytes(row.memory) if row.memory else None
+        odd = odd or (_too_few(view, row) if isinstance(row, Decode) else None)
         if odd:
             yield f"row {i}: {odd}"
     for claim in view.named("memory_saving"):
@@ -60,6 +64,42 @@ def _is_inflated(view: View, claim: Claim) -> bool:
     return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
 
 
+def _too_few(view: View, row: Decode) -> str | None:
+    """Return in which layer a row's cache cannot hold the positions that it was given, where that can be known.
+
+    The raw cache of the same prompt shows heads and sizes: of a layer that keeps every position there, each cache has
+    to store them all, in the bits of its format. What evicts on purpose is another kind of report.
+    """
+    arm, prompt = view.arms.get(row.arm), view.prompts.get(row.prompt)
+    if view.report.kind == "kakeya.restored-prefill" or arm is None or prompt is None or row.memory is None:
+        return None
+    raw = next(
+        (
+            other.memory.layers for base in view.arms_of("baseline") if base.cache == RAW
+            for other in view.decodes(base.name, row.prompt) if other.memory
+        ), [],
+    )  # fmt: skip
+    positions = prompt.n_tokens + len(row.tokens) - 1
+    if len(raw) != len(row.memory.layers):
+        return None
+    for i, (layer, whole) in enumerate(zip(row.memory.layers, raw, strict=True)):
+        least = sum(_least_bytes(array, arm.cache, positions) for array in whole.arrays)
+        if layer.nbytes < least:
+            return (
+                f"layer {i} has {layer.nbytes} bytes; {positions} positions take {least:.0f} in {arm.cache}"
+            )
+    return None
+
+
+def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
+    """Return the least bytes of so many positions of keys or values; 0 of an array that does not keep them all."""
+    if len(array.shape) != _RANK or array.shape[2] < positions:
+        return 0.0
+    dim = array.shape[3]
+    bits = 8 * _size(array.dtype) if cache == RAW else floor_of(cache, dim) or 0.0
+    return array.shape[0] * array.shape[1] * positions * dim * bits / 8
+
+
 def _odd_bytes(memory: Memory) -> str | None:
     for i, layer in enumerate(memory.layers):
         held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
@@ -74,22 +114,32 @@ def _size(dtype: str) -> int:
 
 
 def rate_omits_side_information(view: View) -> Iterator[str]:
-    """A codec stores at least what its name says, scales and biases included."""
+    """A codec stores at least what its format takes, scales and biases included; what it takes is known."""
     for arm in view.all_arms:
-        least = floor_of(arm.cache)
+        if arm.cache != RAW and floor_of(arm.cache) is None:
+            yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
+            continue
         for prompt in view.measured.get(arm.name, {}):
-            bits = stored_bits(view, arm.name, [prompt])
-            if least is not None and bits < least - 1e-6:
-                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:g}"
+            bits, least = stored_bits(view, arm.name, [prompt]), _least(view, arm.cache, prompt)
+            if bits < least - 1e-6:
+                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:.4g}"
 
 
-def floor_of(cache: str) -> float | None:
-    """Return the least bits a value that a cache of this name stores; None where the name does not say."""
-    affine = _AFFINE.fullmatch(cache)
-    if affine:
-        return int(affine["bits"]) + 32 / int(affine["group"])
-    stated = _STATED.fullmatch(cache)
-    return float(stated["bits"]) if stated else None
+def _least(view: View, cache: str, prompt: str) -> float:
+    """Return the least bits a value that a cache stores of what the raw cache holds of a prompt."""
+    arrays = [array for row in _raw(view, prompt) for layer in row.memory.layers for array in layer.arrays]
+    sizes = [math.prod(array.shape) for array in arrays]
+    dims = [array.shape[-1] if array.shape else LARGEST for array in arrays]
+    floors = [floor_of(cache, dim) or 0.0 for dim in dims]
+    whole = sum(size * floor for size, floor in zip(sizes, floors, strict=True))
+    return whole / sum(sizes) if arrays else floor_of(cache) or 0.0
+
+
+def _raw(view: View, prompt: str) -> list[QuantRow]:
+    """Return what the raw cache was found to hold of a prompt."""
+    return [
+        row for arm in view.arms_of("baseline") if arm.cache == RAW for row in view.quants(arm.name, prompt)
+    ]
 
 
 def equal_q_not_equal_rate(view: View) -> Iterator[str]:
@@ -103,7 +153,7 @@ def equal_q_not_equal_rate(view: View) -> Iterator[str]:
 
 def oracle_missing(view: View) -> Iterator[str]:
     """The raw cache is there to compare with, on every prompt."""
-    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == "raw"]
+    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == RAW]
     if not raw:
         yield "no baseline keeps the raw cache"
     for prompt in view.prompts:
@@ -119,10 +169,12 @@ def identity_broken(view: View) -> Iterator[str]:
 
 
 def injection_never_ran(view: View) -> Iterator[str]:
-    """An error in keys and values shows in the logits."""
+    """An error in keys and values shows in the logits; a codec errs."""
     for arm, row in _scored(view, "candidate", "reference", "poison"):
         if row.sum_squared_error > 0 and row.sum_kl == 0:
             yield f"{arm} on {row.prompt} errs in keys and values, and the logits are the raw cache's"
+        if row.sum_squared_error == 0 and view.arms[arm].cache != RAW:
+            yield f"{arm} on {row.prompt} errs nowhere: no codec ran"
 
 
 def row_contradicts(view: View) -> Iterator[str]:
@@ -134,6 +186,10 @@ def row_contradicts(view: View) -> Iterator[str]:
             1 + 1e-5
         ):
             yield f"the arms do not stand for the same values and positions of {prompt}"
+        for row in _raw(view, prompt):
+            held = sum(math.prod(array.shape) for layer in row.memory.layers for array in layer.arrays)
+            if held != row.n_values:
+                yield f"the raw cache holds {held} values of {prompt}, and {row.n_values} are counted"
 
 
 def _scored(view: View, *roles: str) -> Iterator[tuple[str, QuantRow]]:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
+from bridge.evidence.floors import LARGEST, floor_of
+from bridge.evidence.kinds import CodecRow
 from bridge.evidence.view import View
 
 # Where fewer bits than the rate-distortion function allows are claimed, the sample itself leaves this much
 # room (in standard errors), or the arithmetic is wrong.
 _SIGMAS = 6.0
 
+RAW_BITS = 16.0
+
 
 def bad_row(view: View) -> Iterator[str]:
-    """Affine rows say bits and group."""
+    """Rows say what decides how much they store: bits, and affine ones their group."""
     for i, row in enumerate(view.rows):
-        if row.codec == "affine" and not (row.bits and row.group):
-            yield f"row {i} is affine and has no usable bits and group"
+        needs = {"affine": (row.bits, row.group), "voronoi": (row.bits,)}.get(row.codec, ())
+        if not all(needs):
+            yield f"row {i} is {row.codec} and has no usable {'bits and group' if len(needs) > 1 else 'bits'}"
+
+
+def row_repeated(view: View) -> Iterator[str]:
+    """A code stands there once for each array."""
+    names = Counter(
+        (row.codec, row.bits, row.group, getattr(row, "rotated", None), row.dim, row.distribution)
+        for row in view.rows
+    )
+    for name, times in names.items():
+        if times > 1:
+            yield f"{name[0]} at {name[1]} bits stands there {times} times for {name[-1]}"
 
 
 def spread_impossible(view: View) -> Iterator[str]:
@@ -36,13 +53,25 @@ def rate_impossible(view: View) -> Iterator[str]:
 
 
 def rate_omits_side_information(view: View) -> Iterator[str]:
-    """Affine codes keep a scale and a bias a group: bits that are left out make every comparison false."""
+    """Scales and biases are stored: bits that are left out make every comparison false."""
     for i, row in enumerate(view.rows):
-        if row.codec != "affine" or not (row.bits and row.group):
-            continue
-        least = row.bits + 32 / row.group
-        if row.stored_bits_per_value < least - 1e-9:
+        least = _least(row)
+        if least is None:
+            yield f"row {i} is {row.codec}, and nothing here knows what that stores"
+        elif row.stored_bits_per_value < least - 1e-9:
             yield f"row {i} counts {row.stored_bits_per_value:g} bits; with scale and bias it stores {least:g}"
+
+
+def _least(row: CodecRow) -> float | None:
+    """Return the least bits a value that a row's codec stores; 0 where bad_row says that it cannot be known."""
+    dim, (lattice, _, q_range) = row.dim or LARGEST, row.codec.lower().partition(" q")
+    if row.codec == "raw":
+        return RAW_BITS
+    if row.codec == "affine":
+        return row.bits + 32 / row.group if row.bits and row.group else 0.0
+    if row.codec == "voronoi":
+        return floor_of(f"e8v@{row.bits}.25", dim) if row.bits else 0.0
+    return floor_of(f"{lattice}@q{q_range}", dim)
 
 
 def limit_wrong(view: View) -> Iterator[str]:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 
 from bridge.evidence.kinds import Decode, ParityRow, QuantRow, VerifyRow
-from bridge.evidence.names import ACCEPTED, TIMED
+from bridge.evidence.names import ACCEPTED, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm
 from bridge.evidence.stats import repeats_at_the_end
-from bridge.evidence.view import View
+from bridge.evidence.view import STOCK_LOOP, View
 
 # Two logits of a half-precision model that are this near change places with the order of a sum: two units in the
 # last place of bfloat16 between 16 and 32.
@@ -17,6 +17,9 @@ NEAR_TIE = 0.25
 
 # A first run, and one that is profiled.
 SET_ASIDE = 2
+
+# `seconds` of a report are written to the millisecond.
+_ROUNDED = 0.01
 
 # The share of prompts whose plain decoding may repeat itself.
 _DEGENERATE = 0.2
@@ -33,6 +36,15 @@ def row_contradicts(view: View) -> Iterator[str]:
             odd = "drafts of unlike length" if len(row.reference) != len(row.candidate) else None
         if odd:
             yield f"row {i}: {odd}"
+    yield from longer_than_the_run(view, "e2e_s")
+
+
+def longer_than_the_run(view: View, field: str) -> Iterator[str]:
+    """Yield that rows took longer than the run that they are of; those of an earlier, interrupted run excepted."""
+    known = getattr(view.report.config, "resumed_rows", 0)
+    took = sum(getattr(row, field, 0.0) for row in view.rows[known if isinstance(known, int) else 0 :])
+    if took > view.report.seconds + _ROUNDED:
+        yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
 
 
 def _odd_decode(row: Decode, most: int) -> Iterator[str]:
@@ -101,6 +113,8 @@ def oracle_unfit(view: View) -> Iterator[str]:
         drafts = any(sum(row.drafted or []) for row in view.all_decodes(oracle.name))
         if oracle.role == "candidate" or drafts:
             yield f"{oracle.name}, the oracle of {arm.name}, drafts"
+        elif oracle.loop != STOCK_LOOP:
+            yield f"{oracle.name}, the oracle of {arm.name}, is decoded by {oracle.loop}, not by {STOCK_LOOP}"
         elif oracle.cache != arm.cache:
             yield f"{arm.name} keeps {arm.cache}, and its oracle {oracle.name} {oracle.cache}"
 
@@ -178,4 +192,9 @@ def workload_degenerate(view: View) -> Iterator[str]:
 
 
 def _bound(view: View) -> list[Arm]:
-    return [arm for arm in view.arms_of("candidate") if arm.name in view.measured]
+    """Return the arms whose tokens have to be an oracle's: candidates, and whatever is said to be faster."""
+    faster = {claim.arm for claim in view.named(*SPEEDUPS)}
+    return [
+        arm for arm in view.all_arms
+        if (arm.role == "candidate" or arm.name in faster) and arm.name in view.measured
+    ]  # fmt: skip

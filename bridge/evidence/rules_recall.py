@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.evidence.kinds import Layer
 from bridge.evidence.names import RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.rules_output import diverging
@@ -19,6 +20,9 @@ CONTROL_PROMPTS = 5
 _SHORTEST = 4
 _COUNTER = "injected_positions"
 
+# mlx-lm's caches of keys and values as they come.
+_HOLDERS = ("KVCache", "RotatingKVCache")
+
 
 def recall_vacuous(view: View) -> Iterator[str]:
     """The answer can be had from the prompt alone."""
@@ -28,6 +32,12 @@ def recall_vacuous(view: View) -> Iterator[str]:
             odd = _vacuous(view, prompt)
             if odd:
                 yield f"{claim.name}: prompt {prompt.id} {odd}"
+        for prompt in prompts:
+            others = {p.expected for p in prompts if p.expected and p.expected not in (prompt.text or "")}
+            for row in view.decodes(claim.arm, prompt.id):
+                held = [code for code in others if code in row.text]
+                if len(held) > 1:
+                    yield f"{claim.name}: {claim.arm} answers {prompt.id} with the answers of other prompts too"
         if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
             yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
 
@@ -42,6 +52,15 @@ def _vacuous(view: View, prompt: Prompt) -> str | None:
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"
     return None
+
+
+def row_contradicts(view: View) -> Iterator[str]:
+    """The same tokens are the same text."""
+    texts: dict[tuple[int, ...], str] = {}
+    for i, row in enumerate(view.rows):
+        known = texts.setdefault(tuple(row.tokens), row.text)
+        if known != row.text:
+            yield f"row {i}: its tokens are {known[:60]!r} elsewhere, and {row.text[:60]!r} here"
 
 
 def recall_scope(view: View) -> Iterator[str]:
@@ -116,18 +135,46 @@ def injection_never_ran(view: View) -> Iterator[str]:
         for prompt in view.measured.get(arm.name, {}):
             counts = _counts(view, arm.name, prompt)
             noise = [count for name in poison for count in _counts(view, name, prompt)]
-            least = max(1.0, median(noise) / 2 if noise else 0)
+            share = 1.0 if arm.role in ("poison", "identity") else covered(view, arm, prompt)
+            least = max(1.0, share * median(noise) / 2 if noise else 0)
             if counts and min(counts) < least:
                 yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
 
 
+def covered(view: View, arm: Arm, prompt: str) -> float:
+    """Return the share of a cache's layers in which a candidate is held to put something in place.
+
+    All, unless it says which it leaves as they are (`options.raw_layers`), and the arrays of the same layers, and of
+    no others, are of the raw cache's kind on this prompt.
+    """
+    said = arm.options.get("raw_layers")
+    ours = [row.memory.layers for row in view.decodes(arm.name, prompt) if row.memory]
+    raw = [
+        row.memory.layers
+        for base in view.arms_of("baseline") if base.cache == "raw"
+        for row in view.decodes(base.name, prompt) if row.memory
+    ]  # fmt: skip
+    every = len(ours) == len(view.decodes(arm.name, prompt))
+    if not isinstance(said, list) or not said or not ours or not raw or not every:
+        return 1.0
+    holders = [i for i, layer in enumerate(raw[0]) if layer.kind in _HOLDERS]
+    for layers in ours:
+        if len(layers) != len(raw[0]) or [i for i in holders if _alike(layers[i], raw[0][i])] != said:
+            return 1.0
+    return 1 - len(said) / len(holders)
+
+
+def _alike(one: Layer, other: Layer) -> bool:
+    return one.kind == other.kind and [a.dtype for a in one.arrays] == [a.dtype for a in other.arrays]
+
+
 def _injecting(view: View) -> list[Arm]:
-    """Return the arms that put something in place: not those that keep the raw cache."""
+    """Return the arms that put something in place, whatever they are called: not those that keep the raw cache."""
     always = view.report.kind == "kakeya.restored-prefill"
     return [
         arm
-        for arm in view.arms_of("candidate", "poison", "identity")
-        if always or arm.role != "candidate" or arm.cache != "raw"
+        for arm in view.all_arms
+        if arm.role in ("poison", "identity") or arm.cache != "raw" or (always and arm.role == "candidate")
     ]
 
 

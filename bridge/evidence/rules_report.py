@@ -9,17 +9,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from bridge.evidence.claims import figure
-from bridge.evidence.kinds import WithModels
+from bridge.evidence.kinds import Parity, WithModels
 from bridge.evidence.names import ARMLESS, OF_KIND, missing_in
 from bridge.evidence.parts import Claim, Prompt
 from bridge.evidence.stats import shared_prefix, shared_suffix
 from bridge.evidence.view import View
+
+# What counts the rounds that the draft model drafted.
+DRAFTED = "rounds_dflash"
 
 # How far a claim may be rounded.
 _ROUNDING = 0.005
 
 # Shorter texts are shared by chance: a closing bracket, an indented line, a question mark.
 _SHARED = 16
+
+# Tokens of a chat template; how far from its depth a needle may stand in a text of few notes.
+_TEMPLATE = 1000
+_MISPLACED = 0.35
 
 
 def provenance_missing(view: View) -> Iterator[str]:
@@ -35,6 +42,15 @@ def provenance_missing(view: View) -> Iterator[str]:
     for model in targets:
         if model.tokenizer is None:
             yield f"{model.id} has no digest of its tokenizer"
+    if _drafts_by_model(view) and not any(model.role == "draft" for model in view.report.models):
+        yield "a model drafted, and models names no draft"
+
+
+def _drafts_by_model(view: View) -> bool:
+    """Say whether rows were drafted by a model: in a comparison of drafters all, elsewhere as their counters say."""
+    if isinstance(view.report, Parity):
+        return True
+    return any(row.counters.get(DRAFTED) for row in view.rows)
 
 
 def dangling_name(view: View) -> Iterator[str]:
@@ -80,10 +96,29 @@ def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def prompt_misstated(view: View) -> Iterator[str]:
+    """A prompt has no more tokens than bytes; a needle stands where it is said to, in as long a text."""
+    for prompt in view.all_prompts:
+        told = view.workloads.get(prompt.workload)
+        room = _TEMPLATE if told and told.chat_template else _SHARED
+        if prompt.text is not None and prompt.n_tokens > len(prompt.text.encode("utf-8", "replace")) + room:
+            yield f"prompt {prompt.id} is said to have {prompt.n_tokens} tokens, more than its text has bytes"
+        if prompt.length is not None and not prompt.length / 2 <= prompt.n_tokens <= prompt.length:
+            yield f"prompt {prompt.id} is said to be {prompt.length} tokens long, and has {prompt.n_tokens}"
+        place = prompt.text.find(prompt.expected) if prompt.text and prompt.expected else -1
+        if prompt.depth is not None and prompt.text and place >= 0:
+            found = place / len(prompt.text)
+            if abs(found - prompt.depth) > _MISPLACED:
+                yield f"the answer of {prompt.id} is said to stand at {prompt.depth:g}, and stands at {found:.2f}"
+
+
 def prompt_repeated(view: View) -> Iterator[str]:
-    """No text is asked twice."""
+    """No text is asked twice, nor with other blanks in it."""
     for times, name in _several([prompt.sha256 for prompt in view.all_prompts]):
         yield f"{times} prompts are {name[:19]}..."
+    different = {prompt.sha256: prompt.text for prompt in view.all_prompts if prompt.text is not None}
+    for times, text in _several([" ".join(text.split()) for text in different.values()]):
+        yield f"{times} prompts differ in blanks alone: {text[:60]!r}"
 
 
 def _several(names: list[str]) -> Iterator[tuple[int, str]]:
@@ -169,11 +204,24 @@ def _interval(said: str, given: list[float], found: tuple[float, float] | None) 
         yield f"{said} has the interval {given[0]:g} to {given[1]:g}; the rows give {low:.4g} to {high:.4g}"
 
 
+def cherry_picked(view: View) -> Iterator[str]:
+    """A figure of some of the prompts stands beside that of all."""
+    whole = {
+        (claim.name, claim.arm, claim.against) for claim in _known(view)
+        if len(view.wanted(claim)) == len(view.all_prompts)
+    }  # fmt: skip
+    for claim in _known(view):
+        told = len(view.wanted(claim))
+        if claim.name not in ARMLESS and told and (claim.name, claim.arm, claim.against) not in whole:
+            yield f"{claim.name} of {claim.arm} is told of {told} of {len(view.all_prompts)} prompts alone"
+
+
 def interval_missing(view: View) -> Iterator[str]:
-    """A share of few prompts, and a quotient of times, come with their interval."""
-    for claim in view.named("recall", "decode_speedup", "decode_ratio", "e2e_speedup"):
+    """A share of few prompts or tokens, and a quotient of times, come with their interval."""
+    for claim in view.named("recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup"):
         if claim.interval is None:
-            yield f"{claim.name} of {claim.arm} comes without an interval"
+            said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
+            yield f"{said} comes without an interval"
 
 
 def single_prompt(view: View) -> Iterator[str]:

@@ -6,8 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from bridge.evidence.kinds import VerifyRow
+from bridge.evidence.rules_output import longer_than_the_run
 from bridge.evidence.rules_speed import DECODE_SPREAD, IN_SEQUENCE, SAMPLES, longest_run
+from bridge.evidence.stats import median
 from bridge.evidence.view import View
+
+# How much longer than several tokens one may be measured to take.
+_SLOWER = 1.2
 
 # A draft shorter than this says nothing about whether it repeats itself.
 _SHORT = 4
@@ -37,6 +42,22 @@ def not_interleaved(view: View) -> Iterator[str]:
     for context, lengths in turns.items():
         if len(set(lengths)) > 1 and longest_run(lengths) > IN_SEQUENCE:
             yield f"on {context}, {longest_run(lengths)} passes of one length stand in sequence"
+
+
+def row_contradicts(view: View) -> Iterator[str]:
+    """One report is about one cache: a slow one would make blocks look cheap beside its single tokens."""
+    for cache in sorted({row.cache for row in view.rows} - {view.report.config.cache}):
+        yield f"rows were timed over {cache}, and the report is about {view.report.config.cache}"
+    yield from longer_than_the_run(view, "seconds")
+
+
+def slow_oracle(view: View) -> Iterator[str]:
+    """One token does not take clearly longer than several: what the others are compared with is not held back."""
+    took = {name: median(row.seconds for row in rows) for name, rows in _groups(view).items()}
+    for (length, context), seconds in took.items():
+        one = took.get((1, context), 0.0)
+        if one > _SLOWER * seconds:
+            yield f"on {context}, one token took {one:.3g} s and {length} took {seconds:.3g} s"
 
 
 def row_repeated(view: View) -> Iterator[str]:

@@ -20,8 +20,6 @@ def read(model: type[BaseModel], report: Mapping[str, Any]) -> tuple[BaseModel |
         return model.model_validate(report), []
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
-    except RecursionError:
-        return None, [("MALFORMED", "it is nested too deeply")]
     told: dict[tuple[str, str], list[str]] = {}
     for one in wrong:
         where = [str(part) for part in one["loc"]]

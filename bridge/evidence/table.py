@@ -101,6 +101,11 @@ _ENTRIES = (
         "record each prompt's text, or head and tail of a long one",
     ),
     _wrong(
+        "PROMPT_MISSTATED",
+        "a prompt is not as long as it is said to be, or what it hides stands elsewhere",
+        "count the tokens that the model was given, and say where the needle stands",
+    ),
+    _wrong(
         "PROMPT_DIGEST", "the digest is not that of the text", "hash the text that was given to the tokenizer"
     ),
     _wrong(
@@ -136,7 +141,7 @@ _ENTRIES = (
     ),
     _wrong(
         "ORACLE_UNFIT",
-        "the oracle drafts itself, or keeps another cache than the arm: repeating it shows nothing",
+        "the oracle drafts itself, is no stock loop, or keeps another cache: repeating it shows nothing",
         "name plain decoding over the same cache",
     ),
     # Speed
@@ -151,6 +156,11 @@ _ENTRIES = (
         "one prompt stands for a workload",
         "measure several, or restrict the claim to that prompt",
     ),
+    _missing(
+        "CHERRY_PICKED",
+        "a figure of some prompts stands without that of all",
+        "claim it of all prompts too",
+    ),
     _wrong(
         "SINGLE_RUN",
         "fewer than 3 repeats: nothing shows how far the clock wanders",
@@ -160,6 +170,11 @@ _ENTRIES = (
         "SPEEDUP_DECODE_TOKENS",
         "a median below 32 decoded tokens: nearly all of the time is prefill",
         "decode at least 32 tokens",
+    ),
+    _wrong(
+        "SPEEDUP_IMPOSSIBLE",
+        "an arm is faster than its tokens a round allow: each round takes a forward pass",
+        "count every round, and time all of them",
     ),
     _missing(
         "SPEEDUP_DECODE_ONLY_MISSING",
@@ -178,7 +193,7 @@ _ENTRIES = (
     ),
     _wrong(
         "SPEEDUP_PREFILL_VARIANCE",
-        "identical prefill differs more than 3 times within an arm",
+        "identical prefill differs more than 3 times, within an arm or between two",
         "measure on an idle machine with free memory",
     ),
     _wrong(
@@ -198,7 +213,7 @@ _ENTRIES = (
     ),
     _wrong(
         "SLOW_ORACLE",
-        "the baseline is slower than one forward pass a token, or than another baseline",
+        "the baseline is slower than one forward pass a token, or than another stock loop",
         "compare with the strongest stock loop",
     ),
     _missing(

@@ -3,11 +3,15 @@
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.attention import router
 from engine.bench import memory
 from engine.cache import make_caches
+from engine.cache.factory import patches_of
+from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.step import Step
 from engine.lm import generation_stream
@@ -49,6 +53,11 @@ class Arm:
     options: dict[str, Any] = field(default_factory=dict)
     profile: Callable[[Sequence[int], int, list[Any]], Iterator[Step]] | None = None
 
+    @property
+    def routed(self) -> bool:
+        """Whether mlx-lm's attention is replaced while it runs."""
+        return any(patch.endswith(router.NAME) for patch in self.patches)
+
     def section(self) -> dict[str, Any]:
         """Return its entry in a report."""
         names = ("name", "role", "loop", "cache", "oracle", "options")
@@ -69,6 +78,11 @@ def run(arm: Arm, ids: Sequence[int], most: int, ends: set[int], *, profile: boo
         ends: tokens that end an answer.
         profile: tell drafting and verifying apart, which costs time.
     """
+    with nullcontext() if arm.routed else router.unrouted():
+        return _run(arm, ids, most, ends, profile=profile)
+
+
+def _run(arm: Arm, ids: Sequence[int], most: int, ends: set[int], *, profile: bool) -> dict[str, Any]:
     caches = arm.make_caches()
     _rest()
     mx.reset_peak_memory()
@@ -136,8 +150,13 @@ def _rest() -> None:
     mx.clear_cache()
 
 
+def is_stock(cache: str) -> bool:
+    """Say whether a cache is one of mlx-lm's own, so that a baseline may keep it."""
+    return parse(cache).family in {"raw", "affine"}
+
+
 def native(pair: Pair, cache: str) -> Arm:
-    """mlx-lm's own generation, as it is."""
+    """mlx-lm's own generation, over a cache of its own: a baseline. Over another one: a reference, named after it."""
 
     def start(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
         found = native_stream(pair.target, pair.tokenizer, mx.array(ids), most, prompt_cache=caches)
@@ -145,8 +164,8 @@ def native(pair: Pair, cache: str) -> Arm:
             yield Step((response.token,), text=response.text, finish_reason=response.finish_reason)
 
     through = {"through": "mlx_lm.stream_generate"}
-    make = _maker(pair, cache)
-    return Arm(NATIVE, "baseline", STOCK_LOOP, make, start, oracle=None, cache=cache, options=through)
+    name, role = (NATIVE, "baseline") if is_stock(cache) else (f"{NATIVE} {cache}", "reference")
+    return Arm(name, role, STOCK_LOOP, start=start, oracle=None, options=through, **_over(pair, cache))
 
 
 def verify1(pair: Pair, cache: str) -> Arm:
@@ -165,14 +184,13 @@ def verify1(pair: Pair, cache: str) -> Arm:
                 return
             pending = mx.array([[token]])
 
-    return Arm(VERIFY1, "verify1", "engine.bench.verify1", _maker(pair, cache), start, cache=cache)
+    return Arm(VERIFY1, "verify1", "engine.bench.verify1", start=start, **_over(pair, cache))
 
 
 def incremental(pair: Pair, cache: str) -> Arm:
     """Our loop without any drafts."""
-    return _ours(
-        pair, INCREMENTAL, "reference", cache, None, {"block_size": 1, "lookup": False, "adaptive": False}
-    )
+    told = {"block_size": 1, "lookup": False, "adaptive": False}
+    return _ours(pair, INCREMENTAL, "reference", cache, None, told)
 
 
 def speculative(pair: Pair, drafter: str, rollback: str, cache: str, block: int | None) -> Arm:
@@ -204,10 +222,13 @@ def _ours(pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[s
     def profile(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
         return start(ids, most, caches, profile=True)
 
-    make = _maker(pair, cache)
     slow = profile if role == "candidate" else None
-    return Arm(name, role, OUR_LOOP, make, start, cache=cache, options=told, profile=slow)
+    oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
+    over = _over(pair, cache)
+    return Arm(name, role, OUR_LOOP, start=start, oracle=oracle, options=told, profile=slow, **over)
 
 
-def _maker(pair: Pair, cache: str) -> Callable[[], list[Any]]:
-    return lambda: make_caches(pair.target, cache)
+def _over(pair: Pair, cache: str) -> dict[str, Any]:
+    """Return what an arm says of its caches: their spec, what makes them, what they need bound anew."""
+    patches = patches_of(pair.target, make_caches(pair.target, cache))
+    return {"cache": cache, "patches": patches, "make_caches": lambda: make_caches(pair.target, cache)}

@@ -47,9 +47,9 @@ class Table:
         return {prompt: statistics.median(map(rate, rows)) for prompt, rows in self.rows[arm].items()}
 
     def quotients(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
-        """Return the quotient of two arms' figures, for each prompt."""
+        """Return the quotient of two arms' figures, for each prompt on which the other one has any."""
         ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
-        return [ours[prompt] / theirs[prompt] for prompt in ours]
+        return [ours[prompt] / theirs[prompt] for prompt in ours if theirs[prompt]]
 
     def all(self, arm: str) -> list[Row]:
         """Return every counted row of an arm."""
@@ -82,19 +82,39 @@ def tau(rows: Sequence[Row]) -> float:
     return sum(sum(row["commits"]) for row in rows) / rounds if rounds else 0.0
 
 
-def claims(rows: Iterable[Row], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def claims(
+    rows: Sequence[Row], arms: Sequence[dict[str, Any]], prompts: Sequence[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
     """Return the claims that the rows of a benchmark allow: figures of time only where enough was timed.
+
+    Of several workloads there are claims of each where there are those of all together.
 
     Args:
         rows: all of them.
         arms: the report's section.
+        prompts: the report's section; without it, all rows are of one workload.
     """
-    table = Table.of(rows)
-    made = [claim for arm in arms for claim in (*_of_arm(table, arm), *_timed(table, arm, arms))]
-    prompts = {row["prompt"] for arm in arms for row in table.all(arm["name"])}
-    if len(prompts) == 1:
-        made = [claim | {"where": {"prompt": next(iter(prompts))}} for claim in made]
+    made = _of(rows, arms, {})
+    groups: dict[str, set[str]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt["workload"], set()).add(prompt["id"])
+    told = {_about(claim) for claim in made}
+    for workload, members in groups.items() if len(groups) > 1 else ():
+        some = _of([row for row in rows if row["prompt"] in members], arms, {"workload": workload})
+        made += [claim for claim in some if _about(claim) in told]
     return made
+
+
+def _about(claim: dict[str, Any]) -> tuple[str, str, str | None]:
+    return claim["name"], claim["arm"], claim.get("against")
+
+
+def _of(rows: Sequence[Row], arms: Sequence[dict[str, Any]], where: dict[str, str]) -> list[dict[str, Any]]:
+    table = Table.of(rows)
+    prompts = {row["prompt"] for row in rows}
+    where = where | ({"prompt": next(iter(prompts))} if len(prompts) == 1 else {})
+    made = [claim for arm in arms for claim in (*_of_arm(table, arm), *_timed(table, arm, arms))]
+    return [claim | {"where": where} for claim in made] if where else made
 
 
 def _of_arm(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:

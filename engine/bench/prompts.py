@@ -4,13 +4,15 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput
 
-BUNDLED = Path(__file__).with_name("data") / "code.jsonl"
+_DATA = Path(__file__).with_name("data")
+BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
+DEFAULT = "code"
 TASKS = ("code", "maths", "chat", "prose", "recall")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 WHOLE = 4000  # characters of a prompt that a report holds in full
@@ -25,11 +27,13 @@ class Prompt:
         id: unique in its file.
         text: what is asked, before a chat template.
         ids: its tokens, as the model gets them.
+        task: what its file's format says that it asks for; None where that says nothing.
     """
 
     id: str
     text: str
     ids: tuple[int, ...] = ()
+    task: str | None = None
 
     def section(self, workload: str) -> dict[str, Any]:
         """Return its entry in a report."""
@@ -45,6 +49,59 @@ class Prompt:
         }
 
 
+@dataclass(frozen=True)
+class Workload:
+    """Prompts of one kind.
+
+    Attributes:
+        name: unique in a report.
+        prompts: as read, or encoded.
+        task: what they ask for, of :data:`TASKS`.
+        source: where they are from.
+        shared: ``shared_prefix`` and ``shared_suffix``, where all of them begin or end alike.
+    """
+
+    name: str
+    prompts: Sequence[Prompt]
+    task: str
+    source: str
+    shared: dict[str, str] = field(default_factory=dict)
+
+    def section(self, *, chat: bool) -> dict[str, Any]:
+        """Return its entry in a report."""
+        return {"task": self.task, "source": self.source, "chat_template": chat, **self.shared}
+
+
+def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workload]:
+    """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
+
+    Args:
+        names: of :data:`BUNDLED`, or paths of files as :func:`read` takes them.
+        most: only the first so many of each.
+        task: of files of ``id`` and ``text``; gsm8k's lines are maths and humaneval's code.
+
+    Raises:
+        BadInput: as :func:`read`, or two files of one name.
+    """
+    found: dict[str, Workload] = {}
+    for name in names:
+        path = BUNDLED.get(name, Path(name))
+        called = path.stem.replace(" ", "-")
+        if called in found or not NAME.fullmatch(called):
+            raise BadInput(
+                f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
+            )
+        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in read(path, most)]
+        asks = {prompt.task for prompt in prompts}
+        source = "bundled" if name in BUNDLED else str(path)
+        found[called] = Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or task, source)
+    return list(found.values())
+
+
+def _within(workload: str, name: str) -> str:
+    return name if name.lower().startswith(f"{workload.lower()}/") else f"{workload}/{name}"[:128]
+
+
 def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     """Read prompts.
 
@@ -55,7 +112,7 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     Raises:
         BadInput: no such file, a line that is no prompt, an id twice, or none at all.
     """
-    path = path or BUNDLED
+    path = path or BUNDLED[DEFAULT]
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -75,7 +132,7 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
 def _parse(line: str, where: str) -> Prompt:
     try:
         held = json.loads(line)
-        name, text = _named(held, where)
+        name, text, task = _named(held, where)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f'{where} is no {{"id": ..., "text": ...}}',
@@ -85,16 +142,16 @@ def _parse(line: str, where: str) -> Prompt:
         raise BadInput(f"{where}: {name!r} is no id", "letters, digits and ._@:/+- , at most 128")
     if not isinstance(text, str) or not text:
         raise BadInput(f"{where}: the text is empty")
-    return Prompt(name, text)
+    return Prompt(name, text, task=task)
 
 
-def _named(held: dict[str, Any], where: str) -> tuple[Any, Any]:
-    """Return id and text of a line; gsm8k's lines have no names and are called by their numbers."""
+def _named(held: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
+    """Return id, text and task of a line; gsm8k's lines have no names and are called by their numbers."""
     if "task_id" in held:
-        return held["task_id"], held["prompt"]
+        return held["task_id"], held["prompt"], "code"
     if "question" in held:
-        return held.get("id", f"question-{where.rpartition(':')[2]}"), held["question"]
-    return held["id"], held["text"]
+        return held.get("id", f"question-{where.rpartition(':')[2]}"), held["question"], "maths"
+    return held["id"], held["text"], None
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Any, *, chat: bool) -> list[Prompt]:
@@ -113,5 +170,5 @@ def encode(prompts: Sequence[Prompt], tokenizer: Any, *, chat: bool) -> list[Pro
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, enable_thinking=False)
         else:
             ids = tokenizer.encode(prompt.text)
-        encoded.append(Prompt(prompt.id, prompt.text, tuple(int(i) for i in ids)))
+        encoded.append(replace(prompt, ids=tuple(int(i) for i in ids)))
     return encoded

@@ -13,10 +13,12 @@ from engine.cache import make_caches
 from engine.dflash.divergence import classify, first_difference, last_logits
 from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput
+from engine.evals.journal import Journal
 from engine.models import Pair
 from engine.mx import mx
 
 KIND = "kakeya.spec-bench"
+KEY = ("arm", "prompt", "repeat")
 DRAFTERS = ("dflash", "lookup", "adaptive")
 
 
@@ -44,8 +46,16 @@ class Plan:
 
 
 def arms_of(pair: Pair, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
-    """Return the arms of a plan, and those left out with the reason."""
-    found = [make(pair, plan.cache) for make in (made.native, made.verify1, made.incremental)]
+    """Return the arms of a plan, and those left out with the reason.
+
+    Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over
+    the plan's is there beside them: what ours over that cache has to repeat.
+    """
+    stock = plan.cache if made.is_stock(plan.cache) else "raw"
+    found = [made.native(pair, stock), made.verify1(pair, stock)]
+    if stock != plan.cache:
+        found.append(made.native(pair, plan.cache))
+    found.append(made.incremental(pair, plan.cache))
     left_out = {}
     for rollback in plan.rollbacks:
         for drafter in plan.drafters:
@@ -72,8 +82,9 @@ def measure(
     plan: Plan,
     ends: set[int],
     on_run: Callable[[], None] = lambda: None,
+    journal: Journal | None = None,
 ) -> list[dict[str, Any]]:
-    """Run everything and return the rows in the order in which they ran.
+    """Run everything, but for the rows that a journal holds, and return the rows in the order in which they ran.
 
     In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from prompt to prompt
     and from repeat to repeat, so no arm profits from its place, and none runs more than twice without each
@@ -86,30 +97,30 @@ def measure(
         plan: how often and how long.
         ends: tokens that end an answer.
         on_run: called after each run, for a progress bar.
+        journal: of an interrupted run.
     """
     gc.collect()
     gc.freeze()  # what is there now stays, so that collecting before each run is quick
     try:
-        return _measure(arms, prompts, plan, ends, on_run)
+        return _measure(arms, prompts, plan, ends, on_run, journal or Journal(None, {}, KEY))
     finally:
         gc.unfreeze()
 
 
 def _measure(
-    arms: Sequence[Arm], prompts: Sequence[Prompt], plan: Plan, ends: set[int], on_run: Callable[[], None]
-) -> list[dict[str, Any]]:
-    rows = []
-    for arm, prompt, repeat in schedule(arms, prompts, plan.repeats):
-        row = made.run(arm, prompt.ids, plan.max_tokens, ends)
-        rows.append({"arm": arm.name, "prompt": prompt.id, "repeat": repeat, "warmup": repeat == 0, **row})
+    arms: Sequence[Arm], prompts: Sequence[Prompt], plan: Plan, ends: set[int], on_run: Callable[[], None],
+    journal: Journal,
+) -> list[dict[str, Any]]:  # fmt: skip
+    after = plan.repeats + 1
+    turns = [(*turn, False) for turn in schedule(arms, prompts, plan.repeats)]
+    turns += [(arm, prompt, after, True) for prompt in prompts for arm in arms if arm.profile]
+    for arm, prompt, repeat, profile in turns:
+        if (arm.name, prompt.id, repeat) not in journal:
+            row = made.run(arm, prompt.ids, plan.max_tokens, ends, profile=profile)
+            aside = profile or repeat == 0
+            journal.append({"arm": arm.name, "prompt": prompt.id, "repeat": repeat, "warmup": aside, **row})
         on_run()
-    for prompt in prompts:
-        for arm in (arm for arm in arms if arm.profile):
-            row = made.run(arm, prompt.ids, plan.max_tokens, ends, profile=True)
-            after = plan.repeats + 1
-            rows.append({"arm": arm.name, "prompt": prompt.id, "repeat": after, "warmup": True, **row})
-            on_run()
-    return rows
+    return journal.rows
 
 
 def schedule(
@@ -128,28 +139,25 @@ def runs(arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int) -> int:
     return len(prompts) * (len(arms) * (repeats + 1) + sum(arm.profile is not None for arm in arms))
 
 
-def explain(
-    rows: list[dict[str, Any]], arms: Sequence[Arm], prompts: Sequence[Prompt], pair: Pair, cache: str
-) -> None:
+def explain(rows: list[dict[str, Any]], arms: Sequence[Arm], prompts: Sequence[Prompt], pair: Pair) -> None:
     """Add to each row that leaves its oracle's tokens where it does, and how near the oracle was to that.
 
     ``best`` holds the oracle's two likeliest tokens with their logits; ``kind`` is that of
     :class:`engine.dflash.divergence.Divergence`.
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
-    oracles = {arm.name: arm.oracle for arm in arms}
+    about = {arm.name: arm for arm in arms}
     tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in rows}
     known: dict[tuple, dict[str, Any]] = {}
     for row in rows:
         turn = (row["prompt"], row["repeat"], row["warmup"])
-        theirs = tokens.get((oracles[row["arm"]], *turn)) or tokens.get(
-            (oracles[row["arm"]], turn[0], 0, True)
-        )
+        arm = about[row["arm"]]
+        theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
         if theirs is None or row["tokens"] == theirs:
             continue
-        key = (row["prompt"], tuple(row["tokens"]), tuple(theirs))
+        key = (arm.cache, row["prompt"], tuple(row["tokens"]), tuple(theirs))
         if key not in known:
-            known[key] = _divergence(pair, cache, ids[row["prompt"]], row["tokens"], theirs)
+            known[key] = _divergence(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)
         row["divergence"] = known[key]
 
 
@@ -175,9 +183,9 @@ def _divergence(
 
 def faults(rows: Sequence[dict[str, Any]], arms: Sequence[Arm]) -> list[str]:
     """Return what our own arms decoded otherwise than they have to, without a near tie to explain it."""
-    ours = {arm.name for arm in arms if arm.loop == made.OUR_LOOP}
+    ours = {arm.name: arm.oracle for arm in arms if arm.loop == made.OUR_LOOP}
     found = {
-        f"{row['arm']} on {row['prompt']} leaves {made.NATIVE} at token {row['divergence']['index']}"
+        f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
         for row in rows
         if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
     }

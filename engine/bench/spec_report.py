@@ -1,23 +1,65 @@
 """The reports of decoding benchmarks: speculative beside plain, and plain alone."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from engine import report
-from engine.attention import router
 from engine.bench import arms as made_arms
 from engine.bench import spec
 from engine.bench.arms import Arm
 from engine.bench.claims import claims
-from engine.bench.prompts import Prompt, encode
+from engine.bench.prompts import Prompt, Workload, encode
 from engine.errors import BadInput
+from engine.evals.job import Job, Made, run
+from engine.evals.journal import Journal
 from engine.models import Pair
 
+ACCEPTANCE = "kakeya.acceptance"
 NATIVE = "kakeya.native"
 NATIVE_CLAIMS = ("decode_tok_s", "cache_bytes")
 WORKLOAD = "prompts"
+
+
+def speculation(
+    pair: Pair, workloads: Sequence[Workload], plan: spec.Plan, *, chat: bool = False, kind: str = spec.KIND
+) -> tuple[Job, list[Arm]]:
+    """Return what measures speculative decoding beside plain decoding, and its arms.
+
+    Args:
+        pair: what decodes.
+        workloads: prompts as read.
+        plan: what is measured.
+        chat: put prompts into the chat template.
+        kind: ``kakeya.spec-bench`` or ``kakeya.acceptance``: the same measurement of one workload or of several.
+
+    Raises:
+        BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
+    """
+    arms, left_out = spec.arms_of(pair, plan)
+    if not any(arm.role == "candidate" for arm in arms):
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise BadInput(f"no drafter is left to measure ({reasons})", "choose other drafters or rollbacks")
+    return _job(kind, pair, workloads, arms, plan, {"left_out": left_out}, chat=chat), arms
+
+
+def baseline(pair: Pair, workload: Workload, plan: spec.Plan, *, chat: bool = False) -> Job:
+    """Return what measures mlx-lm's own generation alone, beside one forward pass a token.
+
+    Of the plan, caches, lengths and repeats count.
+
+    Raises:
+        BadInput: the cache is none of mlx-lm's own.
+    """
+    if not made_arms.is_stock(plan.cache):
+        raise BadInput(
+            f"mlx-lm does not decode over {plan.cache} by itself, and a baseline runs as it was installed",
+            "keep raw or affine@... here; bench spec --cache compares with others",
+        )
+    arms = [make(pair, plan.cache) for make in (made_arms.native, made_arms.verify1)]
+    job = _job(NATIVE, pair, [workload], arms, plan, {}, chat=chat)
+    return replace(
+        job, claims=lambda made: [claim for claim in job.claims(made) if claim["name"] in NATIVE_CLAIMS]
+    )
 
 
 def benchmark(
@@ -28,78 +70,39 @@ def benchmark(
     source: str,
     task: str = "code",
     chat: bool = False,
-    shared: dict[str, str] | None = None,
-    on_start: Callable[[int], None] = lambda _: None,
-    on_run: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Any], list[str]]:
-    """Measure, and return the report with what our own loop decoded wrongly, a line each.
-
-    Args:
-        pair: what decodes.
-        prompts: as read.
-        plan: what is measured.
-        source: where the prompts are from, for the report.
-        task: what they ask for, of :data:`engine.bench.prompts.TASKS`.
-        chat: put them into the chat template.
-        shared: the texts that all prompts begin and end with, as a report's workload names them.
-        on_start: told how many runs there will be.
-        on_run: called after each.
-
-    Raises:
-        BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
-    """
-    encoded = encode(prompts, pair.tokenizer, chat=chat)
-    arms, left_out = spec.arms_of(pair, plan)
-    if not any(arm.role == "candidate" for arm in arms):
-        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-        raise BadInput(f"no drafter is left to measure ({reasons})", "choose other drafters or rollbacks")
-    workload = {"task": task, "source": source, "chat_template": chat, **(shared or {})}
-    made = _report(spec.KIND, pair, encoded, arms, plan, workload, {"left_out": left_out}, on_start, on_run)
+) -> tuple[Made, list[str]]:
+    """Measure speculation on one workload; return the report, and what our own loop decoded wrongly, a line each."""
+    job, arms = speculation(pair, [Workload(WORKLOAD, prompts, task, source)], plan, chat=chat)
+    made, _ = run(job)
     return made, spec.faults(made["rows"], arms)
 
 
-def baseline(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    plan: spec.Plan,
-    *,
-    source: str,
-    task: str = "code",
-    chat: bool = False,
-    on_start: Callable[[int], None] = lambda _: None,
-    on_run: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Measure mlx-lm's own generation alone, beside one forward pass a token, and return the report.
+def _job(
+    kind: str, pair: Pair, workloads: Sequence[Workload], arms: Sequence[Arm], plan: spec.Plan,
+    told: dict[str, Any], *, chat: bool,
+) -> Job:  # fmt: skip
+    encoded = {workload.name: encode(workload.prompts, pair.tokenizer, chat=chat) for workload in workloads}
+    prompts = [prompt for some in encoded.values() for prompt in some]
+    sections = {
+        "models": pair.describe(),
+        "workloads": {workload.name: workload.section(chat=chat) for workload in workloads},
+        "prompts": [prompt.section(name) for name, some in encoded.items() for prompt in some],
+        "arms": [arm.section() for arm in arms],
+    }
 
-    Of the plan, caches, lengths and repeats count; the other arguments are those of :func:`benchmark`.
-    """
-    encoded = encode(prompts, pair.tokenizer, chat=chat)
-    arms = [make(pair, plan.cache) for make in (made_arms.native, made_arms.verify1)]
-    workload = {"task": task, "source": source, "chat_template": chat}
-    made = _report(NATIVE, pair, encoded, arms, plan, workload, {}, on_start, on_run)
-    made["claims"] = [claim for claim in made["claims"] if claim["name"] in NATIVE_CLAIMS]
-    return made
+    def measure(journal: Journal, on_run: Callable[[], None]) -> None:
+        ends = set(pair.tokenizer.eos_token_ids)
+        rows = spec.measure(arms, prompts, plan, ends, on_run, journal)
+        spec.explain(rows, arms, prompts, pair)
 
-
-def _report(
-    kind: str, pair: Pair, encoded: Sequence[Prompt], arms: Sequence[Arm], plan: spec.Plan,
-    workload: dict[str, Any], told: dict[str, Any], on_start: Callable[[int], None], on_run: Callable[[], None],
-) -> dict[str, Any]:  # fmt: skip
-    start = time.perf_counter()
-    on_start(spec.runs(arms, encoded, plan.repeats))
-    rows = spec.measure(arms, encoded, plan, set(pair.tokenizer.eos_token_ids), on_run)
-    spec.explain(rows, arms, encoded, pair, plan.cache)
-    patched = router.patched(pair.target)
-    sections = [arm.section() | {"patches": [*arm.patches, *patched]} for arm in arms]
-    asked = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": workload["source"]}
-    return report.envelope(
+    sources = ", ".join(workload.source for workload in workloads)
+    asked = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
+    return Job(
         kind,
-        config={**asked, "chat": workload["chat_template"], **asdict(plan), **told},
-        models=pair.describe(),
-        workloads={WORKLOAD: workload},
-        prompts=[prompt.section(WORKLOAD) for prompt in encoded],
-        arms=sections,
-        rows=rows,
-        claims=claims(rows, sections),
-        seconds=time.perf_counter() - start,
+        sections,
+        {**asked, **asdict(plan), **told},
+        key=spec.KEY,
+        steps=spec.runs(arms, prompts, plan.repeats),
+        measure=measure,
+        claims=lambda made: claims(made["rows"], made["arms"], made["prompts"]),
     )

@@ -1,9 +1,9 @@
 """Caches for a model, by spec."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.attention.router import route
+from engine.attention.router import patched, route
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
 from engine.cache.roundtrip import make_kakeya_caches
 from engine.cache.spec import Spec, parse
@@ -47,6 +47,19 @@ def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module]
     for i in holders[boundary : len(holders) - boundary]:
         caches[i] = _wrap_one(caches[i], layers[i], wrap)
     return caches
+
+
+def left_raw(caches: Sequence[Any]) -> list[int]:
+    """Return which of a model's caches hold keys and values as they come."""
+    return [i for i, cache in enumerate(caches) if _holds(cache)]
+
+
+def patches_of(model: nn.Module, caches: Sequence[Any]) -> tuple[str, ...]:
+    """Return what is bound anew in mlx-lm for a model to run over these caches; nothing for caches of its own."""
+    views = any(
+        getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))
+    )
+    return patched(model) if views else ()
 
 
 def _holds(cache: Any) -> bool:

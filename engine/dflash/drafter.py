@@ -13,6 +13,7 @@ accepted tokens, which come from the target's layer outputs (the taps): concaten
     drafts = bound.propose(token, taps, context, n) # taps of the tokens accepted since
 """
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from engine.dflash.context import DraftContext
 from engine.dflash.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.fused import FusedLayers
 from engine.dflash.layers import DraftLayer, Rotations, add_norm, block_mask, norm_rotate
-from engine.dflash.target import TargetEnds
+from engine.dflash.target import DraftEnds, TargetEnds
 from engine.errors import BadInput
 from engine.mx import mx, nn
+
+_FUSING = threading.Lock()
 
 
 class Proposal(NamedTuple):
@@ -57,10 +60,15 @@ class Drafter(nn.Module):
         self._fused: FusedLayers | None = None
 
     def fused(self) -> FusedLayers:
-        """Return the layers' matrices side by side, made anew if a parameter was replaced."""
-        if self._fused is None or not self._fused.fits(self.layers):
-            self._fused = FusedLayers(self.layers, self.config)
-        return self._fused
+        """Return the layers' matrices side by side, made anew if a parameter was replaced.
+
+        One thread at a time: the layers' parameters become views of what is made, and MLX lets no other
+        thread finish what one has begun.
+        """
+        with _FUSING:
+            if self._fused is None or not self._fused.fits(self.layers):
+                self._fused = FusedLayers(self.layers, self.config)
+            return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
         """Return this drafter with a target's embeddings and head, for one generation.
@@ -81,9 +89,8 @@ class BoundDrafter:
 
     def __init__(self, drafter: Drafter, ends: TargetEnds, embed_scale: float | None) -> None:
         ends.check(drafter.config)
-        self.drafter, self.config, self.ends = drafter, drafter.config, ends
-        self.embed_scale = ends.embed_scale if embed_scale is None else embed_scale
-        self.embed_scale *= self.config.input_embedding_scale
+        self.drafter, self.config = drafter, drafter.config
+        self.ends = DraftEnds(ends, drafter.config, embed_scale)
         self.fused = drafter.fused()
         self.rotations = Rotations(self.config)
         self.scale = self.config.head_dim**-0.5
@@ -127,8 +134,8 @@ class BoundDrafter:
                 calls it once a row, since what a row picks changes the next row's logits.
         """
         hidden = self._hidden(bonus, taps, context, n_drafts)
-        raw = self._raw_logits(hidden)
-        logits = self._cap(raw)[None]
+        raw = self.ends.logits(hidden)
+        logits = self.ends.cap(raw)[None]
         if self.config.is_dflash2:
             first = bonus if isinstance(bonus, mx.array) else mx.array(bonus)
             selector = self.drafter.candidate_selector
@@ -167,8 +174,7 @@ class BoundDrafter:
             tokens = mx.concatenate([bonus.reshape(1), mx.array(masks, dtype=bonus.dtype)])
         else:
             tokens = mx.array([bonus, *masks])
-        x = self.ends.embed(tokens)
-        return x if self.embed_scale == 1 else x * self.embed_scale
+        return self.ends.embed(tokens)
 
     def _context(self, taps: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, mx.array]:
         """Return keys and values ``[layers, kv heads, new, head_dim]`` of taps ``[new, chosen * hidden]``."""
@@ -194,14 +200,6 @@ class BoundDrafter:
         mask = block_mask(keys.shape[2] - rows, rows, self.config.window(i), causal=self.config.causal(i))
         out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return out.transpose(0, 2, 1, 3).reshape(rows, -1)
-
-    def _raw_logits(self, hidden: mx.array) -> mx.array:
-        logits = self.ends.head(hidden)
-        return logits if self.config.output_multiplier == 1 else logits * self.config.output_multiplier
-
-    def _cap(self, logits: mx.array) -> mx.array:
-        cap = self.config.final_logit_softcapping
-        return mx.tanh(logits / cap) * cap if cap and cap > 0 else logits
 
     def _check(self, taps: mx.array) -> int:
         if (*taps.shape[:-2], taps.shape[-1]) != (1, self.config.taps_size):

@@ -1,6 +1,5 @@
 """The draft model's side of a generation: what it has read of the target, and its drafts."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +9,6 @@ from engine.dflash.taps import Tapped
 from engine.mx import mx, nn
 
 WAITING = 64  # rows of taps that may wait for the next draft
-# Binding may lay a drafter's matrices out anew, and MLX lets no other thread finish what one has begun.
-_BINDING = threading.Lock()
 
 
 class Proposer:
@@ -35,8 +32,7 @@ class Proposer:
     def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
         self.config = draft.config
         self.block = self.config.block_size
-        with _BINDING:
-            self._bound = draft.bind(target)
+        self._bound = draft.bind(target)
         self._context = self._bound.make_cache()
         self._context.offset = start
         self._waiting: list[mx.array] = []

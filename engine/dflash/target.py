@@ -1,4 +1,4 @@
-"""The two ends of a target that its drafter uses: the embedding table and the head."""
+"""The two ends of a target that its drafter uses, the embedding table and the head, and how it uses them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,3 +61,33 @@ class TargetEnds:
                     f"the drafter is for another target: {name} {wants}, this target has {has}",
                     "take the drafter that was published for this target, or train one",
                 )
+
+
+class DraftEnds:
+    """The same ends with what a drafter's configuration does to them.
+
+    Args:
+        ends: the target's.
+        config: the drafter's.
+        embed_scale: factor of the target's embeddings in place of the one that was found.
+    """
+
+    def __init__(self, ends: TargetEnds, config: DraftConfig, embed_scale: float | None = None) -> None:
+        self.ends, self.config = ends, config
+        self.scale = ends.embed_scale if embed_scale is None else embed_scale
+        self.scale *= config.input_embedding_scale
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Return the rows that the drafter starts from."""
+        rows = self.ends.embed(ids)
+        return rows if self.scale == 1 else rows * self.scale
+
+    def logits(self, states: mx.array) -> mx.array:
+        """Return the logits of normed states, still without the soft cap, which keeps their order."""
+        logits = self.ends.head(states)
+        return logits if self.config.output_multiplier == 1 else logits * self.config.output_multiplier
+
+    def cap(self, logits: mx.array) -> mx.array:
+        """Return the logits under the soft cap, where there is one."""
+        cap = self.config.final_logit_softcapping
+        return mx.tanh(logits / cap) * cap if cap and cap > 0 else logits

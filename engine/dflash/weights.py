@@ -1,26 +1,23 @@
 """Drafters on disk: ``config.json`` and safetensors, read strictly and written so that others read them.
 
 Every tensor is checked by name and shape against the configuration before any is loaded, from the files'
-headers alone. Nothing else in the folder is opened, and nothing is ever unpickled.
+headers alone. Nothing is ever unpickled.
 """
 
 import json
-import struct
 import tempfile
-from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter import Drafter
 from engine.errors import BadInput
+from engine.models import files, hub
 from engine.mx import mx, tree
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-PATTERNS = ["*.json", "*.safetensors"]  # what is asked of the hub
-BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+KINDS = ("F32", "F16", "BF16")  # as safetensors writes them
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
-DAMAGED = "fetch the drafter again, the file is damaged or incomplete"
 MISFIT = "take config.json and the weights from the same checkpoint"
 
 
@@ -42,10 +39,9 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
         BadInput: there is no such drafter, its configuration is not one (see :mod:`engine.dflash.config`), or
             its weights are damaged or do not fit it.
     """
-    folder = _folder(source)
-    config = DraftConfig.from_json(_json(folder / CONFIG), str(folder / CONFIG))
-    drafter = Drafter(config)
-    stored = read_headers(folder)
+    folder = hub.folder_of(source)
+    drafter = Drafter(DraftConfig.from_json(files.read_config(folder), str(folder / CONFIG)))
+    stored = _stored(folder)
     _check(drafter, stored, folder)
     weights: dict[str, mx.array] = {}
     for file in sorted({tensor.file for tensor in stored.values()}):
@@ -85,48 +81,17 @@ def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") ->
         raise BadInput(f"cannot write {folder}: {error.strerror}") from error
 
 
-def read_headers(folder: Path) -> dict[str, Stored]:
-    """Return the tensors of all safetensors files of a folder, from their headers.
-
-    Raises:
-        BadInput: there is none, one is damaged or cut short, or two hold the same tensor.
-    """
+def _stored(folder: Path) -> dict[str, Stored]:
+    """Return the tensors of all weight files of a folder, from their headers."""
     found: dict[str, Stored] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        for name, tensor in _header(file).items():
+    for file in files.weight_files(folder):
+        for name, entry in files.read_header(file).items():
             if name in found:
                 raise BadInput(f"{name} is in {found[name].file} and in {file.name}", MISFIT)
-            found[name] = tensor
-    if not found:
-        raise BadInput(f"there are no weights in {folder}", f"a folder with {CONFIG} and .safetensors files")
+            if entry["dtype"] not in KINDS:
+                raise BadInput(f"{file}: {name} is {entry['dtype']}, not one of {', '.join(KINDS)}", MISFIT)
+            found[name] = Stored(file, tuple(entry["shape"]))
     return found
-
-
-def _header(file: Path) -> dict[str, Stored]:
-    """Read a header as the format defines it: its length in 8 bytes, then JSON, then the data."""
-    try:
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            size = file.stat().st_size - 8 - length
-            if size < 0:
-                raise BadInput(f"{file} ends within its header", DAMAGED)
-            header = json.loads(stream.read(length))
-            tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
-            for name, tensor in tensors.items():
-                _check_extent(file, name, tensor, size)
-    except OSError as error:
-        raise BadInput(f"cannot read {file}: {error.strerror}") from error
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{file} is no safetensors file", DAMAGED) from error
-    return {name: Stored(file, tuple(tensor["shape"])) for name, tensor in tensors.items()}
-
-
-def _check_extent(file: Path, name: str, tensor: dict[str, Any], size: int) -> None:
-    start, stop = tensor["data_offsets"]
-    if tensor["dtype"] not in BYTES:
-        raise BadInput(f"{file}: {name} is {tensor['dtype']}, not one of {', '.join(BYTES)}", MISFIT)
-    if not 0 <= start <= stop <= size or stop - start != prod(tensor["shape"]) * BYTES[tensor["dtype"]]:
-        raise BadInput(f"{file} is cut short: {name} is not whole", DAMAGED)
 
 
 def _check(drafter: Drafter, stored: dict[str, Stored], folder: Path) -> None:
@@ -143,29 +108,3 @@ def _check(drafter: Drafter, stored: dict[str, Stored], folder: Path) -> None:
 
 def _some(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _folder(source: str | Path) -> Path:
-    if Path(source).is_dir():
-        return Path(source)
-    if isinstance(source, Path) or source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise BadInput(f"there is no folder {source}", "a drafter's folder, or owner/name on the hub")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(source, allow_patterns=PATTERNS))
-    except Exception as error:
-        raise BadInput(
-            f"{source} cannot be had from the hub: {error}", "check the name and the network"
-        ) from error
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"there is no {file}", f"a drafter's folder has {CONFIG} beside its weights"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{file} cannot be read: {error}", DAMAGED) from error

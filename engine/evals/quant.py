@@ -76,10 +76,10 @@ def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
 
     found = [arm(BASELINE, "baseline", "raw", lambda: make_caches(model, "raw"))]
     for spec in (spec for spec in dict.fromkeys(plan.caches) if spec != "raw"):
-        patches = list(attempt(model, spec, plan.boundary))
-        options = {"boundary": plan.boundary, **_nominal(spec, model)}
+        tried = attempt(model, spec, plan.boundary)
+        options = {"boundary": plan.boundary, "raw_layers": tried.raw_layers, **_nominal(spec, model)}
         make = lambda s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(arm(spec, "candidate", spec, make, patches=patches, options=options))
+        found.append(arm(spec, "candidate", spec, make, patches=list(tried.patches), options=options))
     found.append(arm("identity", "identity", "raw", lambda: control_caches(model, same, EVERYWHERE)))
     found.append(arm("poison", "poison", "raw", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
     return found

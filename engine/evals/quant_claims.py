@@ -96,14 +96,14 @@ def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Seque
 def picture(report: Mapping[str, Any]) -> str:
     """Return KL divergence over stored bits, a curve for each kind of cache."""
     found = by_arm(report)
-    series: dict[str, list[tuple[float, float, float, float]]] = {}
+    series: dict[str, list[tuple[float, float]]] = {}
     for arm in report["arms"]:
         figures = found[arm["name"]]
         if arm["role"] == "candidate" and figures["kl"] > 0:
-            y = math.log10(figures["kl"])
-            series.setdefault(kind_of(arm["cache"]), []).append((figures["stored_bits_per_value"], y, y, y))
-    points = [point for curve in series.values() for point in curve] or [(2.0, 0.0, 0.0, 0.0)]
-    xs = range(math.floor(min(x for x, *_ in points)), math.ceil(max(x for x, *_ in points)) + 1)
-    ys = range(math.floor(min(y for _, y, *_ in points)), math.ceil(max(y for _, y, *_ in points)) + 1)
+            point = figures["stored_bits_per_value"], math.log10(figures["kl"])
+            series.setdefault(kind_of(arm["cache"]), []).append(point)
+    points = [point for curve in series.values() for point in curve] or [(2.0, 0.0)]
+    xs = range(math.floor(min(x for x, _ in points)), math.ceil(max(x for x, _ in points)) + 1)
+    ys = range(math.floor(min(y for _, y in points)), math.ceil(max(y for _, y in points)) + 1)
     title = "What a cache does to predictions"
     return lines(Axes(title, "stored bits a value", "log10 of the KL divergence in nats", xs, ys), series)

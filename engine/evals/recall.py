@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.attention import router
 from engine.cache import make_caches
-from engine.cache.packed import PackedMixin
+from engine.cache.factory import left_raw, patches_of
 from engine.errors import BadInput
 from engine.evals import needles as made
 from engine.evals.controls import control_caches, noise, same
@@ -94,19 +94,10 @@ def arms_of(model: Any, plan: Plan) -> list[Arm]:
     for spec in dict.fromkeys(plan.caches):
         if spec == "raw":
             continue
-        options = (("boundary", plan.boundary),)
-        patches = attempt(model, spec, plan.boundary)
-        found.append(
-            Arm(
-                spec,
-                "candidate",
-                spec,
-                lambda _, s=spec: make_caches(model, s, plan.boundary),
-                BASELINE,
-                patches,
-                options,
-            )
-        )
+        tried = attempt(model, spec, plan.boundary)
+        options = (("boundary", plan.boundary), ("raw_layers", tried.raw_layers))
+        make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
+        found.append(Arm(spec, "candidate", spec, make, BASELINE, tried.patches, options))
     return [*found, *_controls(model, plan)]
 
 
@@ -128,8 +119,15 @@ def _before(needle: Needle) -> int:
     return len(needle.prompt.ids) - needle.asked
 
 
-def attempt(model: Any, spec: str, boundary: int) -> tuple[str, ...]:
-    """Let a model read a few tokens into a cache, and return what is bound anew for it.
+class Tried(NamedTuple):
+    """What trying a cache showed: what is bound anew for it, and which layers it leaves as they are."""
+
+    patches: tuple[str, ...]
+    raw_layers: list[int]
+
+
+def attempt(model: Any, spec: str, boundary: int) -> Tried:
+    """Let a model read a few tokens into a cache.
 
     Raises:
         BadInput: it cannot.
@@ -142,7 +140,7 @@ def attempt(model: Any, spec: str, boundary: int) -> tuple[str, ...]:
         raise BadInput(
             f"the model does not take the cache {spec}: {reason}", "leave that cache out"
         ) from error
-    return router.patched(model) if any(isinstance(c, PackedMixin) and c.views for c in caches) else ()
+    return Tried(patches_of(model, caches), left_raw(caches))
 
 
 def schedule(arms: Sequence[Any], prompts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

@@ -1,5 +1,6 @@
 """Restored prefill: whether a model finds what its cache has let go, once it is given back."""
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,9 +13,12 @@ from engine.evals.needles import Needle
 from engine.evals.recall import Arm, attempt
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
+from engine.restore.learned import learned_sources
+from engine.restore.restorer import Restorer
 
 KIND = "kakeya.restored-prefill"
 BASELINE, IDENTITY, POISON, EVICTED = "raw", "identity", "poison", "evicted"
+LEARNED, SHUFFLED = "restored learned", "shuffled"
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,16 @@ class Plan:
         }
 
 
-def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
-    """Return the whole cache, evicted positions given back from each spec, and the three controls.
+def arms_of(model: nn.Module, plan: Plan, restorer: Restorer | None = None) -> list[Arm]:
+    """Return the whole cache, evicted positions given back from each spec and as learned, and the controls.
 
     All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
-    nothing.
+    nothing, ``shuffled`` what the restorer makes of the prompt's tokens in another order.
+
+    Args:
+        model: the target.
+        plan: what is measured.
+        restorer: made for this model, or None.
 
     Raises:
         BadInput: the model has no full-attention layer, or does not take one of the caches.
@@ -77,6 +86,7 @@ def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
     return [
         Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None),
         *_compressed(model, plan, arm),
+        *(_learned(model, plan, arm, restorer) if restorer is not None else ()),
         arm(IDENTITY, "identity", "raw", lambda _: lambda _: Exact()),
         arm(POISON, "poison", "raw", lambda _: lambda i: Noise(noise(plan.seed + i))),
         arm(EVICTED, "evicted", "raw", lambda _: lambda _: None),
@@ -97,6 +107,16 @@ def _compressed(model: nn.Module, plan: Plan, arm: Callable[..., Arm]) -> Iterat
             return lambda i: Compressed(fresh[i])
 
         yield arm(f"restored {spec}", "candidate", spec, source)
+
+
+def _learned(model: nn.Module, plan: Plan, arm: Callable[..., Arm], restorer: Restorer) -> Iterator[Arm]:
+    def shuffled(needle: Needle) -> Callable[[int], Source]:
+        ids = list(needle.prompt.ids)
+        random.Random(f"{plan.seed}/{needle.prompt.id}").shuffle(ids)  # noqa: S311 - a control, no secret
+        return learned_sources(restorer, model, ids)
+
+    yield arm(LEARNED, "candidate", "learned", lambda n: learned_sources(restorer, model, n.prompt.ids))
+    yield arm(SHUFFLED, "poison", "learned", shuffled)
 
 
 def reachable(needles: Sequence[Needle], plan: Plan) -> list[str]:

@@ -6,8 +6,9 @@ that many bytes of JSON (tensor name to dtype, shape and byte range), then the b
 
 import hashlib
 import json
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from engine.errors import BadInput
 
@@ -15,6 +16,13 @@ INDEX = "model.safetensors.index.json"
 MOST_HEADER = 100 << 20
 LFS = b"version https://git-lfs"
 AGAIN = "download or copy it again"
+# Of an element, by the names of the format. Types of less than a byte are not listed.
+BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
+}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -74,28 +82,47 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     """Return the tensors of a safetensors file: ``{name: {"dtype", "shape", "data_offsets"}}``.
 
     Raises:
-        BadInput: a Git LFS pointer, cut short, longer than it says, or not such a file.
+        BadInput: a Git LFS pointer, cut short, longer than it says, not such a file, or not readable.
     """
-    with path.open("rb") as file:
-        head = file.read(8)
-        length = int.from_bytes(head, "little")
-        if LFS.startswith(head) and head:
-            raise BadInput(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
-        size = path.stat().st_size
-        if len(head) < 8 or length > MOST_HEADER or size < 8 + length:  # noqa: PLR2004 - the length's own size
-            raise BadInput(f"{path} is not a safetensors file, or is cut short", AGAIN)
-        text = file.read(length)
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            text = _header(path, file, size)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}", AGAIN) from error
     try:
         tensors = json.loads(text)
         tensors.pop("__metadata__", None)
-        end = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        end = 8 + len(text) + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        wrong = [name for name, entry in tensors.items() if not _is_whole(entry)]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise BadInput(f"{path} has a damaged header", AGAIN) from error
     if size != end:
         raise BadInput(
             f"{path} is cut short: {size} bytes of {end}" if size < end else f"{path} is damaged", AGAIN
         )
+    if wrong:
+        raise BadInput(f"{path} is damaged: {wrong[0]} is not as long as its shape says", AGAIN)
     return tensors
+
+
+def _header(path: Path, file: BinaryIO, size: int) -> bytes:
+    head = file.read(8)
+    length = int.from_bytes(head, "little")
+    if LFS.startswith(head) and head:
+        raise BadInput(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
+    if len(head) < 8 or length > MOST_HEADER:  # noqa: PLR2004 - the length's own size
+        raise BadInput(f"{path} is not a safetensors file, or is cut short", AGAIN)
+    if size < 8 + length:
+        raise BadInput(f"{path} is cut short within its header", AGAIN)
+    return file.read(length)
+
+
+def _is_whole(entry: dict[str, Any]) -> bool:
+    """Tell whether a tensor takes the bytes that its shape needs; of types not known here, whether it may."""
+    start, end = entry["data_offsets"]
+    each = BYTES.get(entry["dtype"])
+    return 0 <= start <= end and (each is None or end - start == prod(entry["shape"]) * each)
 
 
 def stored_dtypes(paths: list[Path]) -> list[str]:

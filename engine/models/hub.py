@@ -11,12 +11,12 @@ WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.tx
 REMEDY = "check the network and the id, or fetch it beforehand on a machine that has one: hf download"
 
 
-def folder_of(reference: str) -> Path:
+def folder_of(reference: str | Path) -> Path:
     """Return the folder that holds a model.
 
     Args:
-        reference: a local folder, which comes first, or a hub id ``owner/name``. What the cache of
-            huggingface_hub lacks is downloaded, unless ``HF_HUB_OFFLINE`` is set.
+        reference: a local folder, which comes first, or, not as a ``Path``, a hub id ``owner/name``. What the
+            cache of huggingface_hub lacks is downloaded, unless ``HF_HUB_OFFLINE`` is set.
 
     Raises:
         BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
@@ -27,7 +27,7 @@ def folder_of(reference: str) -> Path:
         return folder
     if folder.exists():
         raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
-    if not HUB_ID.fullmatch(reference):
+    if isinstance(reference, Path) or not HUB_ID.fullmatch(reference):
         raise BadInput(
             f"there is no folder {folder}", "give a folder with a model in it, or a hub id owner/name"
         )

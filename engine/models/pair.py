@@ -38,7 +38,8 @@ class Pair:
         draft: the drafter, or None.
         tokenizer: mlx-lm's ``TokenizerWrapper``.
         name: what was asked for.
-        parts: ``target`` and, with a drafter, ``draft``.
+        parts: ``target``; ``draft`` with a drafter, ``reconstruction`` with a restorer.
+        restorer: of evicted keys and values, where it was asked for, or None.
     """
 
     target: nn.Module = field(repr=False)
@@ -46,9 +47,19 @@ class Pair:
     tokenizer: Any = field(repr=False)
     name: str
     parts: dict[str, Part]
+    restorer: Any = field(default=None, repr=False)
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.target, self.draft, self.tokenizer))
+
+    @property
+    def chats(self) -> bool:
+        """Whether prompts are turns to it: it has a chat template, and is none of the tiny family.
+
+        That one was trained to continue text, and knows turns from questions for needles alone.
+        """
+        tiny = self.parts["target"].folder.parent.name in registry.BUNDLED
+        return bool(self.tokenizer.has_chat_template) and not tiny
 
     def another_target(self) -> nn.Module:
         """Return another model object over the target's arrays, for those who hook or patch theirs."""
@@ -62,17 +73,21 @@ class Pair:
         }
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the ``models`` section of a report: one entry for the target, one for the drafter.
+        """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer.
 
         To what :func:`engine.provenance.model` tells it adds architecture, layers, parameters and the types in
         which the tensors lie on disk.
         """
-        models = {"target": self.target, "draft": self.draft}
+        models = {"target": self.target, "draft": self.draft, "reconstruction": self.restorer}
         return [_entry(role, part, models[role]) for role, part in self.parts.items()]
 
 
 def load(
-    name: str | Path, draft: str | Path | Literal[False] | None = None, *, dtype: str | None = None
+    name: str | Path,
+    draft: str | Path | Literal[False] | None = None,
+    *,
+    dtype: str | None = None,
+    restore: str | Path | Literal[False] | None = False,
 ) -> Pair:
     """Load a target with its tokenizer, and its drafter where it has one.
 
@@ -82,11 +97,12 @@ def load(
         draft: the drafter's folder or hub id. None: the one that comes with the name, if any; False: none.
         dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
             types are slow, and as it is stored elsewhere.
+        restore: the restorer's folder. None: the one that comes with the name, if any; False: none.
 
     Raises:
         BadInput: nothing there, something missing, damaged or not fitting; the message says what.
     """
-    source = registry.find(name, draft)
+    source = registry.find(name, draft, restore)
     chosen = chosen_dtype(dtype)
     folders = {role: (id_, hub.folder_of(reference)) for role, id_, reference in source.parts()}
     parts = {role: Part(id_, at, files.read_config(at)) for role, (id_, at) in folders.items()}
@@ -97,13 +113,22 @@ def load(
     parts["target"] = Part(parts["target"].id, at, config)
     tokenizer = load_tokenizer(at, config)
     drafter = _load_draft(parts["draft"].folder, chosen) if "draft" in parts else None
-    return Pair(target, drafter, tokenizer, source.name, parts)
+    restorer = _load_restorer(parts, target, chosen) if "reconstruction" in parts else None
+    return Pair(target, drafter, tokenizer, source.name, parts, restorer)
 
 
 def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
     from engine.dflash import load_draft
 
     return load_draft(folder, dtype=dtype)
+
+
+def _load_restorer(parts: dict[str, Part], target: nn.Module, dtype: mx.Dtype | None) -> Any:
+    from engine.restore import learned, weights
+
+    restorer = weights.load_restorer(parts["reconstruction"].folder, parts["target"].folder, dtype)
+    learned.check(restorer, target)
+    return restorer
 
 
 def _entry(role: str, part: Part, model: nn.Module) -> dict[str, Any]:

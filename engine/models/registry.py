@@ -38,21 +38,23 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a pair comes from: references to the target and to its drafter, each a folder or a hub id.
+    """Where a pair comes from: references to the target, its drafter and its restorer, folders or hub ids.
 
     Attributes:
         name: what was asked for.
         target: never empty.
         draft: None where no drafter belongs to it.
+        restore: the restorer's folder; None where none belongs to it, or none is wanted.
     """
 
     name: str
     target: str
     draft: str | None
+    restore: str | None = None
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Return role, id and reference of each model: reports name a bundled pair, not where it lies."""
-        references = {"target": self.target, "draft": self.draft}
+        references = {"target": self.target, "draft": self.draft, "reconstruction": self.restore}
         return [
             (role, self.name if self._is_bundled(reference) else reference, reference)
             for role, reference in references.items()
@@ -63,7 +65,11 @@ class Source:
         return self.name in BUNDLED and Path(reference).is_relative_to(DATA)
 
 
-def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> Source:
+def find(
+    name: str | Path,
+    draft: str | Path | Literal[False] | None = None,
+    restore: str | Path | Literal[False] | None = False,
+) -> Source:
     """Return where ``name`` comes from.
 
     Args:
@@ -71,19 +77,29 @@ def find(name: str | Path, draft: str | Path | Literal[False] | None = None) -> 
             folder with a model, or a hub id.
         draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, a hub id,
             or the name of the pair that it is bundled or published with; False for none.
+        restore: the restorer's folder, or one that holds ``restore/``; None for the one that belongs to it, if
+            any, False for none.
 
     Raises:
         BadInput: a bundled pair that this installation does not hold, or an empty name.
     """
     source = _named(str(name))
+    if restore is False:
+        source = replace(source, restore=None)
+    elif restore is not None:
+        source = replace(source, restore=_inner(restore, "restore"))
     if draft is None:
         return source
     if draft is False:
         return replace(source, draft=None)
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
         return replace(source, draft=_named(str(draft)).draft)
-    inner = Path(draft).expanduser() / "draft"
-    return replace(source, draft=str(inner if inner.is_dir() else draft))
+    return replace(source, draft=_inner(draft, "draft"))
+
+
+def _inner(folder: str | Path, part: str) -> str:
+    inner = Path(folder).expanduser() / part
+    return str(inner if inner.is_dir() else folder)
 
 
 def _named(name: str) -> Source:
@@ -104,8 +120,8 @@ def _named(name: str) -> Source:
 
 
 def _pair(name: str, folder: Path) -> Source:
-    draft = folder / "draft"
-    return Source(name, str(folder / "target"), str(draft) if draft.is_dir() else None)
+    draft, restore = (str(part) if part.is_dir() else None for part in (folder / "draft", folder / "restore"))
+    return Source(name, str(folder / "target"), draft, restore)
 
 
 def is_bundled_here(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Where the keys and values of evicted positions come back from."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.attention.views import PackedView
@@ -82,32 +83,74 @@ class Compressed:
 class Learned:
     """Gives what a reconstruction says the layer's projections were; what was there is not looked at.
 
+    Nothing is kept of what it gives: it is made anew for each forward pass.
+
     Args:
         attention: the layer's attention module; its norms of keys and values, where it has them, and its
             rotation are applied.
         reconstruct: from the first position and the one after the last to the raw outputs of the key and the
             value projection, ``[1, positions, heads * dim]`` each: before norm and rotation.
+        stop: positions from here on, such as those of an answer, are kept as they were.
+        held: what the reconstruction itself holds, to be counted with this source's bytes.
     """
 
-    def __init__(self, attention: nn.Module, reconstruct: Callable[[int, int], Pair]) -> None:
-        self.inner, self._reconstruct = Exact(), reconstruct
+    def __init__(
+        self,
+        attention: nn.Module,
+        reconstruct: Callable[[int, int], Pair],
+        stop: int | None = None,
+        held: tuple[Any, ...] = (),
+    ) -> None:
+        self.inner, self.stop, self.caches = Exact(), stop, held
+        self.start: int | None = None
+        self.count = 0
         # In a closure: the bytes of a cache are those of the arrays that it holds, and weights are not among them.
-        self._cached = lambda *raw: _as_cached(attention, *raw)
+        self._made = lambda start, stop: as_cached(attention, reconstruct(start, stop), self._like, start)
+        self._like: tuple[Like, Like] | None = None
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
-        """Reconstruct as many positions."""
-        made = self._reconstruct(start, start + keys.shape[2])
-        self.inner.take(start, *self._cached(made, (keys, values), start))
+        """Count as many positions as will have to be made, and keep those that were not of the prompt."""
+        if self.start is None:
+            self.start, self._like = start, (Like.of(keys), Like.of(values))
+        made = keys.shape[2] if self.stop is None else max(0, min(keys.shape[2], self.stop - start))
+        self.count += made
+        if made < keys.shape[2]:
+            self.inner.take(start + made, keys[:, :, made:], values[:, :, made:])
 
     def give(self) -> Pair:
-        """Return what was reconstructed."""
-        return self.inner.give()
+        """Return what is reconstructed, and what was kept behind it."""
+        made = self._made(self.start, self.start + self.count) if self.count else ()
+        kept = () if self.inner.keys is None else self.inner.give()
+        if not made or not kept:
+            return made or kept
+        return tuple(mx.concatenate(both, axis=2) for both in zip(made, kept, strict=True))
 
 
-def _as_cached(attention: nn.Module, raw: Pair, like: Pair, start: int) -> Pair:
-    """Return raw projections as the layer's cache would hold them, in the shapes and types of ``like``."""
+@dataclass(frozen=True)
+class Like:
+    """How a cache holds keys, or values: heads, values of a head, and their type."""
+
+    heads: int
+    dim: int
+    dtype: mx.Dtype
+
+    @classmethod
+    def of(cls, x: mx.array) -> "Like":
+        """Return that of ``[rows, heads, positions, dim]``."""
+        return cls(x.shape[1], x.shape[3], x.dtype)
+
+
+def as_cached(attention: nn.Module, raw: Pair, like: tuple[Like, Like], start: int) -> Pair:
+    """Return raw projections ``[rows, positions, heads * dim]`` as the layer's cache would hold them.
+
+    Args:
+        attention: the layer's module.
+        raw: of keys and values.
+        like: heads, sizes and types of both.
+        start: the first position.
+    """
     heads = [
-        x.reshape(1, side.shape[2], side.shape[1], side.shape[3]).transpose(0, 2, 1, 3)
+        x.reshape(*x.shape[:2], side.heads, side.dim).transpose(0, 2, 1, 3)
         for x, side in zip(raw, like, strict=True)
     ]
     norms = [getattr(attention, name, None) for name in ("k_norm", "v_norm")]

@@ -1,11 +1,14 @@
-"""Begin a drafter: its shape from its target's, its first weights."""
+"""Begin a drafter: its shape from its target's and its first weights, or another's weights to go on from."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter import Drafter
 from engine.dflash.target import TargetEnds
+from engine.dflash.weights import load_draft
+from engine.errors import BadInput
 from engine.models.files import text_config
 from engine.mx import mx
 
@@ -70,4 +73,20 @@ def drafter(config: DraftConfig, target, seed: int = 0) -> Drafter:
         draft.norm.weight = norm.weight.astype(mx.float32) + offset
     draft.set_dtype(mx.float32)
     mx.eval(draft.parameters())
+    return draft
+
+
+def from_folder(source: str | Path, target) -> Drafter:
+    """Return the drafter in a folder, in float32, to train it further.
+
+    Raises:
+        BadInput: it is a DFlash2 drafter, is for another target, or cannot be loaded.
+    """
+    draft = load_draft(source, mx.float32)
+    if draft.config.is_dflash2:
+        raise BadInput(
+            f"{source} is a DFlash2 drafter: its convolutions and its selector cannot be trained here",
+            "go on from a DFlash drafter, or train one from nothing",
+        )
+    TargetEnds.of(target).check(draft.config)
     return draft

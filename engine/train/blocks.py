@@ -2,7 +2,8 @@
 
 At decoding a block is one row of queries over a cache. Here every row of text gives many anchors: at anchor
 ``a`` the block is ``[token a, mask, ..., mask]`` at positions ``a .. a + block - 1`` and sees the taps of the
-positions before ``a``, as if the text up to there had just been committed.
+positions before ``a``, as if the text up to there had just been committed, and of itself what the decoder lets
+it see: all of it, or in a causal layer no later row.
 """
 
 from collections.abc import Callable
@@ -62,14 +63,19 @@ def hidden_states(
     ids = mx.concatenate([first, masks], axis=-1)
     states = embed(ids).reshape(rows, count * block, -1)
     context = draft.hidden_norm(draft.fc(batch.taps.astype(states.dtype)))
-    query_at = (anchors[..., None] + mx.arange(block)).reshape(rows, 1, count * block)
+    in_block = mx.arange(block)
+    query_at = (anchors[..., None] + in_block).reshape(rows, 1, count * block)
     key_at = mx.arange(length)
     cos, sin = rotations.at(0, length)
     near_turns, far_turns = (cos[query_at], sin[query_at]), (cos, sin)
     before = key_at < mx.repeat(anchors, block, axis=1)[:, None, :, None]
+    earlier = mx.tile(in_block[:, None] >= in_block, (count, 1))
     for i, layer in enumerate(draft.layers):
         window = draft.config.window(i)
-        seen = before if window is None else before & (query_at[..., None] - key_at < window)
+        far = before if window is None else before & (query_at[..., None] - key_at < window)
+        near = earlier if draft.config.causal(i) else mx.ones_like(earlier)
+        near = mx.broadcast_to(near, (*far.shape[:-1], block))
+        seen = mx.concatenate([far, near], axis=-1)
         x = layer.input_layernorm(states)
         states = states + _attend(layer.self_attn, x, context, seen, near_turns, far_turns, block)
         x, mlp = layer.post_attention_layernorm(states), layer.mlp
@@ -87,9 +93,16 @@ def _attend(
     far_turns: tuple[mx.array, mx.array],
     block: int,
 ) -> mx.array:
-    """Attend from every block to the context before it (``seen``) and to itself, in both directions.
+    """Attend from every block to the context and to itself, as far as ``seen`` lets it.
 
-    ``near_turns`` are cosines and sines of the blocks' positions, ``far_turns`` of the context's.
+    Args:
+        attention: a layer's weights.
+        x: the blocks' normed rows, ``[rows, anchors * block, hidden]``.
+        context: ``[rows, length, hidden]``.
+        seen: ``[rows, 1, anchors * block, length + block]``: the context's positions, then the own block's rows.
+        near_turns: cosines and sines of the blocks' positions.
+        far_turns: those of the context's.
+        block: rows of a block.
     """
     rows, queries, _ = x.shape
     dim = attention.q_norm.weight.shape[0]
@@ -108,13 +121,13 @@ def _attend(
 
     q = (q * dim**-0.5).reshape(rows, kv_heads, repeats * queries, dim)
     far = (q @ k.swapaxes(-1, -2)).reshape(rows, kv_heads, repeats, queries, length)
-    far = mx.where(seen[:, :, None], far, -1e9)
     grouped = q.reshape(rows, kv_heads, repeats, count, block, dim)
     own_k = own_k.reshape(rows, kv_heads, 1, count, block, dim)
     own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
     near = (grouped @ own_k.swapaxes(-1, -2)).reshape(rows, kv_heads, repeats, queries, block)
 
-    weights = mx.softmax(mx.concatenate([far, near], axis=-1), axis=-1)
+    scores = mx.where(seen[:, :, None], mx.concatenate([far, near], axis=-1), -1e9)
+    weights = mx.softmax(scores, axis=-1)
     out = weights[..., :length].reshape(rows, kv_heads, repeats * queries, length) @ v
     near = weights[..., length:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
     out = out.reshape(rows, kv_heads, repeats, queries, dim) + near.reshape(

@@ -47,24 +47,34 @@ def rows(
     openings: np.ndarray,
     *,
     length: int,
+    shortest: int | None = None,
+    greedy: float = 0.75,
     batch: int = 64,
     seed: int = 0,
     say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Return ``openings`` ``[count, P]`` with what the model writes after them, ``[count, length]`` of uint32.
 
-    Half of the rows are greedy, half sampled at temperatures between 0.4 and 1, because greedy text of a
-    small model runs into loops, from which little is learned.
+    Args:
+        model: an mlx-lm model.
+        openings: token ids. Of each batch only the last few are used where ``shortest`` says so.
+        length: tokens of a row.
+        shortest: openings are between this and P tokens long, a length a batch; None for P.
+        greedy: the share of rows that are what greedy decoding writes. The rest is sampled at temperatures
+            between 0.4 and 1, because greedy text of a small model runs into loops.
+        batch: rows that are written at a time.
+        seed: of lengths, temperatures and samples.
+        say: gets the number of rows written so far.
     """
     rng = np.random.default_rng(seed)
+    longest = openings.shape[1]
     done = [np.zeros((0, length), np.uint32)]
     for start in range(0, len(openings), batch):
-        part = openings[start : start + batch]
-        greedy = np.arange(len(part)) % 2 == 0
-        temperatures = np.where(greedy, 0.0, rng.uniform(0.4, 1.0, len(part)))
-        made = continuations(
-            model, part, length - part.shape[1], temperatures=temperatures, seed=seed + start
-        )
+        known = longest if shortest is None else int(rng.integers(min(shortest, longest), longest + 1))
+        part = openings[start : start + batch, longest - known :]
+        cold = np.arange(len(part)) < round(greedy * len(part))
+        temperatures = np.where(cold, 0.0, rng.uniform(0.4, 1.0, len(part)))
+        made = continuations(model, part, length - known, temperatures=temperatures, seed=seed + start)
         done.append(made.astype(np.uint32))
         if say:
             say(start + len(part))

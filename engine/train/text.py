@@ -9,7 +9,7 @@ from engine.errors import BadInput
 from engine.train import corpus, draft, generate
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
-PROMPT = 64  # tokens of an opening that the target goes on from
+SHORTEST, LONGEST = 32, 192  # tokens of an opening that the target goes on from
 LONG = 0.25  # the share of text that comes in longer rows, so that far context is seen too
 LONG_FACTOR = 2.4
 
@@ -45,11 +45,13 @@ def written_rows(
     """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``kept``."""
     if kept.exists():
         return np.load(kept)
-    prompt = min(PROMPT, length // 2)
-    if len(ids) <= prompt:
-        raise BadInput(f"the text has {len(ids)} tokens, fewer than an opening of {prompt}", "give more text")
-    openings = windows(ids, prompt, np.random.default_rng((seed, 3)), count)
-    rows = generate.rows(target, openings, length=length, seed=seed, say=say)
+    longest = min(LONGEST, length // 2)
+    if len(ids) <= longest:
+        raise BadInput(
+            f"the text has {len(ids)} tokens, fewer than an opening of {longest}", "give more text"
+        )
+    openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
+    rows = generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
     np.save(kept, rows)
     return rows
 

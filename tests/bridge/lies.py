@@ -223,14 +223,94 @@ def width(arm: str, to: int) -> Edit:
 
     def change(row: Report) -> None:
         layer = row["memory"]["layers"][0]
-        layer["arrays"] = [{**array, "shape": [1, 2, 50, to]} for array in layer["arrays"]]
+        layer["arrays"] = [{"shape": [1, 2, 50, to], "dtype": "bfloat16"} for _ in layer["arrays"]]
         layer["nbytes"] = row["memory"]["cache_bytes"] = 400 * to
 
     return each(arm, change)
 
 
+def heads_of_256(report: Report) -> None:
+    """Larger heads, of which a Voronoi code stores 4.1875 bits a value."""
+    for arm, to in (("raw", 256), ("affine", 72), ("e8", 67)):
+        width(arm, to)(report)
+    each(None, setting(n_values=51_200))(report)
+
+
+def left_raw(*declared: int, counted: tuple[int, ...] = (0,)) -> Edit:
+    """Let a cache leave layers as they are, and say so of some; `counted` are those whose arrays show it."""
+
+    def change(row: Report) -> None:
+        row["counters"] = {"injected_positions": 600}
+        for i in counted:
+            arrays = [{"shape": [1, 2, 100, 64], "dtype": "bfloat16"}] * 2
+            layer = {"kind": "KVCache", "nbytes": 51_200, "arrays": arrays}
+            row["memory"]["cache_bytes"] += 51_200 - row["memory"]["layers"][i]["nbytes"]
+            row["memory"]["layers"][i] = layer
+
+    return all_of(each("e8", change), put("arms", 1, "options", to={"raw_layers": [*declared]}))
+
+
 def setting(**fields: Any) -> Callable[[Report], None]:
     return lambda row: row.update(fields)
+
+
+def idle(row: Report) -> None:
+    row.update(commits=[1] * 40, drafted=[0] * 40, accepted=[0] * 40)
+
+
+def one_draft(row: Report) -> None:
+    """A single draft, so that it can be said that drafts were made."""
+    row.update(commits=[2] + [1] * 38, drafted=[1] + [0] * 38, accepted=[1] + [0] * 38)
+
+
+def only_prompt(report: Report) -> None:
+    report["prompts"] = report["prompts"][:1]
+    report["rows"] = [row for row in report["rows"] if row["prompt"] == report["prompts"][0]["id"]]
+
+
+def beside(arm: str, name: str, change: Callable[[Report], object], **about: Any) -> Edit:
+    """Return an edit that adds an arm like another one, with rows of its own."""
+
+    def edit(report: Report) -> None:
+        report["arms"].append(
+            {**next(one for one in report["arms"] if one["name"] == arm), "name": name, **about}
+        )
+        rows = []
+        for row in report["rows"]:
+            rows.append(row)
+            if row["arm"] == arm:
+                rows.append({**row, "arm": name, "e2e_s": row["e2e_s"] + 0.001})
+                change(rows[-1])
+        report["rows"] = rows
+
+    return edit
+
+
+def claimed(arm: str, name: str) -> Edit:
+    return lambda r: [claim.update(arm=name) for claim in r["claims"] if claim.get("arm") == arm]
+
+
+def claimed_of(**where: Any) -> Edit:
+    return lambda r: [claim.update(where=where) for claim in r["claims"]]
+
+
+def moved_to_prefill(row: Report) -> None:
+    row["prefill_s"] += 0.45
+    row["decode_s"] -= 0.45
+
+
+def smaller_cache(positions: int) -> Callable[[Report], None]:
+    """Keep fewer positions, all of them listed as they are."""
+
+    def change(row: Report) -> None:
+        memory = row["memory"]
+        for layer in memory["layers"]:
+            layer["nbytes"] = layer["nbytes"] * positions // layer["arrays"][0]["shape"][2]
+            for array in layer["arrays"]:
+                array["shape"][2] = positions
+        memory["cache_bytes"] = sum(layer["nbytes"] for layer in memory["layers"])
+
+    return change
 
 
 CLAIM = {
@@ -255,7 +335,7 @@ REPORTS = {
     "a claim of what is no field": Lie(SPEC, put("claims", 0, "where", to={"lucky": True}), ("MALFORMED",)),
     **{
         f"no {name}": Lie(CODEC, drop("identity", name), ("PROVENANCE_MISSING",))
-        for name in ("host", "os", "chip", "device", "versions", "blas", "code")
+        for name in ("host", "os", "chip", "device", "versions", "blas", "code", "load", "modified")
     },
     **{
         f"an empty {name}": Lie(CODEC, put("identity", name, to=""), ("PROVENANCE_MISSING",))
@@ -269,6 +349,12 @@ REPORTS = {
     "no time": Lie(CODEC, drop("created_at"), ("PROVENANCE_MISSING",)),
     "no digest of the weights": Lie(SPEC, drop("models", 0, "weights"), ("PROVENANCE_MISSING",)),
     "no digest of the tokenizer": Lie(SPEC, drop("models", 0, "tokenizer"), ("PROVENANCE_MISSING",)),
+    "drafters without the weights of the draft": Lie(
+        PARITY, lambda r: r["models"].pop(), ("PROVENANCE_MISSING",)
+    ),
+    "drafts of a model that is not named": Lie(
+        SPEC, each("dflash", setting(counters={"rounds_dflash": 10})), ("PROVENANCE_MISSING",)
+    ),
     "a draft without its target": Lie(VERIFY, put("models", 0, "role", to="draft"), ("PROVENANCE_MISSING",)),
     "no rows": Lie(CODEC, drop("rows"), ("NO_ROWS",)),
     "an empty list of rows": Lie(CODEC, put("rows", to=[]), ("NO_ROWS",)),
@@ -308,6 +394,17 @@ ROWS = {
     "rounds that are not counted alike": Lie(
         SPEC, each("dflash", setting(drafted=[7] * 9)), ("ROW_CONTRADICTS",), restate=True
     ),
+    "rows that took longer than the run": Lie(SPEC, put("seconds", to=5.0), ("ROW_CONTRADICTS",)),
+    "passes that took longer than the run": Lie(VERIFY, put("seconds", to=0.5), ("ROW_CONTRADICTS",)),
+    "noise whose text alone is other": Lie(
+        RECALL,
+        lambda r: [noise.update(tokens=plain["tokens"], decode_tokens=8)
+                   for plain, noise in zip(r["rows"][::4], r["rows"][3::4], strict=True)],
+        ("ROW_CONTRADICTS",),
+    ),
+    "a code measured twice": Lie(
+        CODEC, lambda r: r["rows"].append(r["rows"][0] | {"rel_mse": 0.15}), ("ROW_REPEATED",)
+    ),
     "slow runs called warm-up": Lie(
         SPEC,
         lambda r: r["rows"].extend(
@@ -339,6 +436,13 @@ ROWS = {
     "a pass that stands there twice": Lie(
         VERIFY, lambda r: r["rows"].append(r["rows"][-1] | {"seconds": 0.1431}), ("ROW_REPEATED",), restate=True
     ),
+    "blocks of one cache beside single tokens of another": Lie(
+        VERIFY, each(None, lambda row: row["length"] == 1 and row.update(cache="e8@q38")), ("ROW_CONTRADICTS",)
+    ),
+    "passes over a cache that is not named": Lie(VERIFY, each(None, drop("cache")), ("BAD_ROW",)),
+    "values that the raw cache does not hold": Lie(
+        QUANT, each(None, setting(n_values=12_700)), ("ROW_CONTRADICTS",), restate=True
+    ),
     "a clock that stands still": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=float(row["length"]))), ("ROW_REPEATED",), restate=True
     ),
@@ -347,6 +451,18 @@ ROWS = {
 PROMPTS = {
     "one prompt under two names": Lie(
         SPEC, lambda r: retell(r["prompts"][1], r["prompts"][0]["text"]), ("PROMPT_REPEATED",)
+    ),
+    "one prompt with other blanks": Lie(
+        SPEC, lambda r: retell(r["prompts"][1], r["prompts"][0]["text"].replace(" ", "\n")), ("PROMPT_REPEATED",)
+    ),
+    "more tokens than bytes": Lie(SPEC, put("prompts", 0, "n_tokens", to=4096), ("PROMPT_MISSTATED",)),
+    "4,096 tokens that are thirty": Lie(
+        RECALL, lambda r: [p.update(length=4096) for p in r["prompts"]], ("PROMPT_MISSTATED",)
+    ),
+    "a needle at the end called an early one": Lie(
+        RECALL,
+        lambda r: retell(r["prompts"][0], "More notes follow. " * 8 + r["prompts"][0]["text"]),
+        ("PROMPT_MISSTATED",),
     ),
     "a prompt without its text": Lie(SPEC, drop("prompts", 0, "text"), ("PROMPT_UNRECORDED",)),
     "a prompt with its head alone": Lie(
@@ -428,6 +544,11 @@ OUTPUT = {
                      put("arms", 2, "oracle", to="one-pass")),
         ("ORACLE_UNFIT",),
     ),
+    "an oracle of our own making": Lie(SPEC, put("arms", 2, "oracle", to="one-pass"), ("ORACLE_UNFIT",)),
+    "other tokens of a reference that is said to be faster": Lie(
+        SPEC, all_of(beside("dflash", "dflash too", parted(17, 5), role="reference"), claimed("dflash", "dflash too")),
+        ("OUTPUT_DIVERGES",), restate=True,
+    ),
     "an oracle with another cache": Lie(SPEC, put("arms", 2, "cache", to="e8v@4.25"), ("ORACLE_UNFIT",)),
     "speed at a temperature": Lie(SPEC, put("config", "temperature", to=0.7), ("NOT_GREEDY",)),
 }  # fmt: skip
@@ -444,17 +565,30 @@ SPEED = {
         PARITY, put("arms", 0, "role", to="candidate"), ("SPEEDUP_SELF_COMPARISON",)
     ),
     "three rows": Lie(
-        SPEC, lambda r: [claim.update(where={"prompt": "code-0"}) for claim in r["claims"]], ("SPEEDUP_SAMPLES",),
-        restate=True,
+        SPEC, all_of(only_prompt, claimed_of(prompt="code-0")), ("SPEEDUP_SAMPLES",), restate=True
     ),
     "three passes": Lie(
         VERIFY, lambda r: r.update(rows=[row for row in r["rows"] if row["repeat"] < 3]), ("SPEEDUP_SAMPLES",),
         restate=True,
     ),
     "one prompt for a workload": Lie(
-        RECALL, all_of(only_claims("recall_delta"), put("prompts", 0, "depth", to=0.9),
-                       put("claims", 0, "where", to={"depth": 0.9})),
-        ("SINGLE_PROMPT",), restate=True,
+        RECALL, all_of(only_claims("recall_delta"), only_prompt), ("SINGLE_PROMPT",), restate=True
+    ),
+    "the workload on which it wins": Lie(
+        SPEC, all_of(another_workload(" (in Python)", declared=True), claimed_of(workload="code")), ("CHERRY_PICKED",),
+        restate=True,
+    ),
+    "faster than its rounds": Lie(SPEC, each("dflash", one_draft), ("SPEEDUP_IMPOSSIBLE",), restate=True),
+    "decoding that is hidden in prefill": Lie(
+        SPEC, each("dflash", moved_to_prefill), ("SPEEDUP_PREFILL_VARIANCE",), restate=True
+    ),
+    "a faster stock loop called a reference": Lie(
+        SPEC, all_of(second_baseline, put("arms", 3, "role", to="reference")), ("SLOW_ORACLE",), restate=True
+    ),
+    "a baseline at half its pace": Lie(NATIVE, each("mlx-lm", slower(2)), ("SLOW_ORACLE",), restate=True),
+    "single tokens that are held back": Lie(
+        VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (3 if row["length"] == 1 else 1))),
+        ("SLOW_ORACLE",), restate=True,
     ),
     "two repeats": Lie(
         SPEC, lambda r: r.update(rows=[row for row in r["rows"] if row["repeat"] < 2]), ("SINGLE_RUN",), restate=True
@@ -467,7 +601,7 @@ SPEED = {
         SPEC, without_rows("dflash", "code-3"), ("SPEEDUP_SCOPE_MISMATCH",), restate=True
     ),
     "a baseline that is evaluated token by token": Lie(
-        SPEC, put("arms", 0, "loop", to="engine.per_token_eval"), ("SPEEDUP_ORACLE_LOOP",)
+        SPEC, put("arms", 0, "loop", to="engine.per_token_eval"), ("SPEEDUP_ORACLE_LOOP", "ORACLE_UNFIT")
     ),
     "a slow package instead of the baseline": Lie(
         SPEC, put("arms", 0, "role", to="reference"), ("SPEEDUP_ORACLE_LOOP",)
@@ -538,6 +672,13 @@ BYTES = {
         ("MEMORY_CLAIM_MISMATCH",), restate=True,
     ),
     "a layer that is not listed": Lie(SPEC, each("dflash", unlisted_layer), ("MEMORY_CLAIM_MISMATCH",), restate=True),
+    "half of the positions": Lie(SPEC, each("dflash", smaller_cache(20)), ("MEMORY_CLAIM_MISMATCH",), restate=True),
+    "positions in fewer bits than the codec's": Lie(
+        RECALL, each("e8", smaller_cache(10)), ("MEMORY_CLAIM_MISMATCH",), restate=True
+    ),
+    "a codec that errs nowhere": Lie(
+        QUANT, each("e8", setting(sum_squared_error=0.0)), ("INJECTION_NEVER_RAN",), restate=True
+    ),
     "arrays that hold more than is counted": Lie(
         QUANT, each("e8", lambda row: row["memory"]["layers"][0]["arrays"].append({"shape": [64], "dtype": "uint8"})),
         ("MEMORY_CLAIM_MISMATCH",),
@@ -550,8 +691,22 @@ BYTES = {
         QUANT, width("e8", 16),
         ("RATE_OMITS_SIDE_INFORMATION",), restate=True,
     ),
+    "bits of larger heads than there are": Lie(QUANT, width("e8", 17), ("RATE_OMITS_SIDE_INFORMATION",), restate=True),
+    "too few bits behind another name of the codec": Lie(
+        QUANT, all_of(width("e8", 17), put("arms", 2, "cache", to="e8v@4.25:fast")), ("RATE_OMITS_SIDE_INFORMATION",),
+        restate=True,
+    ),
+    "a lattice below its points": Lie(
+        QUANT,
+        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        ("RATE_OMITS_SIDE_INFORMATION",), restate=True,
+    ),
+    "a codec that nobody knows": Lie(
+        QUANT, all_of(width("e8", 4), put("arms", 2, "cache", to="miracle@1")), ("RATE_OMITS_SIDE_INFORMATION",),
+        restate=True,
+    ),
     "equal Q sold as equal rate": Lie(
-        QUANT, all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38")), ("EQUAL_Q_NOT_EQUAL_RATE",), restate=True
+        QUANT, all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38")), ("EQUAL_Q_NOT_EQUAL_RATE",), restate=True
     ),
     "a raw cache that errs": Lie(
         QUANT, each("raw", setting(sum_squared_error=0.1)), ("IDENTITY_BROKEN",), restate=True
@@ -581,6 +736,23 @@ CODECS = {
     "bits without scale and bias": Lie(
         CODEC, lambda r: r["rows"][0].update(stored_bits_per_value=2.0, limit=2**-4.0), ("RATE_OMITS_SIDE_INFORMATION",)
     ),
+    "Voronoi without its bits": Lie(CODEC, lambda r: r["rows"][0].update(codec="voronoi", bits=None), ("BAD_ROW",)),
+    "Voronoi without its scale": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="voronoi", dim=64, stored_bits_per_value=2.25, limit=2**-4.5),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "a lattice without its two halves": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="e8 Q1", dim=64, stored_bits_per_value=1.625, limit=2**-3.25),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "half precision for nothing": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="raw", stored_bits_per_value=8.0, limit=2**-16.0),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
+    "a code that nobody knows": Lie(
+        CODEC, lambda r: r["rows"][1].update(codec="miracle", stored_bits_per_value=1.0, limit=2**-2.0),
+        ("RATE_OMITS_SIDE_INFORMATION",),
+    ),
     "a limit that makes it look better": Lie(CODEC, put("rows", 0, "limit", to=0.15), ("LIMIT_WRONG",)),
     "a claim of what has no name": Lie(CODEC, put("claims", to=[CLAIM]), ("UNNAMED_CLAIM",)),
 }  # fmt: skip
@@ -592,12 +764,12 @@ NEEDLES = {
     ),
     "an answer that the question gives away": Lie(
         RECALL, all_of(put("prompts", 0, "expected", to="secret code"), put("rows", 1, "text", to="the secret code"),
-                       put("rows", 0, "text", to="a secret code")),
+                       put("rows", 0, "text", to="a secret code"), put("rows", 2, "text", to="a secret code")),
         ("RECALL_VACUOUS",), restate=True,
     ),
     "an answer that stands nowhere": Lie(
         RECALL, all_of(put("prompts", 0, "expected", to="FIR-1111"), put("rows", 1, "text", to="FIR-1111"),
-                       put("rows", 0, "text", to="FIR-1111")),
+                       put("rows", 0, "text", to="FIR-1111"), put("rows", 2, "text", to="FIR-1111")),
         ("RECALL_VACUOUS",), restate=True,
     ),
     "the same answer to all": Lie(
@@ -605,9 +777,16 @@ NEEDLES = {
         all_of(
             lambda r: [retell(p, p["text"].replace(p["expected"], "PINE-4821")) for p in r["prompts"]],
             answers(lambda _: "PINE-4821"),
-            each("e8", setting(text="PINE-4821")), each("mlx-lm", setting(text="PINE-4821")),
+            *(each(arm, setting(text="PINE-4821")) for arm in ("e8", "mlx-lm", "same")),
         ),
         ("RECALL_VACUOUS",), restate=True,
+    ),
+    "an answer that lists every code": Lie(RECALL, each("e8", found), ("RECALL_VACUOUS",), restate=True),
+    "the native cache called a reference": Lie(
+        RECALL,
+        all_of(beside("e8", "e8 too", setting(counters={"injected_positions": 0}), role="reference"),
+               claimed("e8", "e8 too")),
+        ("INJECTION_NEVER_RAN",), restate=True,
     ),
     "the needle that was not found left out": Lie(
         RECALL, all_of(without_claims("recall_delta", "memory_saving"), without_rows("e8", "needle-0")),
@@ -635,6 +814,23 @@ NEEDLES = {
     "one position in place, for show": Lie(
         RECALL, each("e8", setting(counters={"injected_positions": 1})), ("INJECTION_NEVER_RAN",)
     ),
+    "half of the layers left raw, and no word of it": Lie(RECALL, left_raw(), ("INJECTION_NEVER_RAN",), restate=True),
+    "more layers said to be raw than there are": Lie(
+        RECALL, left_raw(0, 1), ("INJECTION_NEVER_RAN",), restate=True
+    ),
+    "layers said to be raw that are not": Lie(
+        RECALL, left_raw(0, counted=()), ("INJECTION_NEVER_RAN",), restate=True
+    ),
+    "all layers left raw, and told": Lie(
+        RECALL,
+        all_of(left_raw(0, 1, counted=(0, 1)), each("e8", setting(counters={"injected_positions": 0}))),
+        ("INJECTION_NEVER_RAN",), restate=True,
+    ),
+    "raw layers that no array shows": Lie(
+        RECALL,
+        all_of(left_raw(0), each("e8", drop("memory")), without_claims("memory_saving")),
+        ("INJECTION_NEVER_RAN",), restate=True,
+    ),
     "the native cache called restored": Lie(
         RESTORED,
         all_of(put("arms", 1, "cache", to="raw"), each("e8", setting(counters={"injected_positions": 0}))),
@@ -652,6 +848,7 @@ CLAIMS = {
     ),
     "a quotient over nothing": Lie(SPEC, drop("claims", 1, "against"), ("CLAIM_INCOMPLETE",)),
     "an arm that is not named": Lie(SPEC, drop("claims", 5, "arm"), ("CLAIM_INCOMPLETE",)),
+    "agreement without an interval": Lie(PARITY, drop("claims", 0, "interval"), ("INTERVAL_MISSING",)),
     "a cost of no length": Lie(VERIFY, drop("claims", 0, "where", "length"), ("CLAIM_INCOMPLETE",)),
     "more than the rows give": Lie(SPEC, put("claims", 0, "value", to=2.58), ("CLAIM_NOT_FROM_ROWS",)),
     "an interval where none is defined": Lie(
@@ -807,10 +1004,6 @@ LIES: dict[str, Lie] = {
 }  # fmt: skip
 
 
-def idle(row: Report) -> None:
-    row.update(commits=[1] * 40, drafted=[0] * 40, accepted=[0] * 40)
-
-
 def warm(report: Report) -> None:
     """A first run of each arm, which counts nowhere."""
     report["rows"][:0] = [
@@ -827,6 +1020,7 @@ def long_prompt(report: Report) -> None:
 
 def five_repeats(report: Report) -> None:
     """One prompt, often enough, and said to be one."""
+    report["prompts"] = report["prompts"][:1]
     without_claims("memory_saving", "cache_bytes")(report)
     report["rows"] = [
         {
@@ -867,7 +1061,38 @@ TWINS: dict[str, Lie] = {
     ),
     "one prompt, called one": Lie(SPEC, five_repeats, restate=True),
     "warm-up rows": Lie(SPEC, warm),
-    "a prompt that no draft fits": Lie(SPEC, each("dflash", idle, "code-2"), restate=True),
+    "a prompt that no draft fits": Lie(
+        SPEC, all_of(each("dflash", idle, "code-2"), each("dflash", slower(1.9), "code-2")), restate=True
+    ),
+    "plain decoding but for one draft, and as fast": Lie(
+        SPEC, all_of(each("dflash", one_draft), each("dflash", slower(1.9))), restate=True
+    ),
+    "drafts of a model that is named": Lie(
+        SPEC,
+        all_of(each("dflash", setting(counters={"rounds_dflash": 10})),
+               lambda r: r["models"].append(r["models"][0] | {"role": "draft"})),
+    ),
+    "a workload beside all of them": Lie(
+        SPEC,
+        all_of(another_workload(" (in Python)", declared=True),
+               lambda r: r["claims"].extend([claim | {"where": {"workload": "code"}} for claim in r["claims"]])),
+        restate=True,
+    ),
+    "a prompt of few bytes in a long template": Lie(
+        SPEC, all_of(put("prompts", 0, "n_tokens", to=200), put("workloads", "code", to={
+            "task": "code", "source": "ours", "chat_template": True})),
+    ),
+    "rows of a run that was interrupted": Lie(
+        SPEC, all_of(put("seconds", to=5.0), put("config", "resumed_rows", to=34))
+    ),
+    "rings of fewer positions than were read": Lie(
+        SPEC, all_of(each("dflash", smaller_cache(20)), each("mlx-lm", smaller_cache(30)), each(
+            "one-pass", smaller_cache(30))), restate=True,
+    ),
+    "single tokens as slow as two": Lie(
+        VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (1.9 if row["length"] == 1 else 1))),
+        restate=True,
+    ),
     "a last round that reaches beyond the stop": Lie(SPEC, each("dflash", setting(
         commits=[4] * 9 + [2] * 2 + [3], drafted=[7] * 12, accepted=[3] * 12)), restate=True),
     "one prompt of six on which the model repeats itself": Lie(RECALL, each(None, looping, "needle-1")),
@@ -886,12 +1111,14 @@ TWINS: dict[str, Lie] = {
     ),
     "the lattice at the bits it stores": Lie(
         QUANT,
-        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
         restate=True,
     ),
+    "a Voronoi code of larger heads, which stores less": Lie(QUANT, heads_of_256, restate=True),
+    "one layer of two left raw, and told": Lie(RECALL, left_raw(0), restate=True),
     "a codec of fewer bits that errs more": Lie(
         QUANT,
-        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"),
+        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"),
                put("claims", 0, "arm", to="affine"), put("claims", 0, "against", to="e8")),
         restate=True,
     ),
@@ -899,8 +1126,14 @@ TWINS: dict[str, Lie] = {
     "less error than Gaussian data allow, on others": Lie(
         CODEC, lambda r: r["rows"][0].update(distribution="outliers", rel_mse=0.001, rel_mse_stderr=0.0001)
     ),
-    "a codec without a scale": Lie(
-        CODEC, lambda r: r["rows"][0].update(codec="voronoi", stored_bits_per_value=2.25, limit=2**-4.5)
+    "a codec with one scale a vector": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5)
+    ),
+    "the published formula's bits": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="e8 Q1", dim=64, stored_bits_per_value=2.125, limit=2**-4.25)
+    ),
+    "half precision": Lie(
+        CODEC, lambda r: r["rows"][0].update(codec="raw", stored_bits_per_value=16.0, limit=2**-32.0)
     ),
     "an error below the limit by the sample's spread": Lie(
         CODEC, lambda r: r["rows"][0].update(rel_mse=0.03, rel_mse_stderr=0.001)

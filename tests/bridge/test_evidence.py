@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +13,7 @@ from hypothesis import strategies as st
 
 from bridge.evidence import KINDS, MAX_VIOLATIONS, check_report, check_reports, judge
 from bridge.evidence.stats import exact_interval, median, repeats_at_the_end, shared_prefix, shared_suffix
-
-_spec = importlib.util.spec_from_file_location("evidence_reports", Path(__file__).with_name("reports.py"))
-reports = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(reports)
+from tests.bridge import reports
 
 CODEC = reports.codec_rd()
 PATH = "results/research/x.json"

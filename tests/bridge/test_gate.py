@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,10 +11,7 @@ from bridge import evidence
 from bridge.cli.gate import command
 from bridge.presets import Preset
 from runner.gate import judge
-
-_spec = importlib.util.spec_from_file_location("evidence_reports", Path(__file__).with_name("reports.py"))
-reports = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(reports)
+from tests.bridge import reports
 
 
 @pytest.fixture

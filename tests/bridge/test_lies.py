@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from bridge.evidence import check_report, check_reports
@@ -15,18 +11,7 @@ from bridge.evidence.names import LEGACY
 from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.table import TABLE
 from bridge.evidence.view import View
-
-
-def load(name: str):
-    """Load a module that lies beside this one: tests are no packages."""
-    spec = importlib.util.spec_from_file_location(f"evidence_{name}", Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-reports, lies = load("reports"), load("lies")
+from tests.bridge import lies, reports
 
 # What is said of a run or of a file, before there is a report: tests of those stand in test_evidence.py.
 OF_RUNS = {"NO_REPORT", "UNREADABLE", "WRONG_KIND"}

@@ -15,6 +15,7 @@ from bridge.presets import Preset, did_you_mean, find_preset, load_presets
 
 PYTHON = "/opt/python"
 ENV = {"KAKEYA_MAC_PYTHON": PYTHON, "KAKEYA_MAC_VERIFIER_PATH": "/m", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
+ACCEPTANCE = "eval acceptance --prompts code,functions"
 CACHES = "affine@8g64,affine@4g64,d4@q38,e8@q38,e8v@6.25,e8v@4.25"
 
 
@@ -23,9 +24,9 @@ def module(text: str, report: str = "") -> list[str]:
     return [PYTHON, "-P", "-m", *text.split(), *out]
 
 
-def spec(n: int, tokens: int, block: int, more: str, report: str) -> list[str]:
+def spec(n: int, tokens: int, block: int, more: str, report: str, command: str = "bench spec") -> list[str]:
     text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 {more}"
-    return module(f"engine bench spec --model /m --draft tiny {text}", report)
+    return module(f"engine {command} --model /m --draft tiny {text}", report)
 
 
 def parity(n: int, block: int, more: str, report: str) -> list[str]:
@@ -53,7 +54,10 @@ def verify_l(more: str, report: str) -> list[str]:
 
 BLOCK2 = {"n_samples": 2, "max_new_tokens": 5, "block_size": 2}
 SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
-    "acceptance-bench": ({}, [spec(10, 128, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench")]),
+    "acceptance-bench": (
+        {},
+        [spec(10, 128, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench", ACCEPTANCE)],
+    ),
     "integration-tests": (
         {},
         [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-m", "integration", "tests/integration"]],

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -31,6 +28,7 @@ from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
 from bridge.wire import parse_result
+from tests.bridge.reports import HONEST
 
 PATH = "results/research/report.json"
 
@@ -190,18 +188,6 @@ def test_a_report_that_is_wrong_in_any_way_is_still_shown(report):
     assert markdown(view)
     show(view, Console(file=StringIO()))
     json.dumps(view.as_dict(), allow_nan=False)
-
-
-def beside(name):
-    """Load a module that lies beside this one: tests are no packages."""
-    spec = importlib.util.spec_from_file_location(f"report_{name}", Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-HONEST = beside("reports").HONEST
 
 
 @pytest.mark.parametrize("kind", HONEST)

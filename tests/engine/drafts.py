@@ -1,8 +1,6 @@
 """Small random drafters for the models of models.py, and what the reference package makes of them."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +9,6 @@ from engine.dflash.config import DraftConfig
 from engine.dflash.drafter import Drafter
 from engine.dflash.weights import save_draft
 from engine.mx import mx, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
 
 BASE = {
     "hidden_size": 64,

@@ -3,21 +3,19 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from bridge import evidence
 from engine import cli, models
+from engine.attention import router
 from engine.bench import arms, claims, memory, package, prompts, show, spec, spec_report
 from engine.cache import make_caches
 from engine.dflash.step import Step
 from engine.errors import BadInput
+from engine.evals import job as evals_job
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_folders", Path(__file__).with_name("folders.py"))
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
+from tests.engine import folders
 
 PLAN = spec.Plan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
 # What the gate says of a busy machine, whatever the report.
@@ -130,6 +128,72 @@ def test_the_gate_believes_the_report(report):
     assert codes <= NOISE
 
 
+def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
+    """And run in mlx-lm as it is installed, or the gate would refuse what is claimed over them."""
+    plan = replace(PLAN, cache="e8v@4.25", drafters=("dflash",), repeats=1, max_tokens=8)
+    report, faults = spec_report.benchmark(pair, asked[:1], plan, source="the test")
+    assert not faults
+    found = {
+        arm["name"]: (arm["role"], arm["cache"], arm["oracle"], arm["patches"]) for arm in report["arms"]
+    }
+    patch = ["mlx_lm.models.qwen3.scaled_dot_product_attention"]
+    assert found == {
+        "native": ("baseline", "raw", None, []),
+        "verify1": ("verify1", "raw", "native", []),
+        "native e8v@4.25": ("reference", "e8v@4.25", None, patch),
+        "incremental": ("reference", "e8v@4.25", "native e8v@4.25", patch),
+        "dflash/auto": ("candidate", "e8v@4.25", "native e8v@4.25", patch),
+    }
+    kinds = {row["arm"]: row["memory"]["layers"][0]["kind"] for row in report["rows"]}
+    assert (kinds["native"], kinds["native e8v@4.25"]) == ("KVCache", "LatticeKVCache")
+    assert {violation.code for violation in evidence.check_report(report)} <= NOISE
+
+
+def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
+    """Also where caches of another arm had its attention replaced before."""
+    make_caches(pair.target, "e8v@4.25")
+    bound = []
+
+    def start(ids, most, caches):
+        bound.append(router.patched(pair.target))
+        yield Step((1,), finish_reason="length")
+
+    plain = _broken(pair, [])
+    arms.run(replace(plain, start=start), [5], 1, {0})
+    arms.run(replace(plain, start=start, patches=router.patched(pair.target)), [5], 1, {0})
+    assert bound[0] == ()
+    assert bound[1]
+
+
+def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
+    workload = prompts.Workload("w", asked, "code", "the test")
+    with pytest.raises(BadInput, match=r"does not decode over e8v@4\.25 by itself"):
+        spec_report.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
+
+
+def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
+    plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
+    job, _ = spec_report.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
+    calls, run = [], arms.run
+
+    def stopping(*args, **kwargs):
+        calls.append(args[0].name)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(arms, "run", stopping)
+    out = tmp_path / "spec.json"
+    with pytest.raises(KeyboardInterrupt):
+        evals_job.run(job, out)
+    made, journal = evals_job.run(job, out)
+    assert made["config"]["resumed_rows"] == journal.resumed == 6
+    assert len(calls) == job.steps + 1
+    whole, _ = evals_job.run(job)
+    named = [[(row["arm"], row["prompt"], row["repeat"]) for row in found["rows"]] for found in (made, whole)]
+    assert named[0] == named[1]
+
+
 @installed
 def test_the_package_runs_on_a_target_of_its_own(pair, report):
     model_mlx = importlib.import_module("dflash.model_mlx")
@@ -174,7 +238,7 @@ def _judge(pair, plain, tokens):
     encoded, _ = plain
     both = [arms.native(pair, "raw"), _broken(pair, tokens)]
     rows = spec.measure(both, encoded, replace(PLAN, repeats=1, max_tokens=12), {0})
-    spec.explain(rows, both, encoded, pair, "raw")
+    spec.explain(rows, both, encoded, pair)
     made = claims.claims(rows, [arm.section() for arm in both])
     same = next(c["value"] for c in made if c["name"] == "identical_outputs")
     return next(row for row in rows if row["arm"] == "broken"), spec.faults(rows, both), same
@@ -226,7 +290,7 @@ def test_another_loop_may_part_and_it_is_told(pair, plain):
     wrong = _broken(pair, [*tokens[:5], tokens[5] + 1, *tokens[6:]], loop="somebody.else")
     both = [arms.native(pair, "raw"), wrong]
     rows = spec.measure(both, plain[0], replace(PLAN, repeats=1, max_tokens=12), {0})
-    spec.explain(rows, both, plain[0], pair, "raw")
+    spec.explain(rows, both, plain[0], pair)
     assert all("divergence" in row for row in rows if row["arm"] == "broken")
     assert not spec.faults(rows, both)
 
@@ -377,12 +441,11 @@ def test_the_command_measures_writes_and_shows(walker, tmp_path, capsys):
     assert "1/1" in said.out
 
 
-def test_the_command_fails_where_our_loop_does(report, monkeypatch, capsys):
-    module = importlib.import_module("engine.cli.bench.spec")
-    monkeypatch.setattr(
-        module, "_measured", lambda _: (report, ["dflash/auto on one leaves native at token 5"])
-    )
-    code, said = _run(capsys, "spec")
+def test_the_command_fails_where_our_loop_does(report, walker, monkeypatch, capsys):
+    module = importlib.import_module("engine.cli.bench.speculation")
+    monkeypatch.setattr(module, "carry_out", lambda *_, **__: report)
+    monkeypatch.setattr(spec, "faults", lambda *_: ["dflash/auto on one leaves native at token 5"])
+    code, said = _run(capsys, "spec", "--model", str(walker))
     assert code == 1
     assert "leaves native at token 5" in said.err
 

@@ -1,7 +1,5 @@
-import importlib.util
 import json
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -9,10 +7,7 @@ from bridge import evidence
 from engine import models
 from engine.bench import show, verify
 from engine.bench.verify import Held, Sweep
-
-_spec = importlib.util.spec_from_file_location("engine_test_folders", Path(__file__).with_name("folders.py"))
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
+from tests.engine import folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
 

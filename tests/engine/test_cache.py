@@ -1,8 +1,6 @@
 import copy
 import importlib
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +14,9 @@ from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.lm import mlx_lm
 from engine.mx import mx, nn
+from tests.engine import models
 
 generate = importlib.import_module("mlx_lm.generate")  # the package's attribute is a function
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
 
 SPEC = "e8v@4.25:fast"
 

@@ -1,17 +1,12 @@
-import importlib.util
 import io
 import json
-from pathlib import Path
 
 import pytest
 
 from engine import cli
 from engine.decode import incremental
 from engine.models import load
-
-_spec = importlib.util.spec_from_file_location("engine_test_folders", Path(__file__).parent / "folders.py")
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
+from tests.engine import folders
 
 PROMPT = "def f(x):\n    return x\n"
 

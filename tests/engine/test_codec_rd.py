@@ -1,6 +1,4 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +9,7 @@ from engine.codec.capture import capture
 from engine.codec.rd import Plan, rel_errors, table
 from engine.codec.sources import DISTRIBUTIONS, draw
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
+from tests.engine import models
 
 
 def _run(*argv):

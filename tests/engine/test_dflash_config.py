@@ -1,6 +1,6 @@
-import importlib.util
 import json
 import struct
+from fnmatch import fnmatch
 from pathlib import Path
 
 import huggingface_hub
@@ -12,10 +12,7 @@ from engine.dflash.config import DraftConfig
 from engine.dflash.weights import load_draft, save_draft
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_drafts", Path(__file__).parent / "drafts.py")
-drafts = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(drafts)
+from tests.engine import drafts
 
 # The keys of a published drafter, for a Gemma 4 target.
 PUBLISHED = {
@@ -207,7 +204,7 @@ def _cut(folder, size):
 
 
 def _second_file(folder):
-    mx.save_safetensors(str(folder / "more.safetensors"), {"norm.weight": mx.ones((64,))})
+    mx.save_safetensors(str(folder / "model-more.safetensors"), {"norm.weight": mx.ones((64,))})
 
 
 def _of_integers(folder):
@@ -218,19 +215,30 @@ def _header_of_a_list(folder):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"[]")
 
 
+def _of_another_shape(folder):
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    at = data.index(b'"shape":[64]', data.index(b'"norm.weight"'))
+    file.write_bytes(data[:at] + b'"shape":[65]' + data[at + 12 :])
+
+
 def _config(folder, **changes):
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 DAMAGE = {
-    "no configuration": (lambda f: (f / "config.json").unlink(), "there is no", "config.json"),
+    "no configuration": (
+        lambda f: (f / "config.json").unlink(),
+        "has no config.json",
+        "the folder of a model",
+    ),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read", "again"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "there are no weights in", "safetensors"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no model*.safetensors", "again"),
     "pickles only": (
         lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
-        "there are no weights in",
-        "safetensors",
+        "holds no model*.safetensors",
+        "again",
     ),
     "missing tensor": (
         lambda f: _change(f, lambda held: held.pop("layers.1.self_attn.k_norm.weight")),
@@ -255,10 +263,11 @@ DAMAGE = {
     "integers": (_of_integers, "model.safetensors: norm.weight is I32", "same checkpoint"),
     "twice": (_second_file, "norm.weight is in", "same checkpoint"),
     "cut in the data": (lambda f: _cut(f, -5), "is cut short", "again"),
-    "cut in the header": (lambda f: _cut(f, 100), "ends within its header", "again"),
-    "cut in the length": (lambda f: _cut(f, 5), "is no safetensors file", "again"),
-    "empty": (lambda f: _cut(f, 0), "is no safetensors file", "again"),
-    "another format": (_header_of_a_list, "is no safetensors file", "again"),
+    "cut in the header": (lambda f: _cut(f, 100), "cut short within its header", "again"),
+    "cut in the length": (lambda f: _cut(f, 5), "is not a safetensors file, or is cut short", "again"),
+    "empty": (lambda f: _cut(f, 0), "is not a safetensors file, or is cut short", "again"),
+    "another format": (_header_of_a_list, "has a damaged header", "again"),
+    "shorter than its shape": (_of_another_shape, "norm.weight is not as long as its shape says", "again"),
     "another architecture": (
         lambda f: _config(f, architectures=["LlamaForCausalLM"]),
         "architectures is ['LlamaForCausalLM']",
@@ -290,14 +299,19 @@ def test_what_is_neither_folder_nor_hub_name_asks_nobody(name, monkeypatch):
         load_draft(name)
 
 
-def test_the_hub_is_asked_for_json_and_safetensors_only(tmp_path, monkeypatch):
+def test_the_hub_is_asked_for_no_code_and_no_pickles(tmp_path, monkeypatch):
     asked = []
     save_draft(drafts.drafter(), tmp_path)
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **more: asked.append((name, more)) or str(tmp_path)
     )
     assert load_draft("owner/name").config == drafts.config()
-    assert asked == [("owner/name", {"allow_patterns": ["*.json", "*.safetensors"]})]
+    ((name, more),) = asked
+    assert (name, list(more)) == ("owner/name", ["allow_patterns"])
+    for file in ("config.json", "model.safetensors"):
+        assert any(fnmatch(file, pattern) for pattern in more["allow_patterns"])
+    for file in ("modeling.py", "pytorch_model.bin", "model.pt"):
+        assert not any(fnmatch(file, pattern) for pattern in more["allow_patterns"])
 
 
 def test_a_hub_that_does_not_answer(monkeypatch):
@@ -305,7 +319,7 @@ def test_a_hub_that_does_not_answer(monkeypatch):
         raise OSError("no route")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(BadInput, match="owner/name cannot be had from the hub: no route"):
+    with pytest.raises(BadInput, match="owner/name cannot be fetched: no route"):
         load_draft("owner/name")
 
 

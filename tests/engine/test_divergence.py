@@ -1,16 +1,10 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from engine import cache as kv
 from engine.decode import incremental
 from engine.dflash.divergence import classify, first_difference
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
+from tests.engine import models
 
 PROMPT = [5, 9, 3, 77]
 

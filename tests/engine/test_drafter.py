@@ -5,8 +5,8 @@ another order, through a few layers, differ by some 1e-6 of the logits, which ar
 times that is allowed. A wrong position, mask, scale or norm moves them by more than a hundredth.
 """
 
-import importlib.util
-from pathlib import Path
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,11 +15,7 @@ from mlx_lm.tuner.lora import LoRALinear
 from engine.dflash import context as buffers
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_drafts", Path(__file__).parent / "drafts.py")
-drafts = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(drafts)
-models = drafts.models
+from tests.engine import drafts, models
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -109,8 +105,8 @@ def test_embeddings_are_scaled_where_the_package_scales(target, tmp_path, monkey
         theirs(block, taps, theirs.make_cache(), logits_start=1),
     )
     plain = model.bind(target, embed_scale=1.0)
-    assert plain.embed_scale == 1.0
-    assert ours.embed_scale == theirs.embed_scale
+    assert plain.ends.scale == 1.0
+    assert ours.ends.scale == theirs.embed_scale
 
 
 def _pieces(sizes, made_for=drafts.BASE):
@@ -286,6 +282,18 @@ def test_weights_changed_after_binding_are_seen_by_the_next_bind():
     assert mx.array_equal(after.propose(*args, after.make_cache(), 3).logits, expected)
     assert before.fused is not after.fused
     assert model.bind(target).fused is after.fused
+
+
+def test_threads_that_bind_one_drafter_share_its_matrices():
+    model, target, ready = drafts.drafter(), models.llama(layers=4), threading.Barrier(4)
+
+    def bind(_):
+        ready.wait()
+        return model.bind(target)
+
+    with ThreadPoolExecutor(4) as pool:
+        bound = list(pool.map(bind, range(4)))
+    assert all(each.fused is model.fused() for each in bound)
 
 
 def test_binding_takes_nothing_of_the_target_and_holds_no_weight_twice():

@@ -1,7 +1,5 @@
-import importlib.util
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +16,8 @@ from engine.evals.liveness import counters
 from engine.evals.stats import exact_interval
 from engine.lm import cache as lm_cache
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
-models = world.models
+from tests.engine import evals_world as world
+from tests.engine import folders, models
 
 
 class Words:
@@ -203,13 +198,62 @@ def test_published_sets_are_read_as_they_are(tmp_path):
     assert found == [("question-1", "How many?"), ("HumanEval/0", "def f():")]
 
 
+CACHES = "e8v@4.25,affine@4g64"
+
+
+def test_sets_of_prompts_are_workloads(tmp_path):
+    for name, line in (("gsm8k", '{"question": "How many?"}'), ("own", '{"id": "own/1", "text": "One"}')):
+        (tmp_path / f"{name}.jsonl").write_text(line + "\n")
+    asked = ["functions", "sums", str(tmp_path / "gsm8k.jsonl"), str(tmp_path / "own.jsonl")]
+    found = prompts.read_sets(asked, 1, "chat")
+    told = [(one.name, one.task, one.source, [prompt.id for prompt in one.prompts]) for one in found]
+    assert told == [
+        ("functions", "code", "bundled", ["functions/0"]),
+        ("sums", "maths", "bundled", ["sums/question-1"]),
+        ("gsm8k", "maths", asked[2], ["gsm8k/question-1"]),
+        ("own", "chat", asked[3], ["own/1"]),
+    ]
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path):
+    (tmp_path / "code.jsonl").write_text('{"id": "a", "text": "b"}\n')
+    with pytest.raises(BadInput, match=r"cannot be a workload called 'code'"):
+        prompts.read_sets(["code", str(tmp_path / "code.jsonl")], None, "code")
+
+
+def test_acceptance_is_told_of_each_set(tmp_path, capsys):
+    world.folders.write_pair(tmp_path / "pair")
+    out = tmp_path / "acceptance.json"
+    asked = (
+        "--max-prompts",
+        "2",
+        "--max-tokens",
+        "4",
+        "--repeats",
+        "1",
+        "--no-package",
+        "--drafters",
+        "dflash",
+    )
+    assert world.run("acceptance", "--model", tmp_path / "pair", *asked, "--out", out) == 0, (
+        capsys.readouterr()
+    )
+    made = world.report(out)
+    assert (made["kind"], sorted(made["workloads"])) == ("kakeya.acceptance", ["code", "functions"])
+    told = [
+        c.get("where") for c in made["claims"] if (c["name"], c["arm"]) == ("accept_length", "dflash/auto")
+    ]
+    assert told == [None, {"workload": "code"}, {"workload": "functions"}]
+    assert world.violations(made) == []
+
+
 @pytest.fixture(scope="module")
 def recall(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recall")
-    world.folders.write_target(folder / "model", world.folders.GEMMA3)
+    folders.write_target(folder / "model", folders.GEMMA3)
     out = folder / "recall.json"
     asked = ("--lengths", "256,288", "--depths", "0.3", "--samples", "2", "--max-tokens", "4")
-    code = world.run("recall", "--model", folder / "model", *asked, "--caches", "e8v@4.25", "--out", out)
+    code = world.run("recall", "--model", folder / "model", *asked, "--caches", CACHES, "--out", out)
     assert code == 0
     return world.report(out), out
 
@@ -224,8 +268,8 @@ def test_a_recall_report_passes_the_gate(recall):
 def test_arms_take_turns(recall):
     made, _ = recall
     order = [row["arm"] for row in made["rows"]]
-    assert order[:4] == ["raw", "e8v@4.25", "identity", "poison"]
-    assert order[4:8] == ["e8v@4.25", "identity", "poison", "raw"]
+    assert order[:5] == ["raw", "e8v@4.25", "affine@4g64", "identity", "poison"]
+    assert order[5:10] == ["e8v@4.25", "affine@4g64", "identity", "poison", "raw"]
 
 
 def test_rows_show_what_ran(recall):
@@ -244,6 +288,16 @@ def test_rows_show_what_ran(recall):
     assert patched["e8v@4.25"] == ["mlx_lm.models.gemma3_text.scaled_dot_product_attention"]
 
 
+def test_a_cache_says_which_layers_it_leaves_raw(recall):
+    """mlx-lm quantizes no ring: two of these four layers stay as they are, and the gate takes that into account."""
+    made = json.loads(json.dumps(recall[0]))
+    options = {arm["name"]: arm["options"] for arm in made["arms"]}
+    assert options["e8v@4.25"]["raw_layers"] == []
+    assert options["affine@4g64"]["raw_layers"] == [0, 2]
+    options["affine@4g64"]["raw_layers"] = []
+    assert "INJECTION_NEVER_RAN" in world.violations(made)
+
+
 def test_the_gate_sees_a_control_that_did_nothing(recall):
     made = json.loads(json.dumps(recall[0]))
     for row in made["rows"]:
@@ -253,7 +307,7 @@ def test_the_gate_sees_a_control_that_did_nothing(recall):
 
 
 def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
-    world.folders.write_target(tmp_path / "model")
+    folders.write_target(tmp_path / "model")
     code = world.run("recall", "--model", tmp_path / "model", "--caches", "affine@4g128", "--lengths", "256")
     assert code == 1
     assert "does not take the cache affine@4g128" in capsys.readouterr().err

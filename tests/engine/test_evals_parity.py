@@ -1,6 +1,3 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from engine.dflash import Tapped
@@ -8,15 +5,13 @@ from engine.errors import BadInput
 from engine.evals import parity
 from engine.models import load
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
+from tests.engine import evals_world as world
+from tests.engine import folders
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return world.folders.write_pair(tmp_path_factory.mktemp("pair"))
+    return folders.write_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +11,8 @@ from engine.evals import quant
 from engine.evals.quant_claims import by_arm, claims
 from engine.evals.storage import halved, read_back, stored
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
-models = world.models
+from tests.engine import evals_world as world
+from tests.engine import folders, models
 
 
 @pytest.mark.parametrize(
@@ -137,7 +132,7 @@ def test_texts(tmp_path):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quant")
-    world.folders.write_target(folder / "model")
+    folders.write_target(folder / "model")
     out = folder / "q.json"
     caches = "e8v@4.25,affine@4g64,e8@q10"
     asked = ("--caches", caches, "--tokens", "48", "--max-prompts", "2")

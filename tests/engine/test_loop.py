@@ -5,11 +5,9 @@ that close to a tie. A cache that rounds keys and values turns such a difference
 and then, and the logits of these random models then move by tenths: there, a difference is looked into.
 """
 
-import importlib.util
 import itertools
 import signal
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,17 +21,9 @@ from engine.dflash.loop import stream_generate
 from engine.dflash.step import Stats
 from engine.errors import BadInput
 from engine.mx import mx
+from tests.engine import drafts, models
+from tests.engine.oracle import Oracle
 
-
-def _beside(name):
-    spec = importlib.util.spec_from_file_location(f"engine_test_{name}", Path(__file__).parent / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-drafts, Oracle = _beside("drafts"), _beside("oracle").Oracle
-models = _beside("models")
 TARGETS = {"qwen3": models.qwen3(layers=4), "gemma3": models.gemma3()}
 SHORT, LONG = 5, 40  # of gemma3's window of 16
 EVERY = (3, 0, 7, 1, 15, 2, 5, 4, 6)  # drafts that are right, round by round

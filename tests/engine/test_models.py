@@ -1,8 +1,6 @@
 import hashlib
-import importlib.util
 import json
 import shutil
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -11,10 +9,7 @@ from engine import models
 from engine.errors import BadInput
 from engine.models import files, registry
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("engine_test_folders", Path(__file__).with_name("folders.py"))
-folders = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(folders)
+from tests.engine import folders
 
 PROMPT = mx.array([[5, 9, 40, 7]])
 

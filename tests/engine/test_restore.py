@@ -1,7 +1,5 @@
-import importlib.util
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +11,8 @@ from engine.evals.liveness import counters
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 from engine.restore import Compressed, Exact, Learned, Noise, RestoredCache, restored_caches
-
-_spec = importlib.util.spec_from_file_location("engine_test_world", Path(__file__).parent / "evals_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
-models = world.models
+from tests.engine import evals_world as world
+from tests.engine import folders, models
 
 SINK, WINDOW, CHUNK, LENGTH = 2, 8, 8, 45
 
@@ -159,7 +154,7 @@ def test_what_cannot_be_restored():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("restored")
-    world.folders.write_target(folder / "model")
+    folders.write_target(folder / "model")
     out = folder / "r.json"
     asked = ("--lengths", "256", "--depths", "0.3", "--samples", "2", "--window", "24", "--max-tokens", "2")
     code = world.run(
@@ -198,7 +193,7 @@ def test_the_gate_sees_needles_that_need_no_restoration(report):
 
 
 def test_a_needle_within_the_window_is_refused(tmp_path, capsys):
-    world.folders.write_target(tmp_path / "model")
+    folders.write_target(tmp_path / "model")
     code = world.run("restored-prefill", "--model", tmp_path / "model", "--lengths", "384", "--depths", "1")
     assert code == 1
     assert "stays within the window" in capsys.readouterr().err

@@ -1,8 +1,5 @@
 """Rollback on real models: what speculation decodes, what it holds, what it refuses."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,10 +8,7 @@ from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
+from tests.engine import models
 
 WINDOW, TOKENS = 16, 24
 

@@ -1,8 +1,5 @@
 """Random rounds, kept in part, over every cache and rollback, against an oracle that starts from scratch."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -12,10 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from engine.dflash.rollback import carry, late, trim
 from engine.dflash.rollback import recurrent as recurrent_part
 from engine.mx import mx
-
-_spec = importlib.util.spec_from_file_location("rollback_world", Path(__file__).parent / "rollback_world.py")
-world = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(world)
+from tests.engine import rollback_world as world
 
 STEPS, PACKED_STEPS = 750, 350  # a case; more than 10,000 in all
 

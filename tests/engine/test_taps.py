@@ -1,7 +1,5 @@
-import importlib.util
 import threading
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,31 +8,9 @@ from engine.dflash.taps import Tapped
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn, tree
-
-_spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).parent / "models.py")
-models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(models)
+from tests.engine import models
 
 TAPS = (1, 3)
-
-
-def qwen3(layers=4):
-    module = import_module("mlx_lm.models.qwen3")
-    args = module.ModelArgs(
-        model_type="qwen3",
-        hidden_size=64,
-        num_hidden_layers=layers,
-        intermediate_size=64,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        rms_norm_eps=1e-6,
-        vocab_size=128,
-        max_position_embeddings=512,
-        rope_theta=1e4,
-        tie_word_embeddings=True,
-    )
-    return models._seeded(module.Model(args))
 
 
 def qwen35(layers=4):
@@ -59,14 +35,14 @@ def qwen35(layers=4):
         "linear_conv_kernel_dim": 4,
         "tie_word_embeddings": True,
     }
-    return models._seeded(module.Model(module.ModelArgs.from_dict(text)))
+    return models.seeded(module.Model(module.ModelArgs.from_dict(text)))
 
 
 def gemma4(layers=4):
     return models.gemma4(layers=6)
 
 
-KINDS = [models.llama, models.gemma2, models.gemma3, gemma4, qwen3, qwen35]
+KINDS = [models.llama, models.gemma2, models.gemma3, gemma4, models.qwen3, qwen35]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -111,14 +87,14 @@ def test_a_prompt_in_chunks_and_caches_that_wrap(kind):
 
 
 def test_no_cache_is_needed():
-    model, tokens = qwen3(), models.tokens(9)
+    model, tokens = models.qwen3(layers=4), models.tokens(9)
     logits, taps = Tapped(model, TAPS).forward(tokens)
     assert mx.array_equal(logits, model(tokens))
     assert mx.array_equal(taps, Tapped(model, TAPS).forward(tokens, lm_cache.make_prompt_cache(model))[1])
 
 
 def test_taps_come_in_the_order_asked():
-    model, tokens = qwen3(), models.tokens(5)
+    model, tokens = models.qwen3(layers=4), models.tokens(5)
     separate = [Tapped(model, (i,)).forward(tokens)[1] for i in range(4)]
     for order in ((3, 0), (0, 3), (2, 2), (0, 1, 2, 3)):
         taps = Tapped(model, order).forward(tokens)[1]
@@ -179,7 +155,7 @@ def test_interleaved_generations_do_not_disturb_each_other(kind):
 
 
 def test_generations_in_threads_do_not_disturb_each_other():
-    model = qwen3()
+    model = models.qwen3(layers=4)
     alone = [np.array(_finish(_generate(model, seed))) for seed in range(4)]
     found = {}
 
@@ -197,13 +173,13 @@ def test_generations_in_threads_do_not_disturb_each_other():
 
 def test_outputs_are_let_go():
     """A recorder that kept its last output would keep a prompt's worth of it alive."""
-    tapped = Tapped(qwen3(), TAPS)
+    tapped = Tapped(models.qwen3(layers=4), TAPS)
     tapped.forward(models.tokens(5))
     assert all(recorder.take() is None for recorder in tapped._order)
 
 
 def test_weights_are_shared_as_they_change():
-    model, tokens = qwen3(), models.tokens(5)
+    model, tokens = models.qwen3(layers=4), models.tokens(5)
     tapped = Tapped(model, TAPS)
     model.model.embed_tokens.weight = model.model.embed_tokens.weight * 2
     model.layers[1].mlp.up_proj.weight = mx.zeros((64, 64))
@@ -213,7 +189,7 @@ def test_weights_are_shared_as_they_change():
 @pytest.mark.parametrize("ids", [(0, 4), (-1,), (99,), ()])
 def test_layers_that_do_not_exist_are_refused(ids):
     with pytest.raises(BadInput, match="the model has layers 0 to 3") as caught:
-        Tapped(qwen3(), ids)
+        Tapped(models.qwen3(layers=4), ids)
     assert caught.value.remedy
 
 

@@ -5,16 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
+from engine.dflash.weights import save_draft
 from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.train import begin, draft, generate, text
 from engine.train.blocks import Batch, hidden_states, rotate
+from engine.train.draft_mlx import MlxLearner, read
+from tests.engine import drafts
 from tests.engine import models as small
 
 ROW = 40
+MIXED = {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 8}
 
 
 def target_config(**changes):
@@ -49,10 +54,20 @@ def source(rng, count):
     return ((starts + np.arange(ROW)) % 128).astype(np.int32)
 
 
+def trainer(model, target, folder, plan):
+    return draft.Trainer(MlxLearner(model, target, plan), source, folder, plan)
+
+
 @pytest.mark.parametrize("anchor", [1, 7, 30])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 8, "is_causal": False}],
+    [
+        {},
+        {"is_causal": True},
+        {**MIXED, "is_causal": False},
+        MIXED,  # as published: sliding layers are causal
+    ],
+    ids=["full", "causal", "sliding", "sliding and causal"],
 )
 def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
     model = drafter(target, **changes)
@@ -86,7 +101,7 @@ def test_rotation_is_that_of_mlx():
 def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):
     plan = draft.Plan(steps=8, rows=1, anchors=12, block=4, pool=2, uses=2, warm_up=2)
     lines = []
-    straight = draft.Trainer(drafter(target), target, source, tmp_path / "straight", plan)
+    straight = trainer(drafter(target), target, tmp_path / "straight", plan)
     straight.run(lines.append, every=2)
     assert lines[-1]["loss"] < lines[0]["loss"]
 
@@ -94,26 +109,26 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):
         if line["step"] == 6:  # in the middle of a pool
             raise KeyboardInterrupt
 
-    first = draft.Trainer(drafter(target), target, source, tmp_path / "broken", plan)
+    first = trainer(drafter(target), target, tmp_path / "broken", plan)
     with pytest.raises(KeyboardInterrupt):
         first.run(stop, every=2)
-    second = draft.Trainer(drafter(target), target, source, tmp_path / "broken", plan)
+    second = trainer(drafter(target), target, tmp_path / "broken", plan)
     assert second.step == 6
     second.run(lambda _: None)
-    expected = dict(tree.tree_flatten(straight.draft.parameters()))
-    for name, value in tree.tree_flatten(second.draft.parameters()):
+    expected = dict(tree.tree_flatten(straight.learner.draft.parameters()))
+    for name, value in tree.tree_flatten(second.learner.draft.parameters()):
         np.testing.assert_array_equal(np.asarray(value), np.asarray(expected[name]))
 
 
 def test_another_plan_in_the_same_folder_is_refused(target, tmp_path):
-    draft.Trainer(drafter(target), target, source, tmp_path, draft.Plan(steps=8)).save()
+    trainer(drafter(target), target, tmp_path, draft.Plan(steps=8)).save()
     with pytest.raises(BadInput, match="another plan"):
-        draft.Trainer(drafter(target), target, source, tmp_path, draft.Plan(steps=9))
+        trainer(drafter(target), target, tmp_path, draft.Plan(steps=9))
 
 
 def test_the_targets_best_successors_are_read(target):
     rows = source(np.random.default_rng(0), 2)
-    batch = draft.read(Tapped(target, (0, 2)), rows)
+    batch = read(Tapped(target, (0, 2)), rows)
     logits = target(mx.array(rows))
     assert np.array_equal(np.asarray(batch.top_ids[..., 0]), np.asarray(mx.argmax(logits, axis=-1)))
     np.testing.assert_allclose(np.asarray(batch.top_probs.sum(-1)), 1, atol=1e-5)
@@ -144,3 +159,21 @@ def test_taps_are_spread_over_the_target():
     for layers, taps in ((8, (1, 4, 6)), (30, (1, 14, 28)), (4, (1, 2))):
         config = begin.draft_config(target_config(num_hidden_layers=layers), 3)
         assert config.target_layer_ids == taps
+
+
+def test_a_drafter_is_trained_further_from_its_folder(target, tmp_path):
+    save_draft(drafter(target), tmp_path, "float16")
+    found = begin.from_folder(tmp_path, target)
+    assert found.fc.weight.dtype == mx.float32
+    plan = draft.Plan(steps=1, rows=1, anchors=4, block=4, pool=1)
+    trainer(found, target, tmp_path / "run", plan).run(lambda _: None)
+
+
+def test_what_cannot_be_trained_further_is_refused(target, tmp_path):
+    config = drafter(target).config
+    save_draft(Drafter(replace(config, **drafts.DFLASH2)), tmp_path)
+    with pytest.raises(BadInput, match="is a DFlash2 drafter"):
+        begin.from_folder(tmp_path, target)
+    save_draft(Drafter(replace(config, num_target_layers=9)), tmp_path)
+    with pytest.raises(BadInput, match="for another target"):
+        begin.from_folder(tmp_path, target)

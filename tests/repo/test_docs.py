@@ -44,6 +44,14 @@ def test_the_files_in_the_protocol_have_the_fields_of_the_program(path, model):
     assert written.schema_version == 2
 
 
+def test_what_the_gate_says_is_described_field_by_field():
+    section = PROTOCOL.split(f"### `{wire.RESULT}`", 1)[1].split("\n### ", 1)[0]
+
+    fields = [*wire.Gate.model_fields, *wire.Violation.model_fields]
+
+    assert [name for name in fields if f"`{name}`" not in section] == []
+
+
 def test_every_reason_that_the_runner_gives_is_in_the_protocol():
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "runner").glob("*.py"))]
     given = {code for text in sources for code in re.findall(r'Refusal\(\s*"([a-z_]+)"', text)}

@@ -96,6 +96,24 @@ def test_only_our_packages_are_in_it(wheel):
     assert [path for path in paths if any(NOT_SHIPPED.fullmatch(part) for part in path.parts)] == []
 
 
+def test_what_the_code_reads_beside_it_is_in_it(unpacked):
+    """All but the bundled weights, which come with a source checkout."""
+    beside = {
+        path.relative_to(ROOT)
+        for top in ("bridge", "runner", "engine")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    beside = {path for path in beside if not path.is_relative_to("engine/models/data")}
+    assert {Path("bridge/schemas/report-3.json"), Path("bridge/report/style.css")} <= beside
+    differ = [
+        path
+        for path in beside
+        if not (unpacked / path).is_file() or (unpacked / path).read_bytes() != (ROOT / path).read_bytes()
+    ]
+    assert differ == []
+
+
 def test_types_are_announced(unpacked):
     assert (unpacked / "bridge" / "py.typed").exists()
     assert (unpacked / "runner" / "py.typed").exists()

@@ -10,13 +10,13 @@ import pytest
 
 from bridge.presets import load_presets
 from bridge.wire import State
+from tests.bridge import reports
 
 pytestmark = [
     pytest.mark.bus,
     pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed"),
 ]
 
-TESTS = Path(__file__).parents[1]
 PRESETS = load_presets()
 SHORT = {"n_samples": 1, "max_new_tokens": 2}
 BLOCKS = {**SHORT, "block_size": 2}
@@ -47,16 +47,10 @@ def settings(folder: Path) -> dict[str, str]:
     return {"KAKEYA_MAC_VERIFIER_PATH": str(folder), "KAKEYA_MAC_DRAFTER_ID": str(folder)}
 
 
-def module(path: str):
-    spec = importlib.util.spec_from_file_location(f"presets_run_{Path(path).stem}", TESTS / path)
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.fixture(scope="session")
 def folders():
-    return module("engine/folders.py")
+    """What writes models, which needs the engine: not to be imported where that is not installed."""
+    return importlib.import_module("tests.engine.folders")
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +164,7 @@ def test_a_preset_for_the_requesters_tests_runs_them(name, answered, clone, git,
 
 @pytest.mark.parametrize("honest", [True, False])
 def test_the_evidence_gate_judges_the_reports_of_the_request(honest, answered, clone, git):
-    report = module("bridge/reports.py").native()
+    report = reports.native()
     if not honest:
         report["claims"][0]["value"] *= 2
     commit(clone, git, {"results/research/it.json": json.dumps(report)})

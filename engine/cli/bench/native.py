@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from engine.cli.bench.options import asked, model, out_and_json
-from engine.cli.output import put_out
+from engine.cli.measured import carry_out
 
 
 @click.command()
@@ -19,16 +19,16 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     Nothing is drafted and nothing is patched: what others are compared with.
     """
     from engine.bench import prompts, spec_report
-    from engine.bench.show import progress, spec_table
+    from engine.bench.show import spec_table
     from engine.bench.spec import Plan
     from engine.models import load
 
     found = prompts.read(options["prompts"], options["max_prompts"])
     pair = load(options["model"], draft=False, dtype=options["dtype"])
-    chat = pair.tokenizer.has_chat_template if options["chat"] is None else options["chat"]
+    chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats")}
     plan = Plan(drafters=(), rollbacks=(), package=False, **lengths)
-    about = {"source": str(options["prompts"] or "bundled"), "task": options["task"], "chat": chat}
-    with progress("decoding") as (on_start, on_run):
-        made = spec_report.baseline(pair, found, plan, on_start=on_start, on_run=on_run, **about)
-    put_out(made, out, spec_table, as_json=as_json)
+    source = str(options["prompts"] or "bundled")
+    workload = prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
+    job = spec_report.baseline(pair, workload, plan, chat=chat)
+    carry_out(job, "decoding", spec_table, out, as_json=as_json)

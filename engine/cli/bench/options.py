@@ -32,16 +32,22 @@ def draft(command: Callable) -> Callable:
 
 
 def asked(command: Callable) -> Callable:
-    """Add ``--prompts``, ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
+    """Add ``--prompts``, and :func:`decoding`."""
+    return click.option(
+        "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
+    )(decoding(command))
+
+
+def decoding(command: Callable) -> Callable:
+    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
     for option in reversed(
         (
-            click.option(
-                "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
-            ),
             click.option("--max-prompts", type=click.IntRange(1), help="Only the first so many."),
             click.option("--task", type=click.Choice(TASKS), default="code", show_default=True),
             click.option(
-                "--chat/--no-chat", default=None, help="Use the chat template.  [default: where there is one]"
+                "--chat/--no-chat",
+                default=None,
+                help="Use the chat template.  [default: where there is one, but for the tiny family]",
             ),
             click.option(
                 "--cache",

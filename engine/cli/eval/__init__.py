@@ -5,6 +5,7 @@ import click
 from engine.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "acceptance": "engine.cli.eval.acceptance:acceptance",
     "kv-quant": "engine.cli.eval.kv_quant:kv_quant",
     "parity": "engine.cli.eval.parity:parity",
     "recall": "engine.cli.eval.recall:recall",
@@ -14,4 +15,4 @@ COMMANDS = {
 
 @click.group(name="eval", cls=LazyGroup, commands_at=COMMANDS)
 def evaluate() -> None:
-    """Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts."""
+    """Evaluate a model: needle recall, caches at equal bits, drafter parity, acceptance, restored prompts."""

@@ -1,12 +1,11 @@
 """What the evaluations share on the command line."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from engine.cli.output import put_out
+from engine.cli.measured import carry_out
 
 SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=42, show_default=True)
 
@@ -16,36 +15,28 @@ def find_needles(
     out: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Decode every arm on every needle, and put out a report of ``kind``; see :mod:`engine.evals.recall`."""
-    from engine import provenance, report
-    from engine.bench.show import progress
     from engine.evals import recall
     from engine.evals.claims import recall_claims
-    from engine.evals.journal import Journal
+    from engine.evals.job import Job
     from engine.evals.needles import workload
     from engine.evals.plot import recall_plot
 
-    began = time.perf_counter()
-    config = {**plan.config(), **asked}
-    sections: dict[str, Any] = {
+    sections = {
         "models": pair.describe(),
         "workloads": workload(needles, chat=plan.chat),
         "prompts": [needle.section() for needle in needles],
         "arms": [arm.section() for arm in arms],
     }
-    journal = Journal(out, {**sections, "config": config, "code": provenance.code()}, ("arm", "prompt"))
-    with progress("needles") as (on_start, advance):
-        on_start(len(arms) * len(needles))
-        recall.measure(pair, arms, needles, plan, journal, advance)
-    made = report.envelope(
+    job = Job(
         kind,
-        config={**config, "resumed_rows": journal.resumed},
-        rows=journal.rows,
-        claims=recall_claims(journal.rows, sections["prompts"], sections["arms"]),
-        seconds=time.perf_counter() - began,
-        **sections,
+        sections,
+        {**plan.config(), **asked},
+        key=("arm", "prompt"),
+        steps=len(arms) * len(needles),
+        measure=lambda journal, advance: recall.measure(pair, arms, needles, plan, journal, advance),
+        claims=lambda made: recall_claims(made["rows"], made["prompts"], made["arms"]),
     )
-    put_out(made, out, show_needles, as_json=as_json, picture=recall_plot(made))
-    journal.close()
+    carry_out(job, "needles", show_needles, out, as_json=as_json, picture=recall_plot)
 
 
 def show_needles(made: dict[str, Any]) -> None:

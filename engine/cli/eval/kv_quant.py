@@ -1,6 +1,5 @@
 """``kakeya-engine eval kv-quant``."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
-from engine.cli.output import put_out
+from engine.cli.measured import carry_out
 from engine.cli.types import Names
 
 CACHES = (
@@ -53,41 +52,32 @@ def kv_quant(
     """
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
-    from engine import provenance, report
-    from engine.bench.show import progress
     from engine.evals import quant
-    from engine.evals.journal import Journal
+    from engine.evals.job import Job
     from engine.evals.quant_claims import claims, picture
     from engine.models import load
 
-    began = time.perf_counter()
     plan = quant.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms = quant.arms_of(pair.target, plan)
     found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
-    models = pair.describe()
     source = str(prompts or text or "bundled")
-    config = {**plan.config(), "model": model, "dtype": dtype, "source": source, "max_prompts": max_prompts}
-    sections: dict[str, Any] = {
-        "models": models,
+    sections = {
+        "models": pair.describe(),
         "workloads": {"texts": {"task": task, "source": source, "chat_template": False}},
         "prompts": [prompt.section("texts") for prompt in found],
         "arms": [arm.section for arm in arms],
     }
-    journal = Journal(out, {**sections, "config": config, "code": provenance.code()}, ("arm", "prompt"))
-    with progress("caches") as (on_start, advance):
-        on_start(len(arms) * len(found))
-        quant.measure(pair.target, arms, found, journal, advance)
-    made = report.envelope(
+    job = Job(
         quant.KIND,
-        config={**config, "resumed_rows": journal.resumed},
-        rows=journal.rows,
-        claims=claims({**sections, "rows": journal.rows}),
-        seconds=time.perf_counter() - began,
-        **sections,
+        sections,
+        {**plan.config(), "model": model, "dtype": dtype, "source": source, "max_prompts": max_prompts},
+        key=("arm", "prompt"),
+        steps=len(arms) * len(found),
+        measure=lambda journal, advance: quant.measure(pair.target, arms, found, journal, advance),
+        claims=claims,
     )
-    put_out(made, out, show, as_json=as_json, picture=picture(made))
-    journal.close()
+    carry_out(job, "caches", show, out, as_json=as_json, picture=picture)
 
 
 def _texts(tokenizer: Any, prompts: Path | None, text: Path | None, tokens: int, most: int) -> list[Any]:

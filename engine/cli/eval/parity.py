@@ -1,6 +1,5 @@
 """``kakeya-engine eval parity``."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
-from engine.cli.output import put_out
+from engine.cli.measured import carry_out
 
 
 @click.command()
@@ -44,41 +43,34 @@ def parity(
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
-    from engine import provenance, report
     from engine.bench.prompts import encode, read
-    from engine.bench.show import progress
     from engine.evals import parity as evaluation
-    from engine.evals.journal import Journal
+    from engine.evals.job import Job
     from engine.models import load
 
-    began = time.perf_counter()
     pair = load(model, draft, dtype=dtype)
     sides = evaluation.sides_of(pair, asked["against"], asked["half"])
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
     block = asked["block_size"] or int(pair.draft.config.block_size)
     source = str(asked["prompts"] or "bundled")
-    config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
     sections = {
         "models": pair.describe(),
         "workloads": {"texts": {"task": "code", "source": source, "chat_template": False}},
         "prompts": [prompt.section("texts") for prompt in prompts],
         "arms": [side.section for side in sides],
     }
-    run = {**sections, "config": config, "code": provenance.code()}
-    journal = Journal(out, run, ("prompt", "block"))
-    with progress("drafting") as (on_start, advance):
-        on_start(len(prompts))
-        evaluation.measure(pair, sides, prompts, block, asked["blocks"], journal, advance)
-    made = report.envelope(
+    job = Job(
         evaluation.KIND,
-        config={**config, "resumed_rows": journal.resumed},
-        rows=journal.rows,
-        claims=evaluation.claims(journal.rows, prompts),
-        seconds=time.perf_counter() - began,
-        **sections,
+        sections,
+        {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block},
+        key=("prompt", "block"),
+        steps=len(prompts),
+        measure=lambda journal, advance: evaluation.measure(
+            pair, sides, prompts, block, asked["blocks"], journal, advance
+        ),
+        claims=lambda made: evaluation.claims(made["rows"], prompts),
     )
-    put_out(made, out, show, as_json=as_json)
-    journal.close()
+    made = carry_out(job, "drafting", show, out, as_json=as_json)
     wanted = least if least is not None else float(asked["against"] == "package")
     if made["claims"][0]["value"] < wanted:
         click.echo(f"error: agreement is {made['claims'][0]['value']:.4f}, below {wanted:g}", err=True)

@@ -26,10 +26,17 @@ from engine.cli.types import Names, Numbers
 @click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
 @click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
 @click.option("--chat", is_flag=True, help="Ask through the chat template.")
+@click.option(
+    "--restorer",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of a learned restorer.  [default: the one that belongs to the model]",
+)
 @common.SEED
 @options.out_and_json
-def restored_prefill(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Look for needles that the cache has let go: given back whole, from codes, as noise, and not at all.
+def restored_prefill(
+    *, model: str, dtype: str | None, restorer: Path | None, out: Path | None, as_json: bool, **asked: Any
+) -> None:
+    """Look for needles that the cache has let go: given back whole, from codes, as learned, as noise, not at all.
 
     Full-attention layers keep a sink and a window. A plot is written beside the report. An interrupted run
     with --out goes on where it stopped.
@@ -40,8 +47,8 @@ def restored_prefill(*, model: str, dtype: str | None, out: Path | None, as_json
     from engine.models import load
 
     plan = restored.Plan(**asked)
-    pair = load(model, draft=False, dtype=dtype)
-    arms = restored.arms_of(pair.target, plan)
+    pair = load(model, draft=False, dtype=dtype, restore=restorer)
+    arms = restored.arms_of(pair.target, plan, pair.restorer)
     needles = make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)
     near = restored.reachable(needles, plan)
     if near:
@@ -50,5 +57,12 @@ def restored_prefill(*, model: str, dtype: str | None, out: Path | None, as_json
             "ask for lesser depths, longer prompts or a smaller window",
         )
     common.find_needles(
-        restored.KIND, pair, arms, needles, plan, {"model": model, "dtype": dtype}, out, as_json=as_json
+        restored.KIND,
+        pair,
+        arms,
+        needles,
+        plan,
+        {"model": model, "dtype": dtype, "restorer": str(restorer) if restorer else None},
+        out,
+        as_json=as_json,
     )

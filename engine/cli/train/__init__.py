@@ -1,4 +1,4 @@
-"""``kakeya-engine train``: the bundled family, and drafters for any target."""
+"""``kakeya-engine train``: the bundled family, drafters and restorers for any target."""
 
 import click
 
@@ -7,10 +7,11 @@ from engine.cli.lazy import LazyGroup
 COMMANDS = {
     "drafter": "engine.cli.train.drafter:drafter",
     "measure": "engine.cli.train.measure:measure",
+    "restorer": "engine.cli.train.restorer:restorer",
     "target": "engine.cli.train.target:target",
 }
 
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS)
 def train() -> None:
-    """Train a drafter for any target, or the bundled family anew."""
+    """Train a drafter or a restorer for any target, or the bundled family anew."""

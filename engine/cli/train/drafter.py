@@ -45,6 +45,20 @@ from engine.cli.types import ListOf
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Go on from this drafter's weights instead of from nothing.",
 )
+@click.option(
+    "--with",
+    "library",
+    type=click.Choice(["mlx", "torch"]),
+    default="mlx",
+    show_default=True,
+    help="torch is faster on CPUs that multiply bfloat16, and runs on CUDA.",
+)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Torch's."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 256), help="Torch's; as many as there are cores if left out."
+)
 def drafter(
     *,
     name: str,
@@ -62,6 +76,9 @@ def drafter(
     rows: int,
     seed: int,
     start: Path | None,
+    library: str,
+    device: str,
+    threads: int | None,
 ) -> None:
     """Train a DFlash drafter for a target that mlx-lm loads; run again to go on after ^C.
 
@@ -70,15 +87,14 @@ def drafter(
     engine and the dflash package load.
     """
     from engine import models
-    from engine.dflash.weights import load_draft, save_draft
-    from engine.mx import mx
+    from engine.dflash.weights import save_draft
     from engine.train import begin, draft
     from engine.train import text as sources
 
     pair = models.load(name, draft=False)
     mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
     if start is not None:
-        model = load_draft(start, mx.float32)
+        model = begin.from_folder(start, pair.target)
     else:
         shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
         model = begin.drafter(shape, pair.target, seed)
@@ -95,7 +111,19 @@ def drafter(
         say=lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True),
     )
     source = sources.source(ids, own, share=share, length=length)
-    run = draft.Trainer(model, pair.target, source, out, plan)
+    if library == "mlx":
+        from engine.train.draft_mlx import MlxLearner
+
+        learner: draft.Learner = MlxLearner(model, pair.target, plan)
+    else:
+        from engine.dflash.target import DraftEnds, TargetEnds
+        from engine.train.draft_torch import TorchLearner, use_threads
+
+        if threads:
+            use_threads(threads)
+        scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
+        learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
+    run = draft.Trainer(learner, source, out, plan)
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     run.run(lambda line: say(line, steps, line["s_per_step"]))

@@ -1,0 +1,38 @@
+"""A measurement on the command line: a bar, a report, its plot, a table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.cli.output import put_out
+
+Made = dict[str, Any]
+
+
+def carry_out(
+    job: Any,
+    what: str,
+    show: Callable[[Made], None],
+    out: Path | None,
+    *,
+    as_json: bool,
+    picture: Callable[[Made], str] | None = None,
+) -> Made:
+    """Run a job of :mod:`engine.evals.job`, put its report out and return it.
+
+    Args:
+        job: what is measured.
+        what: the word beside the bar.
+        show: prints the report.
+        out: where it goes.
+        as_json: print it as JSON instead.
+        picture: its plot, as SVG.
+    """
+    from engine.bench.show import progress
+    from engine.evals.job import run
+
+    with progress(what) as (on_start, on_step):
+        made, journal = run(job, out, on_start, on_step)
+    put_out(made, out, show, as_json=as_json, picture=picture(made) if picture else None)
+    journal.close()
+    return made

@@ -1,0 +1,140 @@
+"""The learned restorer: keys and values of evicted positions from the token ids alone.
+
+It reads the target's own embeddings of the text, mixes each position with the few dozen before it by gated
+causal convolutions, and has one linear map a layer and side from that to the raw outputs of the layer's key and
+value projection. What a target's layers know of a position from farther back is out of its reach.
+
+    restorer = Restorer(config)
+    states = restorer.states(rows)            # of the embeddings [rows, length, hidden]
+    keys, values = restorer.project(0, states)
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.errors import BadInput
+from engine.mx import mx, nn
+from engine.restore.sources import Pair
+
+Embed = Callable[[mx.array], mx.array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorerConfig:
+    """A restorer's shape, and the target that it was made for.
+
+    Attributes:
+        hidden_size: of the target's embeddings.
+        layers: the target's layers that are restored, counted from 0.
+        key_sizes: for each of these, the values of one position's raw key, over all heads.
+        value_sizes: the same of the raw value.
+        width: values of one position's state, from which all layers are projected.
+        dilations: of the convolutions, one each.
+        taps: positions that a convolution reads: its own, and those 1, 2, ... dilations before.
+        target: ``sha256:...`` of the target's weights, as :func:`engine.provenance.model` tells it.
+    """
+
+    hidden_size: int
+    layers: tuple[int, ...]
+    key_sizes: tuple[int, ...]
+    value_sizes: tuple[int, ...]
+    width: int = 96
+    dilations: tuple[int, ...] = (1, 4, 16)
+    taps: int = 4
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = (self.hidden_size, self.width, self.taps, *self.dilations, *self.key_sizes, *self.value_sizes)
+        if min(sizes) < 1 or not self.layers or not self.dilations:
+            raise BadInput("a restorer needs layers, convolutions, and sizes of 1 or more")
+        if not len(set(self.layers)) == len(self.key_sizes) == len(self.value_sizes) == len(self.layers):
+            raise BadInput(
+                f"a restorer of {len(self.layers)} layers has {len(self.key_sizes)} sizes of keys and "
+                f"{len(self.value_sizes)} of values",
+                "one of each a layer, and no layer twice",
+            )
+
+    @property
+    def reach(self) -> int:
+        """How many positions before its own a state depends on."""
+        return (self.taps - 1) * sum(self.dilations)
+
+
+class Convolution(nn.Module):
+    """``x + down(silu(gate) * up)`` with gate and up from some positions of the normed ``x``."""
+
+    def __init__(self, config: RestorerConfig, dilation: int) -> None:
+        super().__init__()
+        self.shifts = tuple(i * dilation for i in range(config.taps))
+        self.norm = nn.RMSNorm(config.width)
+        self.gate_up = nn.Linear(config.taps * config.width, 2 * config.width, bias=False)
+        self.down = nn.Linear(config.width, config.width, bias=False)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return as many ``[rows, length, width]``; what is before the first position is zero."""
+        normed, length = self.norm(x), x.shape[1]
+        seen = [mx.pad(normed, [(0, 0), (shift, 0), (0, 0)])[:, :length] for shift in self.shifts]
+        gate, up = mx.split(self.gate_up(mx.concatenate(seen, axis=-1)), 2, axis=-1)
+        return x + self.down(nn.silu(gate) * up)
+
+
+class Restorer(nn.Module):
+    """The weights. It holds no state of a prompt; see :class:`Reconstruction`."""
+
+    def __init__(self, config: RestorerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.enter = nn.Linear(config.hidden_size, config.width, bias=False)
+        self.mix = [Convolution(config, dilation) for dilation in config.dilations]
+        self.norm = nn.RMSNorm(config.width)
+        self.to_keys = [nn.Linear(config.width, size) for size in config.key_sizes]
+        self.to_values = [nn.Linear(config.width, size) for size in config.value_sizes]
+
+    def states(self, rows: mx.array) -> mx.array:
+        """Return ``[rows, length, width]`` of embeddings ``[rows, length, hidden]``, whatever their scale."""
+        x = self.enter(mx.fast.rms_norm(rows.astype(self.enter.weight.dtype), None, 1e-6))
+        for layer in self.mix:
+            x = layer(x)
+        return self.norm(x)
+
+    def project(self, i: int, states: mx.array) -> Pair:
+        """Return raw keys and values, ``[rows, length, size]``, of the ``i``-th restored layer."""
+        return self.to_keys[i](states), self.to_values[i](states)
+
+
+class Reconstruction:
+    """One prompt as a restorer sees it: all that is kept of its evicted positions is one state each.
+
+    Args:
+        restorer: the weights.
+        embed: the target's table, from ids to rows.
+        ids: of the prompt.
+    """
+
+    def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
+        # In closures: weights are not among the bytes of a cache.
+        self._embedded = lambda start, stop: embed(mx.array(ids[start:stop], mx.int32)[None])
+        self._restorer = lambda: restorer
+        self.length = len(ids)
+        self.states: mx.array | None = None
+        self._start = 0
+
+    def layer(self, i: int) -> Callable[[int, int], Pair]:
+        """Return what :class:`engine.restore.Learned` asks for, for the ``i``-th restored layer."""
+        return lambda start, stop: self._restorer().project(i, self._between(start, stop))
+
+    def _between(self, start: int, stop: int) -> mx.array:
+        """Return the states of some positions, made once each, in order."""
+        if not 0 <= start < stop <= self.length:
+            raise BadInput(f"positions {start} to {stop} are not all among the prompt's {self.length}")
+        if self.states is None or start < self._start:
+            self.states, self._start = self._make(start, stop), start
+        held = self._start + self.states.shape[1]
+        if held < stop:
+            self.states = mx.concatenate([self.states, self._make(held, stop)], axis=1)
+        return self.states[:, start - self._start : stop - self._start]
+
+    def _make(self, start: int, stop: int) -> mx.array:
+        """Return the states of positions that are read with as many before them as they depend on."""
+        first = max(0, start - self._restorer().config.reach)
+        return self._restorer().states(self._embedded(first, stop))[:, start - first :]
