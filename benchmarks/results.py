@@ -1,9 +1,9 @@
 """Measure the engine on the bundled pairs, let the gate judge each report, and write docs/results.md.
 
-    python benchmarks/results.py                     # everything (`make bench`)
-    python benchmarks/results.py --only spec-tiny    # measure this one anew, keep the others
-    python benchmarks/results.py --render            # write the page again from the reports that are kept
-    python benchmarks/results.py --quick             # as little of each as there can be; page and reports in build/
+    python -m benchmarks.results                     # everything (`make bench`)
+    python -m benchmarks.results --only spec-tiny    # measure this one anew, keep the others
+    python -m benchmarks.results --render            # write the page again from the reports that are kept
+    python -m benchmarks.results --quick             # as little of each as there can be; page and reports in build/
 
 Reports, plots, logs and a note on each run are kept in build/results. What the gate does not accept is named on the
 page with its verdict alone. Of a run that is measured again the page says so, and what was said of it before.
@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from results_kept import Kept, keep, read, report_of
-from results_page import page
+from benchmarks.results_kept import Kept, keep, read, report_of
+from benchmarks.results_page import page
 
 ROOT = Path(__file__).parents[1]
 PAIRS = ("tiny", "tiny-hybrid")
@@ -63,7 +63,7 @@ def _of_pair(pair: str) -> list[Run]:
         return Run(f"{name}-{pair}", (group, sub, "--model", pair, *more), quick, needs)
 
     return [
-        run("spec", f"bench spec --no-chat --repeats {REPEATS}", *few, "--max-tokens", "40"),
+        run("spec", f"bench spec --repeats {REPEATS}", *few, "--max-tokens", "40"),
         run("verify-l", "bench verify-l", "--contexts", "128", "--repeats", "5"),
         run("parity-package", "eval parity --max-prompts 10", *few, needs="dflash"),
         run("parity-half", "eval parity --against float32 --max-prompts 10", *few),

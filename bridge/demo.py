@@ -51,7 +51,7 @@ JOBS = (
         {"n_vectors": 1024},
     ),
     Job(
-        "k3-step2-fused",
+        "k3-step2-fused-allmlx",
         "Ask for a claim: does a small model that drafts tokens ahead make a larger one write faster? Both decode the "
         "same prompts in turns. The gate takes each claimed figure again from the rows that were measured.",
         {"n_samples": 3, "max_new_tokens": 48},

@@ -29,8 +29,7 @@ _COLUMNS = {
 }
 _ARMS = {
     "native": "mlx-lm alone",
-    "dflash/auto": "the drafter, always",
-    "adaptive/auto": "the drafter where it pays",
+    "dflash/auto": "with the drafter",
 }
 
 _COLORS = {"ACCEPTED": "green", "REJECTED": "red", "INCOMPLETE": "yellow"}
