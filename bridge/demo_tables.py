@@ -22,9 +22,9 @@ _CODES = {
 
 # Each claim in the units of its column; in brackets the least and the greatest prompt.
 _COLUMNS = {
-    "decode_tok_s": ("tokens a second", "{:.0f}"),
-    "decode_speedup": ("over mlx-lm alone", "{:.2f}x"),
-    "accept_length": ("tokens a round (tau)", "{:.2f}"),
+    "decode_tok_s": ("tokens/s", "{:.0f}"),
+    "decode_speedup": ("over mlx-lm", "{:.2f}x"),
+    "accept_length": ("tau", "{:.2f}"),
     "identical_outputs": ("same text", "{:.0%}"),
 }
 _ARMS = {
@@ -40,13 +40,13 @@ _MEANINGS = {
 }
 
 
-def show(report: Row, out: Console) -> None:
-    """Print the table of a report, and of one about speed what it says."""
+def show(report: Row, gate: Gate, out: Console) -> None:
+    """Print the table of a report; what it says of speed is put in words where the gate accepts it."""
     if report["kind"] == "kakeya.codec-rd":
         out.print(codec_table(report))
     elif report["kind"] == "kakeya.spec-bench":
         out.print(speed_table(report))
-        for line in speed_words(report):
+        for line in speed_words(report) if gate.verdict == "ACCEPTED" else ():
             out.print(escape(line))
 
 
@@ -68,7 +68,7 @@ def codec_table(report: Row) -> Table:
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
     heads = [head for head, _ in _COLUMNS.values()]
-    made = _table("how fast the model writes (least to greatest prompt)", "", *heads)
+    made = _table("how fast the model writes; tau: tokens a round", "", *heads)
     found = claims(report)
     for arm in items(report["arms"]):
         name = text(arm["name"])
@@ -89,11 +89,13 @@ def speed_words(report: Row) -> Iterator[str]:
 
 
 def gate_lines(gate: Gate) -> Iterator[str]:
-    """Yield the verdict, what it means, and each reason with what would mend it, as console markup."""
+    """Yield the verdict, what it means, and of each broken rule the first case with what would mend it, as markup."""
     yield f"gate: [{_COLORS[gate.verdict]}]{gate.verdict}[/]: {_MEANINGS[gate.verdict]}"
-    for fault in gate.violations:
-        yield f"  [bold]{fault.code}[/] {escape(fault.message)}"
-        yield f"    to mend it: {escape(fault.mend)}"
+    for code in dict.fromkeys(fault.code for fault in gate.violations):
+        first, *others = [fault for fault in gate.violations if fault.code == code]
+        more = f" (and {len(others)} more)" if others else ""
+        yield f"  [bold]{code}[/] {escape(first.message)}{more}"
+        yield f"    to mend it: {escape(first.mend)}"
 
 
 def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:

@@ -104,7 +104,7 @@ def _show(out: Console, answer: Fetched, hidden: int) -> None:
     if good:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
-                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), out)
+                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
     for line in demo_tables.gate_lines(gate):
         out.print(line)
 

@@ -85,9 +85,9 @@ def test_the_jobs_are_presets_and_one_of_them_claims_a_speed():
     assert [kind for job in demo.JOBS for kind in PRESETS[job.preset].kinds][-1] == "kakeya.spec-bench"
 
 
-def printed(report) -> str:
+def printed(report, *codes: str) -> str:
     out = io.StringIO()
-    demo_tables.show(report, Console(file=out, width=200))
+    demo_tables.show(report, gate_of(*codes), Console(file=out, width=200))
     return out.getvalue()
 
 
@@ -123,6 +123,20 @@ def test_a_loss_is_called_one():
             row["decode_s"] *= 3
 
     assert ": a loss" in printed(reports.restate(report))
+
+
+def test_of_what_the_gate_rejects_nothing_is_said_in_words():
+    text = printed(reports.spec_bench(), "DECODE_SPREAD")
+
+    assert "tokens/s" in text
+    assert "times the pace" not in text
+
+
+def test_a_rule_that_is_broken_often_is_said_once():
+    lines = [*demo_tables.gate_lines(gate_of("DECODE_SPREAD", "DECODE_SPREAD", "DECODE_SPREAD"))]
+
+    assert len(lines) == 3
+    assert lines[1].endswith("(and 2 more)")
 
 
 def test_each_reason_of_the_gate_is_shown_with_what_mends_it():
