@@ -63,11 +63,11 @@ def _of_pair(pair: str) -> list[Run]:
         return Run(f"{name}-{pair}", (group, sub, "--model", pair, *more), quick, needs)
 
     return [
-        run("spec", f"bench spec --repeats {REPEATS}", *few, "--max-tokens", "40"),
+        run("spec", f"bench spec --repeats {REPEATS} --max-tokens 64", *few, "--max-tokens", "40"),
         run("verify-l", "bench verify-l", "--contexts", "128", "--repeats", "5"),
         run("parity-package", "eval parity --max-prompts 10", *few, needs="dflash"),
         run("parity-half", "eval parity --against float32 --max-prompts 10", *few),
-        run("kv-quant", "eval kv-quant", *few, *caches, "--tokens", "64"),
+        run("kv-quant", "eval kv-quant --max-prompts 5", *few, *caches, "--tokens", "64"),
         run("recall", "eval recall --samples 3", *places, *caches, "--lengths", "256"),
         run(
             "restored",
