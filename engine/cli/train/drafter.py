@@ -46,6 +46,13 @@ from engine.cli.types import ListOf
     help="Go on from this drafter's weights instead of from nothing.",
 )
 @click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor on the learning rates; less than 1 to refine a drafter given by --start.",
+)
+@click.option(
     "--with",
     "library",
     type=click.Choice(["mlx", "torch"]),
@@ -76,6 +83,7 @@ def drafter(
     rows: int,
     seed: int,
     start: Path | None,
+    rate: float,
     library: str,
     device: str,
     threads: int | None,
@@ -98,7 +106,15 @@ def drafter(
     else:
         shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
         model = begin.drafter(shape, pair.target, seed)
-    plan = draft.Plan(steps=steps, rows=rows, anchors=anchors, block=block, seed=seed)
+    plan = draft.Plan(
+        steps=steps,
+        rows=rows,
+        anchors=anchors,
+        block=block,
+        seed=seed,
+        matrix_rate=rate * draft.Plan.matrix_rate,
+        other_rate=rate * draft.Plan.other_rate,
+    )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
     own = sources.written_rows(
