@@ -54,6 +54,7 @@ OUTCOMES = {
     "a job that failed": (Told(State.FAILED), False),
     "a job that failed with a verdict": (Told(State.FAILED, gate_of("DECODE_SPREAD")), False),
     "rejected without reasons": (Told(State.GATE_REJECTED), False),
+    "rejected with an empty list": (Told(State.GATE_REJECTED, gate_of()), False),
     "a refusal": (Told(State.REFUSED), False),
     "an answer that was changed": (Told(State.SUCCEEDED, holds=False), False),
 }
@@ -150,6 +151,7 @@ def test_each_reason_of_the_gate_is_shown_with_what_mends_it():
 
 @pytest.mark.bus
 @pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed")
+@pytest.mark.timeout(600)
 class TestRun:
     """The whole of it, with less of each job."""
 
