@@ -53,7 +53,7 @@ lint: .venv/.dev
 	$(CHECK) vendor.citation-file-format --default-filetype yaml CITATION.cff
 
 bench: .venv/.dev
-	@$(PY) benchmarks/results.py $(ARGS)
+	@$(PY) -m benchmarks.results $(ARGS)
 
 measure: .venv/.dev
 	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py $(ARGS) || exit 1; done

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from results_claims import about, claims, is_of_all, losses, value, where
-from results_kept import Kept, Row
-
+from benchmarks.results_claims import about, claims, is_of_all, losses, value, where
+from benchmarks.results_kept import Kept, Row
 from bridge.report import codec, decode
 from bridge.report.text import cell, number
 
@@ -24,6 +23,7 @@ SHOWS = {
     "kakeya.spec-bench": "Speculative decoding beside `native`, mlx-lm's own generation. `dflash/auto` drafts with the "
     "model, `lookup/auto` with the text so far, `adaptive/auto` with what pays; `incremental` is that loop without "
     "drafts.",
+    "kakeya.acceptance": "How many drafts are accepted, by set of prompts, and what that is worth in speed.",
     "kakeya.verify-l": "One forward pass over so many tokens: what drafts have to earn.",
     "kakeya.parity": "On how many drafted tokens two implementations, or two types, agree.",
     "kakeya.kv-quant": "Caches at the bits that they store, and what they do to predictions.",
