@@ -9,14 +9,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus load jobs signing codec codec_memory spec
+BENCHMARKS := bus load jobs signing codec codec_memory
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench measure fuzz docs clean
+.PHONY: help demo test lint bench measure results fuzz docs clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -26,8 +26,9 @@ help:
 	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
 	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
-	@echo "make bench   measure the engine and write docs/results.md  (ARGS=--render: write it again)"
+	@echo "make bench   measure everything (most of an hour): the two that follow"
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
+	@echo "make results measure the engine and write docs/results.md  (ARGS=--render: write it again)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make clean   remove .venv and everything else that was made here"
@@ -52,11 +53,14 @@ lint: .venv/.dev
 	$(CHECK) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(CHECK) vendor.citation-file-format --default-filetype yaml CITATION.cff
 
-bench: .venv/.dev
-	@$(PY) benchmarks/results.py $(ARGS)
+bench: measure results
 
 measure: .venv/.dev
 	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py $(ARGS) || exit 1; done
+
+results: .venv/.dev
+	@$(PY) -m benchmarks.results $(ARGS)
+	@$(PY) benchmarks/spec.py --read build/results/spec-*.json
 
 # atheris has no wheel for every system, so it is not locked with the rest, and nothing is fuzzed without it.
 fuzz: .venv/.dev

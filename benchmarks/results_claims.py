@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from results_kept import Kept, Row
-
-from bridge.report.text import interval, number
+from benchmarks.results_kept import Kept, Row
+from bridge.report.text import cell, interval, number
 
 # What is slower than it should be, errs more, finds or saves less, or puts out other tokens.
 SLOWER = ("decode_speedup", "worst_speedup", "e2e_speedup", "decode_ratio")
@@ -44,7 +43,7 @@ def about(claim: Row) -> str:
 def where(claim: Row) -> str:
     """Return to what a claim is restricted."""
     named = {name: what for name, what in claim["where"].items() if name != "prompt"}
-    return ", ".join(f"{name} {number(what)}" for name, what in named.items())
+    return ", ".join(f"{name} {cell(what)}" for name, what in named.items())
 
 
 def value(claim: Row) -> str:

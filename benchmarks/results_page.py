@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from results_claims import about, claims, is_of_all, losses, value, where
-from results_kept import Kept, Row
-
+from benchmarks.results_claims import about, claims, is_of_all, losses, value, where
+from benchmarks.results_kept import Kept, Row
 from bridge.report import codec, decode
 from bridge.report.text import cell, number
 
 HEAD = """\
 # Results
 
-Written by `make bench` from the reports that the [evidence gate](evidence.md) accepts: it takes every claim again from
+Written by `make results` from the reports that the [evidence gate](evidence.md) accepts: it takes every claim again from
 its rows. Losses stand first. What was measured and not accepted is named [at the end](#not-accepted), without its
 figures. Claims have the names and definitions of [Evidence](evidence.md#claims). In brackets stand the least and the
 greatest prompt of a rate, and the exact 95 % interval of a share. Rates belong to the machine and to what else it did;
@@ -24,6 +23,7 @@ SHOWS = {
     "kakeya.spec-bench": "Speculative decoding beside `native`, mlx-lm's own generation. `dflash/auto` drafts with the "
     "model, `lookup/auto` with the text so far, `adaptive/auto` with what pays; `incremental` is that loop without "
     "drafts.",
+    "kakeya.acceptance": "How many drafts are accepted, by set of prompts, and what that is worth in speed.",
     "kakeya.verify-l": "One forward pass over so many tokens: what drafts have to earn.",
     "kakeya.parity": "On how many drafted tokens two implementations, or two types, agree.",
     "kakeya.kv-quant": "Caches at the bits that they store, and what they do to predictions.",

@@ -1,6 +1,7 @@
 """Measure speculative decoding on the bundled pairs: against mlx-lm's own generation and the dflash package.
 
     python benchmarks/spec.py [--model NAME] [--prompts FILE] [--repeats N] [--max-tokens N] [--out FOLDER]
+    python benchmarks/spec.py --read FILE ...        # reports that were made before, by `make results` for instance
 
 Arms take turns on every prompt; `kakeya-engine bench spec` prints the whole table. A pair that this checkout does
 not hold is passed over; the package takes part where it is installed.
@@ -9,6 +10,7 @@ not hold is passed over; the package takes part where it is installed.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -30,7 +32,13 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--out", type=Path, help="write the reports into this folder")
+    parser.add_argument("--read", nargs="+", type=Path, metavar="FILE", help="measure nothing")
     options = parser.parse_args()
+    for path in options.read or ():
+        made = json.loads(path.read_text(encoding="utf-8"))
+        show(made["models"][0]["id"], made)
+    if options.read:
+        return 0
     for name in [options.model] if options.model else registry.BUNDLED:
         if name in registry.BUNDLED and not registry.is_bundled_here(name):
             print(f"speculative decoding on {name}: skipped, this checkout does not hold the pair")

@@ -22,32 +22,31 @@ _CODES = {
 
 # Each claim in the units of its column; in brackets the least and the greatest prompt.
 _COLUMNS = {
-    "decode_tok_s": ("tokens a second", "{:.0f}"),
-    "decode_speedup": ("over mlx-lm alone", "{:.2f}x"),
-    "accept_length": ("tokens a round (tau)", "{:.2f}"),
+    "decode_tok_s": ("tokens/s", "{:.0f}"),
+    "decode_speedup": ("over mlx-lm", "{:.2f}x"),
+    "accept_length": ("tau", "{:.2f}"),
     "identical_outputs": ("same text", "{:.0%}"),
 }
 _ARMS = {
     "native": "mlx-lm alone",
-    "dflash/auto": "the drafter, always",
-    "adaptive/auto": "the drafter where it pays",
+    "dflash/auto": "with the drafter",
 }
 
 _COLORS = {"ACCEPTED": "green", "REJECTED": "red", "INCOMPLETE": "yellow"}
 _MEANINGS = {
-    "ACCEPTED": "each claimed figure was taken again from the rows, and is what they give",
+    "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
     "REJECTED": "the figures were measured, and something in the report speaks against believing them",
     "INCOMPLETE": "nothing is known to be wrong, and something is missing to believe the figures",
 }
 
 
-def show(report: Row, out: Console) -> None:
-    """Print the table of a report, and of one about speed what it says."""
+def show(report: Row, gate: Gate, out: Console) -> None:
+    """Print the table of a report; what it says of speed is put in words where the gate accepts it."""
     if report["kind"] == "kakeya.codec-rd":
         out.print(codec_table(report))
     elif report["kind"] == "kakeya.spec-bench":
         out.print(speed_table(report))
-        for line in speed_words(report):
+        for line in speed_words(report) if gate.verdict == "ACCEPTED" else ():
             out.print(escape(line))
 
 
@@ -69,7 +68,7 @@ def codec_table(report: Row) -> Table:
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
     heads = [head for head, _ in _COLUMNS.values()]
-    made = _table("how fast the model writes (least to greatest prompt)", "", *heads)
+    made = _table("how fast the model writes; tau: tokens a round", "", *heads)
     found = claims(report)
     for arm in items(report["arms"]):
         name = text(arm["name"])
@@ -81,18 +80,22 @@ def speed_table(report: Row) -> Table:
 
 def speed_words(report: Row) -> Iterator[str]:
     """Yield each claimed quotient as a sentence; a loss is called one."""
-    for claim in claims(report):
-        if claim.name == "decode_speedup" and claim.value is not None:
-            loss = "" if claim.value > 1 else ": a loss"
-            yield f"{_ARMS.get(claim.arm, claim.arm)}: {claim.value:.2f} times the pace of mlx-lm alone{loss}"
+    found = [(c.arm, c.value) for c in claims(report) if c.name == "decode_speedup" and c.value is not None]
+    for arm, times in found:
+        loss = "" if times > 1 else ": a loss"
+        yield f"{_ARMS.get(arm, arm)}: {times:.2f} times the pace of mlx-lm alone{loss}"
+    if not found:
+        yield "no pace is claimed: too little was decoded for that"
 
 
 def gate_lines(gate: Gate) -> Iterator[str]:
-    """Yield the verdict, what it means, and each reason with what would mend it, as console markup."""
+    """Yield the verdict, what it means, and of each broken rule the first case with what would mend it, as markup."""
     yield f"gate: [{_COLORS[gate.verdict]}]{gate.verdict}[/]: {_MEANINGS[gate.verdict]}"
-    for fault in gate.violations:
-        yield f"  [bold]{fault.code}[/] {escape(fault.message)}"
-        yield f"    to mend it: {escape(fault.mend)}"
+    for code in dict.fromkeys(fault.code for fault in gate.violations):
+        first, *others = [fault for fault in gate.violations if fault.code == code]
+        more = f" (and {len(others)} more)" if others else ""
+        yield f"  [bold]{code}[/] {escape(first.message)}{more}"
+        yield f"    to mend it: {escape(first.mend)}"
 
 
 def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:

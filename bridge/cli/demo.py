@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from bridge.errors import ExitCode
 from bridge.export import Fetched
 from bridge.wire import State
 
-_TIMEOUT_S = 300
+_TIMEOUT_S = 600
+_WIDTH = 100
 
 # Lines of a job's log that are shown; all of it is in the answer.
 _LOG_LINES = 12
@@ -65,7 +67,7 @@ def _play(out: Console, client: Client, place: demo.Stage, job: demo.Job) -> tup
     """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
-    out.print(f"\n{job.shows}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
+    out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
     run = demo.ask(client, job)
     out.print(f"  pushed {escape(run.branch)}")
     last, lines = None, 0
@@ -102,7 +104,7 @@ def _show(out: Console, answer: Fetched, hidden: int) -> None:
     if good:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
-                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), out)
+                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
     for line in demo_tables.gate_lines(gate):
         out.print(line)
 

@@ -133,6 +133,8 @@ def injection_never_ran(view: View) -> Iterator[str]:
     poison = [arm.name for arm in view.arms_of("poison")]
     for arm in _injecting(view):
         for prompt in view.measured.get(arm.name, {}):
+            if view.report.kind == "kakeya.recall" and arm.role not in ("poison", "identity"):
+                yield from _untold(view, arm, prompt)
             counts = _counts(view, arm.name, prompt)
             noise = [count for name in poison for count in _counts(view, name, prompt)]
             share = 1.0 if arm.role in ("poison", "identity") else covered(view, arm, prompt)
@@ -141,27 +143,31 @@ def injection_never_ran(view: View) -> Iterator[str]:
                 yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
 
 
-def covered(view: View, arm: Arm, prompt: str) -> float:
-    """Return the share of a cache's layers in which a candidate is held to put something in place.
+def _untold(view: View, arm: Arm, prompt: str) -> Iterator[str]:
+    raw, _ = _left_raw(view, arm, prompt)
+    if raw != (arm.options.get("raw_layers") or []):
+        yield f"{arm.name} leaves layers {raw} of {prompt} raw, and says {arm.options.get('raw_layers') or 'of none'}"
 
-    All, unless it says which it leaves as they are (`options.raw_layers`), and the arrays of the same layers, and of
-    no others, are of the raw cache's kind on this prompt.
-    """
-    said = arm.options.get("raw_layers")
+
+def covered(view: View, arm: Arm, prompt: str) -> float:
+    """Return the share of a cache's layers in which it is held to put something in place: those that it says."""
+    raw, holders = _left_raw(view, arm, prompt)
+    return 1 - len(raw) / len(holders) if raw and raw == arm.options.get("raw_layers") else 1.0
+
+
+def _left_raw(view: View, arm: Arm, prompt: str) -> tuple[list[int], list[int]]:
+    """Return the layers whose arrays are of the raw cache's kind in all of an arm's rows, and those that could be."""
     ours = [row.memory.layers for row in view.decodes(arm.name, prompt) if row.memory]
-    raw = [
-        row.memory.layers
-        for base in view.arms_of("baseline") if base.cache == "raw"
-        for row in view.decodes(base.name, prompt) if row.memory
-    ]  # fmt: skip
-    every = len(ours) == len(view.decodes(arm.name, prompt))
-    if not isinstance(said, list) or not said or not ours or not raw or not every:
-        return 1.0
-    holders = [i for i, layer in enumerate(raw[0]) if layer.kind in _HOLDERS]
-    for layers in ours:
-        if len(layers) != len(raw[0]) or [i for i in holders if _alike(layers[i], raw[0][i])] != said:
-            return 1.0
-    return 1 - len(said) / len(holders)
+    base = next(
+        (
+            row.memory.layers for plain in view.arms_of("baseline") if plain.cache == "raw"
+            for row in view.decodes(plain.name, prompt) if row.memory
+        ), [],
+    )  # fmt: skip
+    holders = [i for i, layer in enumerate(base) if layer.kind in _HOLDERS]
+    whole = [layers for layers in ours if len(layers) == len(base)]
+    raw = [i for i in holders if whole and all(_alike(layers[i], base[i]) for layers in whole)]
+    return raw, holders
 
 
 def _alike(one: Layer, other: Layer) -> bool:

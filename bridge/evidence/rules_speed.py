@@ -106,7 +106,9 @@ def speedup_prefill_variance(view: View) -> Iterator[str]:
         for prompt in view.common(claim):
             one, other = (median(row.prefill_s for row in view.decodes(arm, prompt))
                           for arm in (claim.arm, claim.against))  # fmt: skip
-            if one > PREFILL_SPREAD * other:
+            if one > PREFILL_SPREAD * other and view.rate(claim.arm, prompt) > view.rate(
+                claim.against, prompt
+            ):
                 yield f"{claim.name}: prefill of {prompt} took {one:.3g} s, that of {claim.against} {other:.3g} s"
 
 

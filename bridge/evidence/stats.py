@@ -45,20 +45,18 @@ def _at_most(hits: int, trials: int, p: float) -> float:
 
 def _beta(a: float, b: float, x: float) -> float:
     """Return the regularised incomplete beta function by its continued fraction (DLMF 8.17.22), by Lentz's method."""
-    if x <= 0:
-        return 0.0
     scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
-    value = d
-    for m in range(1, _TERMS):
+    value, step, m = d, math.inf, 0
+    while abs(step - 1) >= _CLOSE and m < _TERMS:
+        m += 1
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for term in (even, odd):
             d = 1 / (1 + term * d or _TINY)
             c = 1 + term / c or _TINY
             value *= c * d
-        if abs(c * d - 1) < _CLOSE:
-            break
+        step = c * d
     return math.exp(scale) * value / a
 
 

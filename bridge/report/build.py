@@ -12,7 +12,7 @@ from bridge.evidence.table import TABLE
 from bridge.report.compare import compared
 from bridge.report.measured import measured
 from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunView, Table, View
-from bridge.report.rows import flat
+from bridge.report.rows import flat, without_empty
 from bridge.report.source import Source, reports_of
 from bridge.report.text import cut, printable, size
 from bridge.wire import Result, Violation
@@ -144,7 +144,9 @@ def _steps(result: Result) -> Table:
         )
         for command in result.commands
     )
-    return Table("What ran", ("command", "exit code", "seconds", "most memory", "ended for"), rows)
+    return without_empty(
+        Table("What ran", ("command", "exit code", "seconds", "most memory", "ended for"), rows)
+    )
 
 
 def _log(path: str, data: bytes | None, *, cut_short: bool) -> Log:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from bridge.errors import ManifestError
+from bridge.report.loose import Row, items, plain, text
 from bridge.report.measured import figures, read
 from bridge.report.model import Cell, Claim, Facts, Plot, Point, RunView, Series, Table
+from bridge.report.rows import flat
 from bridge.report.source import Source, reports_of
+from bridge.report.text import cut
 from bridge.report.text import number as shown
 
 _MOST_DRAWN = 20
@@ -21,14 +25,17 @@ Key = tuple[str, str]
 def figures_of(source: Source) -> dict[Key, Claim]:
     """Return the figures of all of an answer's reports, by name and what each is about. Unreadable ones have none."""
     found: dict[Key, Claim] = {}
-    for path in reports_of(source.result):
-        try:
-            report = read(source.files.get(path, b""))
-        except ManifestError:
-            continue
+    for report in _reports(source):
         for claim in figures(report):
             found.setdefault((claim.name, claim.about), claim)
     return found
+
+
+def _reports(source: Source) -> Iterator[Row]:
+    """Yield an answer's reports, but for those that cannot be read."""
+    for path in reports_of(source.result):
+        with suppress(ManifestError):
+            yield read(source.files.get(path, b""))
 
 
 def compared(
@@ -37,7 +44,9 @@ def compared(
     """Return the tables and plots of a comparison. The first run is what the others are compared with."""
     found = [figures_of(source) for source in sources]
     keys = list(dict.fromkeys(key for one in found for key in one))
-    tables = [_overview(runs), _figures(found, keys), _unlike(runs)]
+    names = list(dict.fromkeys(name for name, _ in keys))
+    keys.sort(key=lambda key: names.index(key[0]))
+    tables = [_overview(runs), _figures(found, keys), _unlike(sources, runs)]
     return tuple(table for table in tables if table.rows), tuple(_quotients(found, keys))
 
 
@@ -80,10 +89,11 @@ def _change(first: float | None, other: float | None) -> Cell:
     return f"{shown(other / first)}x" if first else None
 
 
-def _unlike(runs: Sequence[RunView]) -> Table:
+def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
     """Return the facts in which the runs differ."""
-    facts = [
-        {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} for run in runs
+    facts: list[dict[str, Cell]] = [
+        {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} | _measured(source)
+        for source, run in zip(sources, runs, strict=True)
     ]
     names = list(dict.fromkeys(name for one in facts for name in one))
     rows = tuple(
@@ -91,6 +101,18 @@ def _unlike(runs: Sequence[RunView]) -> Table:
         if len({one.get(name) for one in facts}) > 1 and name.partition(": ")[2] not in _UNLIKE_BY_NATURE
     )  # fmt: skip
     return Table("What else differs", ("", *(label(i) for i in range(len(runs)))), rows)
+
+
+def _measured(source: Source) -> dict[str, Cell]:
+    """Return what an answer's reports say of their options and models, by kind of report."""
+    found: dict[str, Cell] = {}
+    for report in _reports(source):
+        kind = cut(text(report.get("kind")), 40).removeprefix("kakeya.")
+        found |= {f"{kind}: {name}": value for name, value in flat(report.get("config")).items()}
+        for model in items(report.get("models")):
+            role = cut(text(model.get("role")), 40)
+            found |= {f"{kind}: {role} {name}": plain(model.get(name)) for name in ("id", "weights", "dtype")}
+    return found
 
 
 def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bridge.evidence.stats import exact_interval
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
 from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.rows import without_empty
 from bridge.report.text import number as shown
 from bridge.report.text import size
 
@@ -22,13 +23,13 @@ def arms_table(report: Row) -> list[Table]:
     """Return one line an arm: its role, and its figures over all of its rows."""
     about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
     cells: list[tuple[Cell, ...]] = []
-    for (name,), rows in grouped(_rows(report), "arm").items():
+    for name, rows in _by_arm(report).items():
         arm, rates = about.get(name, {}), _collect(rows, rate)
         held = [b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None]
         cells.append((
             name,
             text(arm.get("role")),
-            text(arm.get("cache")),
+            _cache(arm, rows),
             len(rows),
             median(rates),
             f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
@@ -38,20 +39,20 @@ def arms_table(report: Row) -> list[Table]:
         ))  # fmt: skip
     columns = ("arm", "role", "cache", "rows", "median tok/s", "all rows", "tau", "accepted", "cache bytes")
     note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
-    return [_without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
+    return [without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
 
 
 def speed_plots(report: Row) -> list[Plot]:
     """Return tokens a second and tau by prompt, and tokens a second in the order in which the rows ran."""
     made = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
     made += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
-    order: dict[str, list[Point]] = {}
+    order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
     for place, row in enumerate(items(report.get("rows"))):
         speed = rate(row)
         if speed is not None:
             label = f"{row.get('arm')} on {row.get('prompt')}: {shown(speed)}"
             order.setdefault(str(row.get("arm", "")), []).append(Point(place + 1, speed, label=label))
-    series = tuple(Series(name, tuple(points)) for name, points in order.items())
+    series = tuple(Series(name, tuple(points)) for name, points in order.items() if points)
     if series:
         note = "A machine that heats up or is disturbed shows here."
         made.append(Plot("In the order of the run", "row", "tokens a second", series, note=note))
@@ -62,12 +63,13 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return how many prompts of each length were answered with what they hide, by arm."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     found: dict[str, dict[float, list[bool]]] = {}
-    for (arm, prompt), rows in grouped(_rows(report), "arm", "prompt").items():
-        length = number(prompts.get(prompt, {}).get("length"))
-        if length is not None:
-            wanted = text(prompts[prompt].get("expected"))
-            hit = all(wanted in text(row.get("text")) for row in rows)
-            found.setdefault(arm, {}).setdefault(length, []).append(hit)
+    for arm, mine in _by_arm(report).items():
+        for (prompt,), rows in grouped(mine, "prompt").items():
+            length = number(prompts.get(prompt, {}).get("length"))
+            if length is not None:
+                wanted = text(prompts[prompt].get("expected"))
+                hit = all(wanted in text(row.get("text")) for row in rows)
+                found.setdefault(arm, {}).setdefault(length, []).append(hit)
     lengths = sorted({length for by in found.values() for length in by})
     if not lengths:
         return [], []
@@ -109,6 +111,21 @@ def _rows(report: Row) -> list[Row]:
     return list(counted(items(report.get("rows"))))
 
 
+def _by_arm(report: Row) -> dict[str, list[Row]]:
+    """Return the rows that count by arm, in the order in which the report describes the arms."""
+    found = {name: rows for (name,), rows in grouped(_rows(report), "arm").items()}
+    named = [text(arm.get("name")) for arm in items(report.get("arms"))]
+    return {name: found[name] for name in dict.fromkeys((*named, *found)) if name in found}
+
+
+def _cache(arm: Row, rows: Iterable[Row]) -> str:
+    """Return what an arm's cache is called, and how many layers it leaves as they are."""
+    raw = mapping(arm.get("options")).get("raw_layers")
+    layers = max((len(items(mapping(row.get("memory")).get("layers"))) for row in rows), default=0)
+    left = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
+    return text(arm.get("cache")) + left
+
+
 def _row_tau(row: Row) -> float | None:
     return tau([row])
 
@@ -127,7 +144,7 @@ def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Ra
         names = list(dict.fromkeys(belongs.get(name, "") for name in names))[:_MAX_PROMPTS]
     places = {name: place for place, name in enumerate(names)}
     points: dict[str, list[Point]] = {}
-    for (arm,), mine in grouped(rows, "arm").items():
+    for arm, mine in _by_arm(report).items():
         gathered: dict[str, list[Row]] = {}
         for row in mine:
             prompt = str(row.get("prompt", ""))
@@ -153,10 +170,3 @@ def _share(hits: list[bool] | None) -> Cell:
 def _recalled(length: float, hits: list[bool]) -> Point:
     low, high = exact_interval(sum(hits), len(hits))
     return Point(length, sum(hits) / len(hits), low, high, f"{sum(hits)} of {len(hits)} at {length:g} tokens")
-
-
-def _without_empty(table: Table) -> Table:
-    """Return a table without the columns in which nothing stands."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
-    cells = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return Table(table.title, tuple(table.columns[i] for i in kept), cells, table.note, table.folded)

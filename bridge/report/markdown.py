@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunView, Table, View
-from bridge.report.rows import claims_table
+from bridge.report.rows import claims_tables
 from bridge.report.text import cell, is_numeric, printable
 
 MAX_ROWS = 60
@@ -79,8 +79,7 @@ def _fault(fault: Fault) -> str:
 
 def _report(report: Measured) -> list[str]:
     parts = [f"#### {escape(report.kind or report.path)}", escape(report.problem)]
-    parts += [_table(claims_table(report.claims))] if report.claims else []
-    return parts + _tables(report.tables)
+    return parts + _tables((*claims_tables(report.claims), *report.tables))
 
 
 def _tables(tables: Iterable[Table]) -> list[str]:

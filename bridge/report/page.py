@@ -9,7 +9,7 @@ from importlib import resources
 from bridge.report.build import version
 from bridge.report.markup import Child, Markup, join, tag
 from bridge.report.model import Cell, Facts, Log, Measured, Plot, RunView, Table, View
-from bridge.report.rows import claims_table
+from bridge.report.rows import claims_tables
 from bridge.report.svg import figures
 from bridge.report.text import cell, is_numeric
 
@@ -155,7 +155,7 @@ def _report(report: Measured) -> Markup:
         "section",
         heading,
         where,
-        table(claims_table(report.claims)),
+        *(table(one) for one in claims_tables(report.claims)),
         _plots(report.plots),
         *(table(one) for one in report.tables if not one.folded),
         *(table(one) for one in report.tables if one.folded),

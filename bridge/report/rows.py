@@ -38,12 +38,27 @@ def pairs(title: str, values: object, *, folded: bool = False) -> Table:
     return Table(title, ("name", "value"), rows, folded=folded)
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
-    """Return claims with what each is about, its interval and its definition."""
+def claims_tables(claims: Sequence[Claim]) -> list[Table]:
+    """Return claims with what each is about and its interval, those of one name together, and what the names mean."""
+    names = list(dict.fromkeys(claim.name for claim in claims))
     rows = tuple(
-        (claim.name, claim.about, claim.value, interval(claim.interval), claim.definition) for claim in claims
+        (claim.name, claim.about, claim.value, interval(claim.interval) or None)
+        for name in names for claim in claims if claim.name == name
+    )  # fmt: skip
+    said = dict.fromkeys((claim.name, claim.definition) for claim in claims if claim.definition)
+    meant = tuple(sorted(said, key=lambda pair: names.index(pair[0])))
+    tables = (
+        Table("Claims", ("claim", "of", "value", "interval"), rows),
+        Table("What they are", ("claim", "is"), meant),
     )
-    return Table("Claims", ("claim", "of", "value", "interval", "definition"), rows)
+    return [without_empty(table) for table in tables if table.rows]
+
+
+def without_empty(table: Table) -> Table:
+    """Return a table without the columns in which nothing stands."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
+    cells = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return Table(table.title, tuple(table.columns[i] for i in kept), cells, table.note, table.folded)
 
 
 def about(report: Row) -> list[Table]:

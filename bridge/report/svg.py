@@ -18,6 +18,7 @@ _LETTER = 6.4
 # A longer name of a category stands above its line, where there is room for this many letters.
 _BESIDE, _ABOVE = 14, 64
 _MARK = 4.0
+_APART = 5.0
 
 
 def figures(plots: Iterable[Plot]) -> list[Markup]:
@@ -91,12 +92,18 @@ def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
         _word(plot.at, (_LEFT + WIDTH - _RIGHT) / 2, _HEIGHT - 6, "middle"),
         _word(plot.value, 12, (_TOP + _HEIGHT - _BOTTOM) / 2, "middle", turned=True),
     ]
-    drawn = [_draw(i, one, across, up) for i, one in series]
+    spread = [one for _, one in series if any(p.low is not None and p.low != p.high for p in one.points)]
+    drawn = [_draw(i, one, across, up, aside=_aside(one, spread)) for i, one in series]
     return _svg(plot, _HEIGHT, *grid, *drawn)
 
 
-def _draw(place: int, series: Series, across: Axis, up: Axis) -> Markup:
-    at = [(across.place(p.at), up.place(p.value), p) for p in series.points]
+def _aside(series: Series, spread: Sequence[Series]) -> float:
+    """Return how many pixels a series with spans is moved, so that equal ones do not hide each other."""
+    return _APART * (spread.index(series) - (len(spread) - 1) / 2) if series in spread else 0.0
+
+
+def _draw(place: int, series: Series, across: Axis, up: Axis, *, aside: float = 0.0) -> Markup:
+    at = [(round(across.place(p.at) + aside, 1), up.place(p.value), p) for p in series.points]
     way = "M" + " ".join(f"{x:g},{y:g}" for x, y, _ in at)
     line = tag("path", d=way, class_="line") if series.style != "marks" and len(at) > 1 else None
     if series.style == "limit":

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from bridge.report.model import Cell, Facts, Measured, RunView, Table, View
-from bridge.report.rows import claims_table
+from bridge.report.rows import claims_tables
 from bridge.report.text import cell, is_numeric, printable
 
 MAX_ROWS = 40
@@ -68,9 +68,7 @@ def _report(report: Measured, out: Console) -> None:
     out.print(_plain(report.kind or report.path, "bold"))
     if report.problem:
         out.print(_plain(report.problem, "red"))
-    if report.claims:
-        _put(out, claims_table(report.claims))
-    for table in report.tables:
+    for table in (*claims_tables(report.claims), *report.tables):
         if not table.folded:
             _put(out, table)
 

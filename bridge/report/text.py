@@ -9,6 +9,7 @@ from bridge.report.model import Cell
 MAX_CELL = 200
 
 _LARGE, _SMALL, _DIGITS = 1e6, 1e-3, 3
+_WHOLE = 1e9
 
 
 def number(value: float) -> str:
@@ -17,6 +18,8 @@ def number(value: float) -> str:
         return str(value)
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if value.is_integer() and abs(value) < _WHOLE:
+        return str(int(value))
     if not _SMALL <= abs(value) < _LARGE:
         return f"{value:.2e}"
     places = max(0, _DIGITS - math.floor(math.log10(abs(value))))

@@ -116,7 +116,11 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise BadInput(f"the prompts {path} cannot be read: {error}", "give a file of JSON lines") from error
+        sets = ", ".join(BUNDLED)
+        raise BadInput(
+            f"the prompts {path} cannot be read: {error}",
+            f"give a file of JSON lines; the sets here are {sets}",
+        ) from error
     found: dict[str, Prompt] = {}
     for number, line in enumerate(lines, start=1):
         if line.strip():

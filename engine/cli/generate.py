@@ -39,7 +39,7 @@ def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **o
     """Continue a text: that of --prompt, of --prompt-file, or standard input.
 
     What is decoded goes to standard output as it comes, figures to standard error. A verify step is one forward
-    of the model over several drafts; its tokens count the model's own.
+    of the model over several drafts; its tokens count the model's own. Ctrl-C ends it with the figures so far.
     """
     if options["draft"] and options["no_draft"]:
         raise click.UsageError("--draft and --no-draft exclude each other")
@@ -55,10 +55,20 @@ def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **o
     caches, stats = make_caches(pair.target, kv), Stats()
     show = _Lines() if as_json else _Text(stats)
     steps = stream_generate(pair.target, pair.draft, pair.tokenizer, text, caches=caches, **options)
-    with closing(steps):
-        for step in steps:
-            show.step(stats.add(step))
-    show.end({"model": pair.name, "kv": kv, "cache_bytes": live_bytes(caches), **stats.as_dict()})
+
+    def sums() -> dict[str, Any]:
+        about = {"model": pair.name, "kv": kv, "cache_bytes": live_bytes(caches)}
+        return {**about, **stats.as_dict()}
+
+    try:
+        with closing(steps):
+            for step in steps:
+                show.step(stats.add(step))
+    except KeyboardInterrupt:
+        if stats.steps:
+            show.end({**sums(), "finish_reason": "interrupted"})
+        raise
+    show.end(sums())
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
@@ -103,7 +113,9 @@ class _Text:
     def end(self, found: dict[str, Any]) -> None:
         click.echo()
         cache = f"cache {found['kv']} {found['cache_bytes'] / 1e6:.2f} MB"
-        end = {"stop": "stopped", "length": "at the limit"}[found["finish_reason"]]
+        end = {"stop": "stopped", "length": "at the limit"}.get(
+            found["finish_reason"], found["finish_reason"]
+        )
         syncs = f"{found['syncs_per_step']:.2f} synchronisations a step"
         head = "\r\x1b[K" if self.live else ""
         click.echo(f"{head}{_speed(found)}, {syncs}, {cache}, {end}", err=True)

@@ -163,13 +163,17 @@ def encode(tokenizer: Any, prompt: str | Sequence[int]) -> list[int]:
     """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
 
     Raises:
-        BadInput: it is empty, or text without a tokenizer.
+        BadInput: it is empty, no text that can be written in UTF-8, or text without a tokenizer.
     """
     if isinstance(prompt, str):
         if tokenizer is None:
             raise BadInput("the prompt is text, and there is no tokenizer", "give token ids")
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput("the prompt holds what is no character", "it has to be text in UTF-8") from error
         opening = getattr(tokenizer, "bos_token", None)
-        twice = opening is not None and prompt.startswith(opening)
+        twice = bool(opening) and prompt.startswith(opening)
         prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
     ids = [int(token) for token in prompt]
     if not ids:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from engine.errors import BadInput
 from engine.mx import mx
 
+COLDEST = 1e-30  # by less, float32 cannot divide
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -41,7 +43,9 @@ class Sampling:
 
     def probabilities(self, logits: mx.array) -> mx.array:
         """Return float32 probabilities ``[..., vocabulary]`` of logits."""
-        scores = logits.astype(mx.float32) / self.temperature
+        scores = logits.astype(mx.float32)
+        # None is above 0, so that a small temperature leaves the likeliest instead of infinities.
+        scores = (scores - scores.max(axis=-1, keepdims=True)) / max(self.temperature, COLDEST)
         if 0 < self.top_k < scores.shape[-1]:
             least = mx.topk(scores, self.top_k, axis=-1).min(axis=-1, keepdims=True)
             scores = mx.where(scores < least, -mx.inf, scores)

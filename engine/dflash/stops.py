@@ -43,9 +43,9 @@ class Stops:
         if isinstance(strings, str):
             strings = (strings,)
         if not all(strings):
-            raise BadInput("a stop string is empty")
+            raise BadInput("a stop string is empty", "leave it out")
         if strings and tokenizer is None:
-            raise BadInput("stop strings need a tokenizer")
+            raise BadInput("stop strings need a tokenizer", "give one, or stop tokens instead")
         self.tokens = frozenset(ends_of(tokenizer) if tokens is None else tokens)
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None

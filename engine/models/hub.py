@@ -22,16 +22,30 @@ def folder_of(reference: str | Path) -> Path:
         BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
             repository that asks for a login.
     """
-    folder = Path(reference).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.exists():
+    folder = local(reference)
+    try:
+        if folder.is_dir():
+            return folder
+        there = folder.exists()
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be looked at: {error.strerror}", "give a folder that you may read"
+        ) from error
+    if there:
         raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
     if isinstance(reference, Path) or not HUB_ID.fullmatch(reference):
         raise BadInput(
             f"there is no folder {folder}", "give a folder with a model in it, or a hub id owner/name"
         )
     return _snapshot(reference)
+
+
+def local(reference: str | Path) -> Path:
+    """Return the path that a reference may be; a leading ``~`` stands for a home, where there is such a one."""
+    try:
+        return Path(reference).expanduser()
+    except RuntimeError:
+        return Path(reference)
 
 
 def _snapshot(hub_id: str) -> Path:

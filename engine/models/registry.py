@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import BadInput
+from engine.models.hub import local
 
 DATA = Path(__file__).with_name("data")
 BUNDLED = ("tiny", "tiny-hybrid")
@@ -98,8 +99,10 @@ def find(
 
 
 def _inner(folder: str | Path, part: str) -> str:
-    inner = Path(folder).expanduser() / part
-    return str(inner if inner.is_dir() else folder)
+    if not str(folder).strip():
+        raise BadInput(f"the name of the {part} is empty", "leave it out, or give a folder")
+    inner = local(folder) / part
+    return str(inner if _is_dir(inner) else folder)
 
 
 def _named(name: str) -> Source:
@@ -115,13 +118,21 @@ def _named(name: str) -> Source:
     if not name.strip():
         known = ", ".join((*BUNDLED, *PUBLISHED))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
-    folder = Path(name).expanduser()
-    return _pair(name, folder) if (folder / "target").is_dir() else Source(name, name, None)
+    folder = local(name)
+    return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
 
 
 def _pair(name: str, folder: Path) -> Source:
-    draft, restore = (str(part) if part.is_dir() else None for part in (folder / "draft", folder / "restore"))
+    draft, restore = (str(part) if _is_dir(part) else None for part in (folder / "draft", folder / "restore"))
     return Source(name, str(folder / "target"), draft, restore)
+
+
+def _is_dir(folder: Path) -> bool:
+    """Tell whether there is such a folder, as far as can be seen: loading says why it could not."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
 
 
 def is_bundled_here(name: str) -> bool:

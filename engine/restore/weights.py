@@ -1,20 +1,17 @@
 """Restorers on disk: ``config.json`` and ``model.safetensors``, made for one target and refused for any other."""
 
-import json
-import tempfile
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
 from engine import provenance
 from engine.errors import BadInput
-from engine.models import files
+from engine.models import files, tensors
+from engine.models.tensors import CONFIG, MISFIT
 from engine.mx import mx, tree
 from engine.restore.restorer import Restorer, RestorerConfig
 
 KIND = "kakeya-restorer"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-MISFIT = "take config.json and the weights from the same restorer"
 AGAIN = "train one for this target: kakeya-engine train restorer"
 
 
@@ -25,15 +22,8 @@ def target_digest(folder: Path) -> str:
 
 def save_restorer(restorer: Restorer, folder: Path) -> None:
     """Write a restorer in half precision; its files are replaced whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
-    config = {"model_type": KIND, **asdict(restorer.config), "dtype": "float16"}
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        part = Path(name)
-        mx.save_safetensors(str(part / WEIGHTS), weights, {"format": "mlx"})
-        (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for file in (WEIGHTS, CONFIG):
-            (part / file).replace(folder / file)
+    tensors.save(folder, {"model_type": KIND, **asdict(restorer.config), "dtype": "float16"}, weights)
 
 
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
@@ -56,11 +46,7 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
             AGAIN,
         )
     restorer = Restorer(config)
-    (path,) = _weights(folder)
-    _check(restorer, files.read_header(path), folder)
-    weights = mx.load(str(path))
-    restorer.load_weights([(name, x.astype(dtype or x.dtype)) for name, x in weights.items()])
-    mx.eval(restorer.parameters())
+    tensors.load_into(restorer, folder, dtype)
     return restorer.eval()
 
 
@@ -91,23 +77,3 @@ def _is_numbers(name: str, value: Any) -> bool:
     listed = name in {"layers", "dilations"}
     items = value if listed and isinstance(value, list) else [] if listed else [value]
     return bool(items) and all(type(item) is int for item in items)
-
-
-def _weights(folder: Path) -> list[Path]:
-    found = files.weight_files(folder)
-    if [path.name for path in found] != [WEIGHTS]:
-        raise BadInput(f"{folder} holds {', '.join(path.name for path in found)}, not {WEIGHTS}", MISFIT)
-    return found
-
-
-def _check(restorer: Restorer, stored: dict[str, dict[str, Any]], folder: Path) -> None:
-    expected = {name: list(x.shape) for name, x in tree.tree_flatten(restorer.parameters())}
-    if missing := sorted(expected.keys() - stored.keys()):
-        raise BadInput(f"{folder}: {missing[0]} is missing from the weights", MISFIT)
-    if extra := sorted(stored.keys() - expected.keys()):
-        raise BadInput(f"{folder}: {extra[0]} is not a tensor of this restorer", MISFIT)
-    for name, shape in expected.items():
-        if stored[name]["shape"] != shape:
-            raise BadInput(f"{folder}: {name} is {stored[name]['shape']}, not {shape}", MISFIT)
-        if stored[name]["dtype"] not in {"F16", "BF16", "F32"}:
-            raise BadInput(f"{folder}: {name} is {stored[name]['dtype']}, not floating-point", MISFIT)

@@ -11,8 +11,7 @@ from engine.dflash.target import DraftEnds, TargetEnds
 from engine.mx import mx, nn, optimizers, tree
 from engine.train.blocks import Batch, hidden_states
 from engine.train.draft import TOP, Plan
-
-MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
+from engine.train.schedule import MATRIX
 
 
 def read(tapped, rows: np.ndarray) -> Batch:

@@ -15,6 +15,7 @@ from engine.dflash.layers import Rotations
 from engine.errors import MissingPackage
 from engine.mx import mx, tree
 from engine.train.draft import TOP, Plan
+from engine.train.schedule import MATRIX
 
 try:
     import torch
@@ -22,8 +23,6 @@ try:
     from torch.nn import functional
 except ImportError as error:
     raise MissingPackage(f"this needs torch: {error}", "install it: pip install torch==2.13.0") from error
-
-MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 
 
 def use_threads(count: int) -> None:

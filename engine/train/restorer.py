@@ -21,9 +21,8 @@ from engine.restore.restorer import Restorer, normed
 from engine.restore.sources import Like, Pair, as_cached
 from engine.train import checkpoint
 from engine.train.draft import Source
-from engine.train.draft_mlx import MATRIX
 from engine.train.restored import WholeRows
-from engine.train.schedule import Schedule
+from engine.train.schedule import MATRIX, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

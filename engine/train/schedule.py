@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:

@@ -14,7 +14,7 @@ from typing import Any
 from engine.errors import BadInput, MissingPackage
 from engine.train.corpus import File
 from engine.train.rows import Rows, windows
-from engine.train.schedule import Schedule
+from engine.train.schedule import MATRIX, Schedule
 
 try:
     import torch
@@ -25,7 +25,6 @@ except ImportError as error:
         f"training a target needs torch: {error}", "install it: pip install torch==2.13.0"
     ) from error
 
-MATRIX = 2  # dimensions of a matrix
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
 

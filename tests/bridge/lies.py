@@ -286,6 +286,11 @@ def beside(arm: str, name: str, change: Callable[[Report], object], **about: Any
     return edit
 
 
+def idle_arm(report: Report) -> None:
+    """An arm that is described, and ran nowhere."""
+    report["arms"].append({**report["arms"][0], "name": "idle", "role": "reference"})
+
+
 def claimed(arm: str, name: str) -> Edit:
     return lambda r: [claim.update(arm=name) for claim in r["claims"] if claim.get("arm") == arm]
 
@@ -364,6 +369,7 @@ REPORTS = {
     "rows of an arm that is not described": Lie(
         NATIVE, put("rows", 0, "arm", to="another"), ("DANGLING_NAME", "SINGLE_RUN"), restate=True
     ),
+    "a workload that is not described": Lie(SPEC, put("prompts", 0, "workload", to="another"), ("DANGLING_NAME",)),
     "a prompt that is not described": Lie(PARITY, drop("prompts", 0), ("DANGLING_NAME",)),
     "an arm that is described twice": Lie(
         SPEC, lambda r: r["arms"].append(r["arms"][1] | {"patches": []}), ("DANGLING_NAME",)
@@ -815,6 +821,10 @@ NEEDLES = {
         RECALL, each("e8", setting(counters={"injected_positions": 1})), ("INJECTION_NEVER_RAN",)
     ),
     "half of the layers left raw, and no word of it": Lie(RECALL, left_raw(), ("INJECTION_NEVER_RAN",), restate=True),
+    "layers left raw, and positions counted for them": Lie(
+        RECALL, all_of(left_raw(), each("e8", setting(counters={"injected_positions": 2048}))),
+        ("INJECTION_NEVER_RAN",), restate=True,
+    ),
     "more layers said to be raw than there are": Lie(
         RECALL, left_raw(0, 1), ("INJECTION_NEVER_RAN",), restate=True
     ),
@@ -854,6 +864,14 @@ CLAIMS = {
     "an interval where none is defined": Lie(
         SPEC, put("claims", 5, "interval", to=[3.0, 5.0]),
         ("CLAIM_NOT_FROM_ROWS",),
+    ),
+    "speed of an arm that did not run": Lie(
+        SPEC, all_of(idle_arm, lambda r: r["claims"].append({**CLAIM, "name": "decode_tok_s", "arm": "idle"})),
+        ("CLAIM_NOT_FROM_ROWS",),
+    ),
+    "recall of an arm that did not run": Lie(
+        RECALL, all_of(idle_arm, lambda r: r["claims"].append(r["claims"][0] | {"arm": "idle"})),
+        ("RECALL_SCOPE", "CLAIM_NOT_FROM_ROWS"),
     ),
     "a claim of prompts that are none": Lie(
         SPEC, put("claims", 5, "where", to={"length": 9}), ("CLAIM_NOT_FROM_ROWS",)
@@ -1078,6 +1096,9 @@ TWINS: dict[str, Lie] = {
                lambda r: r["claims"].extend([claim | {"where": {"workload": "code"}} for claim in r["claims"]])),
         restate=True,
     ),
+    "a cache that reads prompts slowly, and decodes slowly too": Lie(
+        SPEC, all_of(each("dflash", slower(4, "prefill_s")), each("dflash", slower(2.2))), restate=True
+    ),
     "a prompt of few bytes in a long template": Lie(
         SPEC, all_of(put("prompts", 0, "n_tokens", to=200), put("workloads", "code", to={
             "task": "code", "source": "ours", "chat_template": True})),
@@ -1088,6 +1109,10 @@ TWINS: dict[str, Lie] = {
     "rings of fewer positions than were read": Lie(
         SPEC, all_of(each("dflash", smaller_cache(20)), each("mlx-lm", smaller_cache(30)), each(
             "one-pass", smaller_cache(30))), restate=True,
+    ),
+    "passes that warm up": Lie(
+        VERIFY,
+        lambda r: r["rows"].extend(row | {"warmup": True, "seconds": 9.0 + row["length"]} for row in r["rows"][:4]),
     ),
     "single tokens as slow as two": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (1.9 if row["length"] == 1 else 1))),

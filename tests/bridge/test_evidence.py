@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.evidence import KINDS, MAX_VIOLATIONS, check_report, check_reports, judge
+from bridge.evidence.floors import floor_of
 from bridge.evidence.stats import exact_interval, median, repeats_at_the_end, shared_prefix, shared_suffix
 from tests.bridge import reports
 
@@ -25,6 +27,24 @@ def test_what_the_engine_measures_is_believed(tmp_path):
     argv = [sys.executable, "-P", "-m", "engine", "codec", "rd", "--n-vectors", "64", "--out", str(out)]
     subprocess.run(argv, check=True, capture_output=True)
     assert check_report(json.loads(out.read_text())) == []
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256, 512])
+def test_the_least_that_a_cache_stores_is_what_the_engine_stores(dim):
+    mx = pytest.importorskip("mlx.core")
+    codecs = {
+        name: importlib.import_module(f"engine.codec.{name}") for name in ("affine", "classic", "voronoi")
+    }
+    for bits in (2, 3, 4, 5, 6):
+        stored = codecs["voronoi"].VoronoiCodec(dim, bits).bits_per_vector
+        assert floor_of(f"e8v@{bits}.25:fast", dim) == stored / dim
+    for lattice, q_range in (("e8", 1), ("e8", 38), ("d4", 3), ("d4", 38)):
+        stored = codecs["classic"].ClassicCodec(lattice, dim, q_range).bits_per_vector
+        assert floor_of(f"{lattice}@q{q_range}", dim) == pytest.approx(stored / dim)
+    packed = codecs["affine"].AffineCodec(dim, 4, 64).encode(mx.ones((1, dim)))
+    assert floor_of("affine@4g64", dim) == 8 * packed.nbytes / dim
+    assert floor_of("e8v@4.25") == pytest.approx(4.125, abs=1e-4)
+    assert floor_of("e8v@7.25") is None
 
 
 def test_the_violations_of_one_report_name_it():

@@ -15,15 +15,15 @@ from rich.console import Console
 
 from bridge.checks import Check
 from bridge.evidence.names import LEGACY
-from bridge.report import codec
+from bridge.report import codec, rows
 from bridge.report.axis import axis
 from bridge.report.build import view_of
 from bridge.report.markdown import markdown
 from bridge.report.measured import measured
-from bridge.report.model import Plot, Point, Series
+from bridge.report.model import Claim, Plot, Point, Series
 from bridge.report.page import page
 from bridge.report.source import Source
-from bridge.report.svg import figures
+from bridge.report.svg import figure, figures
 from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
@@ -228,7 +228,8 @@ def test_speed_is_shown_by_arm_and_prompt_and_warm_ups_count_nowhere():
         decode("plain", "p", 2.0), decode("spec", "p", 1.0, commits=[4, 2], drafted=[4, 4], accepted=[3, 1]),
         decode("plain", "p", 4.0), decode("spec", "p", 1.0, commits=[3], drafted=[4], accepted=[2]),
     ]  # fmt: skip
-    report = {"kind": "kakeya.spec-bench", "arms": [{"name": "spec", "role": "candidate"}], "rows": rows}
+    arms = [{"name": "plain"}, {"name": "spec", "role": "candidate"}]
+    report = {"kind": "kakeya.spec-bench", "arms": arms, "rows": rows}
 
     shown = measured(PATH, json.dumps(report).encode())
 
@@ -241,6 +242,64 @@ def test_speed_is_shown_by_arm_and_prompt_and_warm_ups_count_nowhere():
     assert spec.points[0].value == 40.0
     assert [one.name for one in named(shown.plots, "Tokens a round (tau)").series] == ["spec"]
     assert [p.at for p in named(shown.plots, "In the order of the run").series[0].points] == [1, 2, 4]
+
+
+def test_arms_stand_in_the_order_in_which_the_report_describes_them():
+    """Not in that of their first rows, which is different in every run."""
+    arms = [
+        {"name": "raw", "cache": "raw"},
+        {"name": "a", "cache": "affine@4g64", "options": {"raw_layers": [0, 1]}},
+    ]
+    rows = [
+        decode(name, "p", 1.0, memory={"cache_bytes": 9, "layers": [{}, {}, {}]})
+        for name in ("b", "a", "raw")
+    ]
+
+    shown = measured(PATH, json.dumps({"kind": "kakeya.native", "arms": arms, "rows": rows}).encode())
+
+    table = named(shown.tables, "By arm")
+    assert [row[0] for row in table.rows] == ["raw", "a", "b"]
+    caches = [row[table.columns.index("cache")] for row in table.rows]
+    assert caches == ["raw", "affine@4g64, 2 of 3 layers raw", ""]
+
+
+def test_claims_of_one_name_stand_together_and_are_defined_once():
+    claims = [
+        Claim(name, value, f"what {name} is", arm=arm)
+        for arm, value in (("a", 1.0), ("b", 2.0)) for name in ("bytes", "recall")
+    ]  # fmt: skip
+    table, meant = rows.claims_tables(claims)
+    assert table.columns == ("claim", "of", "value")
+    assert [row[:2] for row in table.rows] == [
+        ("bytes", "a"),
+        ("bytes", "b"),
+        ("recall", "a"),
+        ("recall", "b"),
+    ]
+    assert meant.rows == (("bytes", "what bytes is"), ("recall", "what recall is"))
+
+
+def test_a_comparison_says_that_other_weights_were_measured():
+    def measured_with(weights, tokens):
+        model = {"role": "target", "id": "tiny", "weights": weights, "dtype": "float32"}
+        return source(
+            report={"kind": "kakeya.native", "models": [model], "config": {"max_tokens": tokens, "seed": 0}}
+        )
+
+    view = view_of([measured_with("sha256:a", 32), measured_with("sha256:b", 64)])
+    assert named(view.tables, "What else differs").rows == (
+        ("native: max_tokens", 32, 64),
+        ("native: target weights", "sha256:a", "sha256:b"),
+    )
+
+
+def test_equal_shares_do_not_hide_each_other():
+    points = (Point(1, 0.5, 0.2, 0.8), Point(2, 0.5, 0.2, 0.8))
+    drawn = str(
+        figure(Plot("t", "x", "y", (Series("a", points, "line"), Series("b", points, "line"))), {"b": 1})
+    )
+    spans = re.findall(r'<line x1="([\d.]+)" x2="\1" y1="[\d.]+" y2="[\d.]+" class="span"', drawn)
+    assert len(spans) == len(set(spans)) == 4
 
 
 def test_of_many_prompts_the_workloads_are_shown():

@@ -14,11 +14,12 @@ import numpy as np
 from engine import cache as caches
 from engine.attention import router
 from engine.codec.classic import ClassicCodec
-from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.codec.voronoi import VoronoiCodec
 from engine.dflash.rollback import rollback_for
 from engine.lm import base
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
+from tests.engine import known
 
 HEADS, DIM, BANK = 2, 32, 512
 SCALE, DECAY = 0.5, 0.75
@@ -284,24 +285,8 @@ def _held(cache):
 
 
 def remember(monkeypatch):
-    """Let the codecs look the bank's vectors up: they have tests of their own, and take long."""
-    vectors, codec = BANKS[1:].reshape(-1, DIM), VoronoiCodec(DIM, 2.25, "fast")
-    packed = codec.encode(mx.array(vectors))
-    rows, rotated = np.array(packed.rows), np.array(codec.decode_rotated(packed))
-    plain, classic = (stored(spec).reshape(-1, DIM) for spec in ("e8v@2.25", "e8@q38"))
-
-    def table(known, answers):
-        at = {vector.tobytes(): i for i, vector in enumerate(known)}
-
-        def look_up(x):
-            found = [at[vector.tobytes()] for vector in np.array(x).reshape(-1, known.shape[1])]
-            return mx.array(answers[found].reshape(*x.shape[:-1], -1))
-
-        return look_up
-
-    encode, decode, turn = table(vectors, rows), table(rows, plain), table(rows, rotated)
-    back = table(vectors, classic)
-    monkeypatch.setattr(VoronoiCodec, "encode", lambda _, x: VoronoiPacked(encode(x)))
-    monkeypatch.setattr(VoronoiCodec, "decode", lambda _, packed, *__: decode(packed.rows))
-    monkeypatch.setattr(VoronoiCodec, "decode_rotated", lambda _, packed: turn(packed.rows))
-    monkeypatch.setattr(ClassicCodec, "roundtrip", lambda _, x: back(x))
+    """Let the codecs look the bank's vectors up."""
+    vectors = BANKS[1:].reshape(-1, DIM)
+    classic = known.look_up(vectors, stored("e8@q38").reshape(-1, DIM))
+    known.remember(monkeypatch, VoronoiCodec(DIM, 2.25, "fast"), vectors)
+    monkeypatch.setattr(ClassicCodec, "roundtrip", lambda _, x: classic(x))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge import evidence
+from bridge.demo import NOISE
 from engine import cli, models
 from engine.attention import router
 from engine.bench import arms, claims, memory, package, prompts, show, spec, spec_report
@@ -18,8 +19,6 @@ from engine.mx import mx
 from tests.engine import folders
 
 PLAN = spec.Plan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
-# What the gate says of a busy machine, whatever the report.
-NOISE = {"SLOW_ORACLE", "DECODE_SPREAD", "SPEEDUP_PREFILL_VARIANCE"}
 installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reason="needs the dflash package")
 
 

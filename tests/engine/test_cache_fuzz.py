@@ -13,6 +13,7 @@ from engine import cache as caches
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
 from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
+from tests.engine import known
 
 HEADS, DIM = 2, 8
 SEQUENCES = 10_000
@@ -120,17 +121,14 @@ def _one_sequence(rng, make, alphabet, folder):
 @pytest.mark.parametrize("make", [_Full, _Ring])
 @pytest.mark.parametrize("part", range(4))
 def test_random_operations(make, part, alphabet, tmp_path, monkeypatch):
-    real = VoronoiCodec.encode
-    known = {}
-
-    def remembered(self, x):
-        """The encoder, once for each array: the fuzz is about caches, and repeats itself."""
-        key = np.array(x).tobytes()
-        if key not in known:
-            known[key] = real(self, x)
-        return known[key]
-
-    monkeypatch.setattr(VoronoiCodec, "encode", remembered)
+    known.remember(monkeypatch, VoronoiCodec(DIM, 2.25, "fast"), alphabet[0])
     rng = np.random.default_rng([part, make is _Ring])
     for _ in range(SEQUENCES // 8):
+        _one_sequence(rng, make, alphabet, tmp_path)
+
+
+@pytest.mark.parametrize("make", [_Full, _Ring])
+def test_random_operations_with_the_codec_itself(make, alphabet, tmp_path):
+    rng = np.random.default_rng([4, make is _Ring])
+    for _ in range(25):
         _one_sequence(rng, make, alphabet, tmp_path)

@@ -5,6 +5,7 @@ import pytest
 
 from engine import cli
 from engine.decode import incremental
+from engine.dflash import Stats
 from engine.models import load
 from tests.engine import folders
 
@@ -84,6 +85,25 @@ def test_a_cache_and_a_stop(generate, expected):
     assert "cache affine@8g64" in generate("--prompt", PROMPT, "--kv", "affine@8g64")[2]
 
 
+def test_ctrl_c_ends_it_with_the_figures_so_far(generate, expected, monkeypatch):
+    add = Stats.add
+
+    def interrupted(stats, step):
+        if stats.tokens >= 4:
+            raise KeyboardInterrupt
+        return add(stats, step)
+
+    monkeypatch.setattr(Stats, "add", interrupted)
+    code, out, err = generate("--prompt", PROMPT)
+    assert (code, out[-1]) == (130, "\n")
+    assert expected[1].startswith(out[:-1])
+    assert err.rstrip().endswith("interrupted")
+    code, out, _ = generate("--prompt", PROMPT, "--json")
+    done = json.loads(out.splitlines()[-1])
+    assert (code, done["event"], done["finish_reason"]) == (130, "done", "interrupted")
+    assert 4 <= done["tokens"] < 12
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
@@ -94,6 +114,7 @@ def test_a_cache_and_a_stop(generate, expected):
         (["--prompt", "a", "--top-p", "0"], 2, "--top-p"),
         (["--prompt", "a", "--rollback", "magic"], 2, "--rollback"),
         (["--prompt", ""], 1, "prompt is empty"),
+        (["--prompt", "a\udcff"], 1, "UTF-8"),
         (["--prompt", "a", "--kv", "magic"], 1, "no cache spec"),
         (["--prompt", "a", "--model", "/nowhere/at/all"], 1, "error:"),
     ],

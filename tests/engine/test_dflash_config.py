@@ -242,17 +242,17 @@ DAMAGE = {
     ),
     "missing tensor": (
         lambda f: _change(f, lambda held: held.pop("layers.1.self_attn.k_norm.weight")),
-        "layers.1.self_attn.k_norm.weight missing",
+        "lack layers.1.self_attn.k_norm.weight",
         "same checkpoint",
     ),
     "missing tensors": (
         lambda f: _change(f, lambda held: [held.pop(x) for x in list(held) if "mlp" in x]),
-        "layers.0.mlp.down_proj.weight and 5 more missing",
+        "lack layers.0.mlp.down_proj.weight and 5 more",
         "same checkpoint",
     ),
     "extra tensor": (
         lambda f: _change(f, lambda held: held.update({"lm_head.weight": mx.ones((128, 64))})),
-        "model.safetensors: lm_head.weight is of no use",
+        "model.safetensors holds lm_head.weight, for which config.json has no use",
         "same checkpoint",
     ),
     "wrong shape": (
@@ -275,7 +275,7 @@ DAMAGE = {
     ),
     "fewer layers": (
         lambda f: _config(f, num_hidden_layers=1, layer_types=None),
-        "layers.1.input_layernorm.weight and 10 more is of no use",
+        "holds layers.1.input_layernorm.weight and 10 more",
         "same checkpoint",
     ),
 }

@@ -271,6 +271,17 @@ def test_what_cannot_be_a_hub_id_is_a_missing_folder(name, hub):
         models.load(name)
 
 
+def test_a_name_that_cannot_be_a_path_is_refused(made):
+    with pytest.raises(BadInput, match="there is no folder ~nobody-of-that-name/model"):
+        models.load("~nobody-of-that-name/model")
+    with pytest.raises(BadInput, match="cannot be looked at: File name too long"):
+        models.load("a" * 5000)
+    with pytest.raises(BadInput, match="cannot be looked at: File name too long"):
+        models.load(made, draft="a" * 5000)
+
+
 def test_an_empty_name_is_refused():
+    with pytest.raises(BadInput, match="the name of the draft is empty"):
+        models.load("tiny", draft=" ")
     with pytest.raises(BadInput, match="empty"):
         models.load(" ")

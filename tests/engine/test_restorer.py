@@ -156,9 +156,9 @@ def _retype(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_drop, r"mix\.1\.down\.weight is missing"),
-        (_add, r"mix\.2\.down\.weight is not a tensor of this restorer"),
-        (_reshape, r"added\.0\.weight is \[64, 15\], not \[64, 16\]"),
+        (_drop, r"lack mix\.1\.down\.weight"),
+        (_add, r"holds mix\.2\.down\.weight, for which config\.json has no use"),
+        (_reshape, r"added\.0\.weight is \[64, 15\], config\.json says \[64, 16\]"),
         (_retype, r"norm\.weight is I32"),
     ],
 )

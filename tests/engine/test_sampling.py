@@ -48,6 +48,12 @@ def test_whatever_is_drafted_the_tokens_are_the_targets(settings, drawn):
     assert abs(deviation(bonus, p[2])) < 5
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-30, 5e-324])
+def test_the_smallest_temperature_leaves_the_likeliest(temperature):
+    found = np.array(Sampling(temperature, top_k=4, top_p=0.9, min_p=0.1).probabilities(1e9 * LOGITS))
+    assert found.tolist() == np.eye(VOCABULARY)[[0, 3, 4]].tolist()
+
+
 def test_acceptance_is_the_overlap():
     settings = Sampling(1.0)
     sampler = Sampler(settings, seed=3)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine import cli
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
@@ -167,6 +168,13 @@ def test_a_drafter_is_trained_further_from_its_folder(target, tmp_path):
     assert found.fc.weight.dtype == mx.float32
     plan = draft.Plan(steps=1, rows=1, anchors=4, block=4, pool=1)
     trainer(found, target, tmp_path / "run", plan).run(lambda _: None)
+
+
+def test_more_blocks_than_a_row_has_room_for_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "drafter", "--target", "tiny", "--out", str(tmp_path / "out"), "--length", "64"])
+    assert ended.value.code == 2
+    assert "a row of 64 tokens has room for 55 blocks of 8" in capsys.readouterr().err
 
 
 def test_what_cannot_be_trained_further_is_refused(target, tmp_path):

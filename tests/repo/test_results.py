@@ -6,43 +6,21 @@ import importlib.util
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
+from benchmarks import results
+from benchmarks.results_claims import loss
+from benchmarks.results_kept import Kept, keep, read, report_of
+from benchmarks.results_page import page
 from bridge.report.text import number
-
-ROOT = Path(__file__).parents[2]
-
-
-def module(path: str):
-    spec = importlib.util.spec_from_file_location(f"results_{Path(path).stem}", ROOT / path)
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+from tests.bridge import reports
 
 
-reports = module("tests/bridge/reports.py")
-
-
-@pytest.fixture(scope="module")
-def script():
-    """The script as it is when somebody runs it, with the files beside it in reach."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    yield module("benchmarks/results.py")
-    sys.path.remove(str(ROOT / "benchmarks"))
-
-
-@pytest.fixture
-def kept(script):
-    """Make a run of a report."""
-
-    def make(report, name="it", **told):
-        data = json.dumps(report).encode() if report is not None else b""
-        return script.Kept(name, ("bench", "it"), told.pop("exit_code", 0), report=data, **told)
-
-    return make
+def kept(report, name="it", exit_code=0, **told) -> Kept:
+    """Return the run of a report."""
+    data = json.dumps(report).encode() if report is not None else b""
+    return Kept(name, ("bench", "it"), exit_code, report=data, **told)
 
 
 def losing() -> dict:
@@ -81,10 +59,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_claim_of_an_accepted_report_stands_on_the_page(kind, script, kept):
+def test_every_claim_of_an_accepted_report_stands_on_the_page(kind):
     report = KINDS[kind]()
 
-    text = parts(script.page([kept(report)]))["it"]
+    text = parts(page([kept(report)]))["it"]
 
     assert [c["name"] for c in report["claims"] if c["name"] not in text] == []
     assert [c["value"] for c in report["claims"] if number(c["value"]) not in text] == []
@@ -92,16 +70,16 @@ def test_every_claim_of_an_accepted_report_stands_on_the_page(kind, script, kept
     assert report["created_at"] in text
 
 
-def test_codecs_are_shown_by_their_rows(script, kept):
+def test_codecs_are_shown_by_their_rows():
     report = reports.codec_rd()
 
-    text = parts(script.page([kept(report)]))["it"]
+    text = parts(page([kept(report)]))["it"]
 
     assert all(number(row["rel_mse"]) in text for row in report["rows"])
 
 
-def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures(script, kept):
-    text = script.page([kept(reports.native(), "honest"), kept(lying(), "a-lie")])
+def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures():
+    text = page([kept(reports.native(), "honest"), kept(lying(), "a-lie")])
 
     found = parts(text)
     assert "a-lie" not in found
@@ -111,12 +89,12 @@ def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures(
     assert "decode_speedup |" not in text
 
 
-def test_incomplete_unreadable_and_missing_reports_are_no_results(script, kept):
+def test_incomplete_unreadable_and_missing_reports_are_no_results():
     bare = reports.native()
     del bare["identity"]
     runs = [kept(bare, "bare"), kept(None, "none", exit_code=2), kept([], "odd")]
 
-    found = parts(script.page(runs))
+    found = parts(page(runs))
 
     assert found.keys() == {"Not accepted"}
     assert re.search(r"\*\*bare\*\*.*INCOMPLETE", found["Not accepted"])
@@ -124,17 +102,17 @@ def test_incomplete_unreadable_and_missing_reports_are_no_results(script, kept):
     assert re.search(r"\*\*odd\*\*.*REJECTED", found["Not accepted"])
 
 
-def test_a_report_of_a_command_that_failed_is_no_result(script, kept):
-    found = parts(script.page([kept(reports.native(), exit_code=1)]))
+def test_a_report_of_a_command_that_failed_is_no_result():
+    found = parts(page([kept(reports.native(), exit_code=1)]))
 
     assert found.keys() == {"Not accepted"}
     assert "ACCEPTED, exit code 1" in found["Not accepted"]
 
 
-def test_losses_stand_in_the_table_and_before_it(script, kept):
+def test_losses_stand_in_the_table_and_before_it():
     report = losing()
 
-    found = parts(script.page([kept(report)]))
+    found = parts(page([kept(report)]))
 
     (claim,) = (c for c in report["claims"] if c["name"] == "decode_speedup")
     assert claim["value"] < 1
@@ -145,8 +123,8 @@ def test_losses_stand_in_the_table_and_before_it(script, kept):
     assert number(claim["value"]) in found["it"]
 
 
-def test_where_nothing_is_lost_the_page_says_so(script, kept):
-    found = parts(script.page([kept(reports.kv_quant())]))
+def test_where_nothing_is_lost_the_page_says_so():
+    found = parts(page([kept(reports.kv_quant())]))
 
     assert "|" not in found["Losses"]
 
@@ -168,67 +146,67 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("name", "value", "arm", "why"), LOSSES)
-def test_which_claims_are_losses(name, value, arm, why, script):
+def test_which_claims_are_losses(name, value, arm, why):
     arms = [{"name": "dflash", "role": "candidate"}, {"name": "noise", "role": "poison"}]
     report = {"kind": "kakeya.spec-bench", "arms": arms}
 
-    assert sys.modules["results_claims"].loss(report, claim_of(name, value, arm)) == why
+    assert loss(report, claim_of(name, value, arm)) == why
 
 
-def test_a_code_that_errs_more_at_equal_bits_is_a_loss(script, kept):
+def test_a_code_that_errs_more_at_equal_bits_is_a_loss():
     report = reports.codec_rd()
     worse = {"codec": "voronoi", "rel_mse": 0.16, "distribution": "gaussian", "rotated": True, "group": None}
     report["rows"].append({**report["rows"][0], **worse})
 
-    found = parts(script.page([kept(report)]))
+    found = parts(page([kept(report)]))
 
     assert "E8 Voronoi over affine at 2.5 bits, gaussian | 0.16 against 0.156" in found["Losses"]
 
 
-def test_a_run_that_was_measured_again_says_what_came_of_it_before(script, kept):
+def test_a_run_that_was_measured_again_says_what_came_of_it_before():
     again = kept(reports.native(), earlier=("REJECTED (DECODE_SPREAD)",))
 
-    assert "measured 2 times, before: REJECTED (DECODE_SPREAD)" in script.page([again])
+    assert "measured 2 times, before: REJECTED (DECODE_SPREAD)" in page([again])
 
 
-def test_machines_are_told_apart(script, kept):
+def test_machines_are_told_apart():
     other = reports.native()
     other["identity"]["chip"] = "another-chip"
 
-    told = parts(script.page([kept(reports.native(), "one"), kept(other, "two")]))["Machine"]
+    told = parts(page([kept(reports.native(), "one"), kept(other, "two")]))["Machine"]
 
     assert re.search(r"a-chip.*: one\n.*another-chip.*: two", told)
 
 
-def test_rendering_again_measures_nothing_and_reads_what_is_kept(script, kept, tmp_path, monkeypatch):
-    script.report_of(tmp_path, "spec-tiny").write_text(json.dumps(losing()))
-    script.keep(tmp_path, kept(losing(), "spec-tiny", earlier=("no report",)))
-    page = tmp_path / "page.md"
-    monkeypatch.setattr(script, "measure", None)
+def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monkeypatch):
+    report_of(tmp_path, "spec-tiny").write_text(json.dumps(losing()))
+    keep(tmp_path, kept(losing(), "spec-tiny", earlier=("no report",)))
+    written = tmp_path / "page.md"
+    monkeypatch.setattr(results, "measure", None)
     monkeypatch.setattr(
-        sys, "argv", ["results.py", "--render", "--reports", str(tmp_path), "--page", str(page)]
+        sys, "argv", ["results", "--render", "--reports", str(tmp_path), "--page", str(written)]
     )
 
-    assert script.main() == 0
-    assert page.read_text() == script.page([kept(losing(), "spec-tiny", earlier=("no report",))])
+    assert results.main() == 0
+    assert written.read_text() == page([kept(losing(), "spec-tiny", earlier=("no report",))])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
-def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(script, tmp_path):
+def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(tmp_path):
     rows = tmp_path / "rd.json.rows.jsonl"
     rows.write_text("of another run")
     short = ("codec", "rd", "--n-vectors", "64", "--codecs", "affine", "--bits")
 
-    good = script.measure(script.Run("rd", (*short, "4")), tmp_path)
-    bad = script.measure(script.Run("rd", (*short, "7")), tmp_path)
+    good = results.measure(results.Run("rd", (*short, "4")), tmp_path)
+    bad = results.measure(results.Run("rd", (*short, "7")), tmp_path)
 
     assert (good.said, good.accepted) == ("ACCEPTED", True)
     assert (bad.said, bad.report) == ("no report, exit code 2", b"")
-    assert script.read(tmp_path, "rd") == bad
+    assert read(tmp_path, "rd") == bad
     assert not rows.exists()
 
 
-def test_all_that_is_measured_has_a_name_of_its_own(script):
-    names = [run.name for run in script.runs()]
+def test_all_that_is_measured_has_a_name_of_its_own():
+    names = [run.name for run in results.runs()]
 
     assert len(names) == len(set(names)) > 10

@@ -94,6 +94,10 @@ def drafter(
     drafter has to foresee. The folder gets those rows, a checkpoint, a log, and at the end draft/, which this
     engine and the dflash package load.
     """
+    if anchors >= length - block:
+        raise click.UsageError(
+            f"--anchors {anchors}: a row of {length} tokens has room for {max(0, length - block - 1)} blocks of {block}"
+        )
     from engine import models
     from engine.dflash.weights import save_draft
     from engine.train import begin, draft
@@ -111,6 +115,7 @@ def drafter(
         rows=rows,
         anchors=anchors,
         block=block,
+        pool=max(rows, draft.Plan.pool),
         seed=seed,
         matrix_rate=rate * draft.Plan.matrix_rate,
         other_rate=rate * draft.Plan.other_rate,

@@ -45,7 +45,10 @@ def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
         return lm_cache.CacheList(*(_given(inner, kind, parts) for inner in cache.caches))
     held = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
     if type(held) not in (*GROWING, *RINGS, *RECURRENT):
-        raise BadInput(f"no rollback is known for a {type(held).__name__}", "decode without speculation")
+        raise BadInput(
+            f"no rollback is known for a {type(held).__name__}",
+            "mlx-lm's own loop needs none: engine.decode.native, or kakeya-engine bench native",
+        )
     make = _carry if kind == "carry" else _ring if type(held) in RINGS else _other
     parts.append(make(cache, held, kind))
     return parts[-1].given
@@ -56,7 +59,7 @@ def _carry(cache: Any, held: Any, kind: str) -> Part:
         raise BadInput(
             f"rollback {kind} cannot serve a ring that keeps its first {held.keep} tokens: "
             "mlx-lm hides them from all rows of a forward but the first",
-            "rollback late",
+            "take rollback late",
         )
     return Carry(cache, held)
 
@@ -65,10 +68,13 @@ def _ring(cache: Any, held: Any, kind: str) -> Part:
     if kind == "trim":
         raise BadInput(
             f"a {type(held).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
-            "rollback late",
+            "take rollback late",
         )
     if held.keep >= held.max_size:
-        raise BadInput(f"a ring of {held.max_size} tokens that keeps the first {held.keep} has no room")
+        raise BadInput(
+            f"a ring of {held.max_size} tokens that keeps the first {held.keep} has no room",
+            "make a larger ring, or let it keep fewer",
+        )
     return LateRing(held, *_stores(cache))
 
 
@@ -77,7 +83,7 @@ def _other(cache: Any, held: Any, kind: str) -> Part:
         late = kind == "late" and type(held) is not lm_cache.QuantizedKVCache
         return LateGrowing(held, *_stores(cache)) if late else Trim(cache)
     if kind == "trim":
-        raise BadInput("a recurrent state cannot be trimmed", "rollback auto")
+        raise BadInput("a recurrent state cannot be trimmed", "take rollback auto")
     if held.lengths is not None or held.left_padding is not None:
         raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
     return Recompute(held)
