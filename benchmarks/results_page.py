@@ -12,11 +12,11 @@ from bridge.report.text import cell, number
 HEAD = """\
 # Results
 
-Written by `make results` from the reports that the [evidence gate](evidence.md) accepts: it takes every claim again from
-its rows. Losses stand first. What was measured and not accepted is named [at the end](#not-accepted), without its
-figures. Claims have the names and definitions of [Evidence](evidence.md#claims). In brackets stand the least and the
-greatest prompt of a rate, and the exact 95 % interval of a share. Rates belong to the machine and to what else it did;
-errors, bits, recall and agreement hardly depend on it.
+Written by `make results` from the reports that the [evidence gate](evidence.md) accepts: it takes every claim again
+from its rows. Losses stand first. What was measured and not accepted is named [at the end](#not-accepted), without
+its figures. Claims have the names and definitions of [Evidence](evidence.md#claims). In brackets stand the least and
+the greatest prompt of a rate, and the exact 95 % interval of a share. Rates belong to the machine and to what else it
+did; errors, bits, recall and agreement hardly depend on it.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of codes for vectors, at all the bits that they store.",
