@@ -17,27 +17,12 @@ from bridge.cli.gate import show_gate
 from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
 from bridge.objects import Identity
+from tests.bridge import reports
 
 pytestmark = pytest.mark.bus
 
 REPORT = "results/research/report.json"
-MEASURED = {
-    "kind": "kakeya.codec-rd",
-    "schema_version": 3,
-    "created_at": "2026-01-31T12:00:00Z",
-    "seconds": 1.0,
-    "identity": {
-        **dict.fromkeys(("host", "os", "chip", "device"), "known"), "versions": {"mlx": "1"}, "blas": {"name": "x"},
-        "code": {"version": "1", "digest": "sha256:" + "0" * 64},
-    },
-    "config": {"seed": 0},
-    "rows": [
-        {
-            "codec": "affine", "bits": 2, "group": 64, "distribution": "gaussian", "n_vectors": 64,
-            "stored_bits_per_value": 2.5, "rel_mse": 0.156, "rel_mse_stderr": 0.0055, "limit": 0.03125,
-        }
-    ],
-}  # fmt: skip
+MEASURED = reports.codec_rd()
 WRITE_REPORT = f"import pathlib; path = pathlib.Path({REPORT!r}); \
 path.parent.mkdir(parents=True, exist_ok=True); path.write_text({json.dumps(MEASURED)!r})"
 

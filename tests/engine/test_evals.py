@@ -222,7 +222,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
 
 
 def test_acceptance_is_told_of_each_set(tmp_path, capsys):
-    world.folders.write_pair(tmp_path / "pair")
+    folders.write_pair(tmp_path / "pair")
     out = tmp_path / "acceptance.json"
     asked = (
         "--max-prompts",
