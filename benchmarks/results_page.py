@@ -16,7 +16,8 @@ Written by `make results` from the reports that the [evidence gate](evidence.md)
 from its rows. Losses stand first. What was measured and not accepted is named [at the end](#not-accepted), without
 its figures. Claims have the names and definitions of [Evidence](evidence.md#claims). In brackets stand the least and
 the greatest prompt of a rate, and the exact 95 % interval of a share. Rates belong to the machine and to what else it
-did; errors, bits, recall and agreement hardly depend on it.
+did; errors, bits, recall and agreement hardly depend on it. OpenBLAS had one thread
+(`OPENBLAS_NUM_THREADS=1`), with which models this small decode fastest without drafts.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of codes for vectors, at all the bits that they store.",

@@ -1,6 +1,6 @@
 """Train a drafter in torch, for targets that transformers loads too.
 
-It computes what :mod:`engine.train.draft_mlx` computes (a test compares loss and gradients), three times as
+It computes what :mod:`engine.train.draft_mlx` computes (a test compares loss and gradients), twice as
 fast on a CPU that multiplies bfloat16, and on CUDA. The target reads in float32, as it will when decoding
 here; the drafter's matrices are multiplied in bfloat16 and learn in float32.
 """
