@@ -1,17 +1,15 @@
 """Train a drafter in MLX, for any target that mlx-lm loads."""
 
-from pathlib import Path
-
 import numpy as np
 
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import DraftEnds, TargetEnds
-from engine.mx import mx, nn, optimizers, tree
+from engine.mx import mx, nn
 from engine.train.blocks import Batch, hidden_states
+from engine.train.descent import Descent
 from engine.train.draft import TOP, Plan
-from engine.train.schedule import MATRIX
 
 
 def read(tapped, rows: np.ndarray) -> Batch:
@@ -29,8 +27,8 @@ def read(tapped, rows: np.ndarray) -> Batch:
     return batch
 
 
-class MlxLearner:
-    """A :class:`engine.train.draft.Learner`.
+class MlxLearner(Descent):
+    """A :class:`engine.train.run.Learner`.
 
     Args:
         draft: the drafter; it learns in place.
@@ -39,55 +37,23 @@ class MlxLearner:
     """
 
     def __init__(self, draft: Drafter, target: nn.Module, plan: Plan) -> None:
+        super().__init__(draft, self.loss, plan)
         self.draft, self.plan = draft, plan
         self.tapped = Tapped(target, draft.config.target_layer_ids)
         ends = TargetEnds.of(target)
         ends.check(draft.config)
         self.ends = DraftEnds(ends, draft.config)
         self.rotations = Rotations(draft.config)
-        self.optimizer = optimizers.MultiOptimizer(
-            [
-                optimizers.Muon(plan.matrix_rate, weight_decay=0.01),
-                optimizers.AdamW(plan.other_rate, betas=[0.9, 0.97], weight_decay=0.0),
-            ],
-            [lambda _, weight: weight.ndim == MATRIX],
-        )
-        self.value_and_grad = nn.value_and_grad(draft, self.loss)
 
     def read(self, rows: np.ndarray) -> Batch:
         """Let the target read ``rows``."""
         return read(self.tapped, rows)
 
-    def learn(self, batch: Batch, anchors: np.ndarray, factor: float) -> tuple[float, float]:
+    def learn(self, batch: Batch, step: int) -> dict[str, float]:
         """Take one step; return the loss and the tau before it."""
-        rates = (self.plan.matrix_rate, self.plan.other_rate)
-        for optimizer, rate in zip(self.optimizer.optimizers, rates, strict=True):
-            optimizer.learning_rate = rate * factor
-        (loss, tau), gradients = self.value_and_grad(batch, mx.array(anchors))
-        gradients, _ = optimizers.clip_grad_norm(gradients, self.plan.clip)
-        self.optimizer.update(self.draft, gradients)
-        mx.eval(loss, tau, self.draft.trainable_parameters(), self.optimizer.state)
-        return float(loss), float(tau)
-
-    def save(self, path: Path) -> None:
-        """Write weights and moments as safetensors."""
-        model = {f"model.{k}": v for k, v in tree.tree_flatten(self.draft.trainable_parameters())}
-        moments = {f"optimizer.{k}": v for k, v in tree.tree_flatten(self.optimizer.state)}
-        named = path.with_suffix(".safetensors")  # mlx looks at the ending
-        mx.save_safetensors(str(named), model | moments)
-        named.replace(path)
-
-    def load(self, path: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
-        saved = mx.load(str(path), format="safetensors")
-        model = {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")}
-        self.draft.update(tree.tree_unflatten(list(model.items())))
-        moments = {k.removeprefix("optimizer."): v for k, v in saved.items() if k.startswith("optimizer.")}
-        self.optimizer.init(self.draft.trainable_parameters())
-        self.optimizer.state = tree.tree_unflatten(list(moments.items()))
-
-    def finish(self) -> None:
-        """Nothing is left to do: the drafter's own weights are what learnt."""
+        anchors = mx.array(self.plan.places(step, batch.tokens.shape[1]))
+        loss, tau = self.step(step, batch, anchors)
+        return {"loss": loss, "tau": tau}
 
     def loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
         """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""

@@ -12,22 +12,10 @@ import numpy as np
 
 from engine.dflash.drafter import Drafter
 from engine.dflash.layers import Rotations
-from engine.errors import MissingPackage
 from engine.mx import mx, tree
 from engine.train.draft import TOP, Plan
 from engine.train.schedule import MATRIX
-
-try:
-    import torch
-    import transformers
-    from torch.nn import functional
-except ImportError as error:
-    raise MissingPackage(f"this needs torch: {error}", "install it: pip install torch==2.13.0") from error
-
-
-def use_threads(count: int) -> None:
-    """Compute on ``count`` CPU threads."""
-    torch.set_num_threads(count)
+from engine.train.with_torch import functional, muon_and_adamw, take_step, torch, transformers
 
 
 @dataclass(frozen=True)
@@ -41,7 +29,7 @@ class Batch:
 
 
 class TorchLearner:
-    """A :class:`engine.train.draft.Learner`.
+    """A :class:`engine.train.run.Learner`.
 
     Args:
         draft: the drafter; what was learnt is put into it at the end.
@@ -51,6 +39,8 @@ class TorchLearner:
         device: ``cpu`` or ``cuda``.
         dtype: of the drafter's matrix products.
     """
+
+    suffix = ".pt"
 
     def __init__(
         self,
@@ -77,10 +67,7 @@ class TorchLearner:
         }
         matrices = [value for value in self.weights.values() if value.ndim == MATRIX]
         others = [value for value in self.weights.values() if value.ndim != MATRIX]
-        self.optimizers = [
-            torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01, adjust_lr_fn="original"),
-            torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.97), weight_decay=0.0),
-        ]
+        self.optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
         cos, sin = Rotations(config).at(0, config.max_position_embeddings)
         self.turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
 
@@ -107,18 +94,13 @@ class TorchLearner:
         chosen = torch.cat([taps[i] for i in self.config.target_layer_ids], dim=-1)
         return Batch(tokens, chosen.to(self.dtype), ids, scores.softmax(-1))
 
-    def learn(self, batch: Batch, anchors: np.ndarray, factor: float) -> tuple[float, float]:
+    def learn(self, batch: Batch, step: int) -> dict[str, float]:
         """Take one step; return the loss and the tau before it."""
-        loss, tau = self.loss(batch, torch.from_numpy(anchors.astype(np.int64)).to(self.device))
+        anchors = self.plan.places(step, batch.tokens.shape[1]).astype(np.int64)
+        loss, tau = self.loss(batch, torch.from_numpy(anchors).to(self.device))
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.weights.values(), self.plan.clip)
-        rates = (self.plan.matrix_rate, self.plan.other_rate)
-        for optimizer, rate in zip(self.optimizers, rates, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * factor
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach()), float(tau)
+        take_step(self.optimizers, self.weights.values(), self.plan, step)
+        return {"loss": float(loss.detach()), "tau": float(tau)}
 
     def save(self, path: Path) -> None:
         """Write weights and moments."""

@@ -4,9 +4,8 @@ import random
 
 import numpy as np
 
-from engine.errors import BadInput
 from engine.train import tasks, text
-from engine.train.draft import Source
+from engine.train.run import Source
 
 SHORT = 120  # tokens that one task fills
 FILLER = 6000  # tokens of text that a task takes its lines from
@@ -24,8 +23,7 @@ def source(tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Sou
     Raises:
         BadInput: the text is shorter than one row.
     """
-    if len(ids) <= length:
-        raise BadInput(f"the text has {len(ids)} tokens, fewer than a row of {length}", "give more text")
+    text.check_length(ids, length)
 
     def rows(rng: np.random.Generator, count: int) -> np.ndarray:
         drawn = text.windows(ids, length, rng, count)

@@ -1,4 +1,4 @@
-"""The learning rate over a run: a short warm-up, then a cosine down to a floor."""
+"""The learning rates over a run: a short warm-up, then a cosine down to a floor."""
 
 import math
 from dataclasses import dataclass
@@ -14,14 +14,25 @@ class Schedule:
         steps: of the whole run.
         warm_up: steps over which the rate rises in a straight line.
         floor: the factor that is left at the end.
+        matrix_rate: the highest rate of the matrices, which Muon moves.
+        other_rate: that of the rest, which AdamW moves.
+        clip: the norm to which gradients are cut.
     """
 
     steps: int
+    matrix_rate: float
+    other_rate: float
     warm_up: int
     floor: float = 0.02
+    clip: float = 1.0
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The highest rates, of matrices and of the rest."""
+        return self.matrix_rate, self.other_rate
 
     def rate(self, step: int) -> float:
-        """Return the factor on the learning rates at ``step``."""
+        """Return the factor on the rates at ``step``."""
         if step < self.warm_up:
             return (step + 1) / self.warm_up
         done = (step - self.warm_up) / max(1, self.steps - self.warm_up)

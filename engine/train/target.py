@@ -11,19 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadInput, MissingPackage
+from engine.errors import BadInput
 from engine.train.corpus import File
 from engine.train.rows import Rows, windows
 from engine.train.schedule import MATRIX, Schedule
-
-try:
-    import torch
-    import transformers
-    from torch.nn import functional
-except ImportError as error:
-    raise MissingPackage(
-        f"training a target needs torch: {error}", "install it: pip install torch==2.13.0"
-    ) from error
+from engine.train.with_torch import functional, muon_and_adamw, take_step, torch, transformers
 
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
@@ -43,7 +35,6 @@ class Plan(Schedule):
     other_rate: float = 3e-3
     weight_decay: float = 0.1
     warm_up: int = 100
-    clip: float = 1.0
     seed: int = 0
 
     def shape(self, step: int) -> tuple[int, int]:
@@ -51,11 +42,6 @@ class Plan(Schedule):
         if step < self.long_from * self.steps:
             return self.rows, self.length
         return self.rows // self.long_factor, self.length * self.long_factor
-
-
-def use_threads(count: int) -> None:
-    """Compute on ``count`` CPU threads."""
-    torch.set_num_threads(count)
 
 
 def build(config: dict[str, Any], seed: int):
@@ -75,15 +61,7 @@ def optimizers(model, plan: Plan) -> list[torch.optim.Optimizer]:
     matrices, others = [], []
     for name, parameter in model.named_parameters():
         (matrices if parameter.ndim == MATRIX and "embed" not in name else others).append(parameter)
-    return [
-        torch.optim.Muon(
-            matrices,
-            lr=plan.matrix_rate,
-            weight_decay=plan.weight_decay,
-            adjust_lr_fn="match_rms_adamw",
-        ),
-        torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.97), weight_decay=0.0),
-    ]
+    return muon_and_adamw(matrices, others, plan, decay=plan.weight_decay, scaling="match_rms_adamw")
 
 
 class Trainer:
@@ -192,15 +170,7 @@ class Trainer:
         )
         loss = (losses * weights.flatten()).sum() / weights.sum()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip)
-        factor = self.plan.rate(self.step)
-        for optimizer, rate in zip(
-            self.optimizers, (self.plan.matrix_rate, self.plan.other_rate), strict=True
-        ):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * factor
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        take_step(self.optimizers, self.model.parameters(), self.plan, self.step)
         self.step += 1
         self.tokens += rows * length
         return float(loss.detach())

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.errors import BadInput
-from engine.train import corpus, draft, generate
+from engine.train import corpus, generate
+from engine.train.run import Source
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
 SHORTEST, LONGEST = 32, 192  # tokens of an opening that the target goes on from
@@ -46,17 +47,14 @@ def written_rows(
     if kept.exists():
         return np.load(kept)
     longest = min(LONGEST, length // 2)
-    if len(ids) <= longest:
-        raise BadInput(
-            f"the text has {len(ids)} tokens, fewer than an opening of {longest}", "give more text"
-        )
+    check_length(ids, longest, "an opening")
     openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
     rows = generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
     np.save(kept, rows)
     return rows
 
 
-def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> draft.Source:
+def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:
     """Return where a drafter's rows come from: what the target wrote, and text.
 
     Args:
@@ -68,8 +66,7 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
     Raises:
         BadInput: the text is shorter than one row.
     """
-    if len(ids) <= length:
-        raise BadInput(f"the text has {len(ids)} tokens, fewer than a row of {length}", "give more text")
+    check_length(ids, length)
 
     def rows(rng: np.random.Generator, count: int) -> np.ndarray:
         if rng.random() < LONG * (1 - share):
@@ -81,6 +78,12 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
         return drawn
 
     return rows
+
+
+def check_length(ids: np.ndarray, length: int, what: str = "a row") -> None:
+    """Raise BadInput where the text has no ``what`` of ``length`` tokens."""
+    if len(ids) <= length:
+        raise BadInput(f"the text has {len(ids)} tokens, fewer than {what} of {length}", "give more text")
 
 
 def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:

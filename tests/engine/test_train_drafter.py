@@ -16,6 +16,7 @@ from engine.mx import mx, tree
 from engine.train import begin, draft, generate, text
 from engine.train.blocks import Batch, hidden_states, rotate
 from engine.train.draft_mlx import MlxLearner, read
+from engine.train.run import Trainer
 from tests.engine import drafts
 from tests.engine import models as small
 
@@ -56,7 +57,7 @@ def source(rng, count):
 
 
 def trainer(model, target, folder, plan):
-    return draft.Trainer(MlxLearner(model, target, plan), source, folder, plan)
+    return Trainer(MlxLearner(model, target, plan), source, folder, plan)
 
 
 @pytest.mark.parametrize("anchor", [1, 7, 30])

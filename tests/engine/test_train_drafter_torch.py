@@ -10,10 +10,12 @@ from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.train import begin, draft
 from engine.train.draft_mlx import MlxLearner
+from engine.train.run import Trainer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 draft_torch = pytest.importorskip("engine.train.draft_torch")
+with_torch = pytest.importorskip("engine.train.with_torch")
 
 ROW = 48
 PLAN = draft.Plan(steps=6, rows=2, anchors=8, block=4, pool=2, uses=2, warm_up=2)
@@ -32,7 +34,7 @@ def begun(pair, **changes):
 
 
 def torch_learner(model, pair):
-    draft_torch.use_threads(1)
+    with_torch.use_threads(1)
     return draft_torch.TorchLearner(model, pair.parts["target"].folder, PLAN, dtype=torch.float32)
 
 
@@ -66,7 +68,7 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
     lines = []
     model = begun(pair)
     before = np.array(model.fc.weight)
-    draft.Trainer(torch_learner(model, pair), source, tmp_path / "straight", PLAN).run(lines.append, every=3)
+    Trainer(torch_learner(model, pair), source, tmp_path / "straight", PLAN).run(lines.append, every=3)
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert not np.array_equal(np.array(model.fc.weight), before)
 
@@ -75,9 +77,9 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        draft.Trainer(torch_learner(begun(pair), pair), source, tmp_path / "broken", PLAN).run(stop, every=3)
+        Trainer(torch_learner(begun(pair), pair), source, tmp_path / "broken", PLAN).run(stop, every=3)
     other = begun(pair)
-    second = draft.Trainer(torch_learner(other, pair), source, tmp_path / "broken", PLAN)
+    second = Trainer(torch_learner(other, pair), source, tmp_path / "broken", PLAN)
     assert second.step == 3
     second.run(lambda _: None)
     expected = dict(tree.tree_flatten(model.parameters()))
@@ -86,6 +88,6 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
 
 
 def test_a_run_begun_with_the_other_library_is_refused(pair, tmp_path):
-    draft.Trainer(torch_learner(begun(pair), pair), source, tmp_path, PLAN).save()
+    Trainer(torch_learner(begun(pair), pair), source, tmp_path, PLAN).save()
     with pytest.raises(BadInput, match="begun with another"):
-        draft.Trainer(MlxLearner(begun(pair), pair.target, PLAN), source, tmp_path, PLAN)
+        Trainer(MlxLearner(begun(pair), pair.target, PLAN), source, tmp_path, PLAN)

@@ -17,6 +17,7 @@ from engine.restore.restorer import Restorer
 from engine.restore.weights import load_restorer, target_digest
 from engine.train import mixed, restorer
 from engine.train.restored import WholeRows
+from engine.train.run import Trainer
 from tests.engine import folders
 from tests.engine import models as small
 
@@ -36,6 +37,10 @@ def plan(**changes):
         ),
         **changes,
     )  # fmt: skip
+
+
+def trainer(model, target, folder, planned):
+    return Trainer(restorer.RestorerLearner(model, target, planned), source, folder, planned)
 
 
 def source(rng, count):
@@ -72,7 +77,7 @@ def test_one_forward_is_the_chunked_prefill(make):
 
 def test_what_was_there_diverges_by_nothing(tmp_path):
     target = small.qwen3()
-    run = restorer.Trainer(learner(target), target, source, tmp_path, plan())
+    run = trainer(learner(target), target, tmp_path, plan()).learner
     rows = run.read(source(np.random.default_rng(0), 2))
     assert abs(run.divergence(rows, rows.held).item()) < 1e-5
     assert max(x.item() for x in restorer.errors(rows.held, rows.held)) == 0
@@ -85,7 +90,7 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
     target = small.gemma3()
     before = [np.asarray(x) for _, x in tree.tree_flatten(target.parameters())]
     lines = []
-    straight = restorer.Trainer(learner(target), target, source, tmp_path / "straight", plan())
+    straight = trainer(learner(target), target, tmp_path / "straight", plan())
     straight.run(lines.append, every=4)
     assert [line["divergence"] > 0 for line in lines] == [False] * 4 + [True] * 2
     assert lines[3]["error"] < 0.9 * lines[0]["error"]
@@ -95,14 +100,14 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
         if line["step"] == 17:  # within a pool, once both are learnt
             raise KeyboardInterrupt
 
-    first = restorer.Trainer(learner(target), target, source, tmp_path / "broken", plan())
+    first = trainer(learner(target), target, tmp_path / "broken", plan())
     with pytest.raises(KeyboardInterrupt):
         first.run(stop, every=17)
-    second = restorer.Trainer(learner(target, seed=5), target, source, tmp_path / "broken", plan())
+    second = trainer(learner(target, seed=5), target, tmp_path / "broken", plan())
     assert second.step == 17
     second.run(lambda _: None)
-    expected = dict(tree.tree_flatten(straight.restorer.parameters()))
-    for name, value in tree.tree_flatten(second.restorer.parameters()):
+    expected = dict(tree.tree_flatten(straight.learner.restorer.parameters()))
+    for name, value in tree.tree_flatten(second.learner.restorer.parameters()):
         np.testing.assert_array_equal(np.asarray(value), np.asarray(expected[name]))
     for old, (_, new) in zip(before, tree.tree_flatten(target.parameters()), strict=True):
         np.testing.assert_array_equal(old, np.asarray(new))
@@ -110,13 +115,13 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
 
 def test_plans_that_cannot_be(tmp_path):
     target = small.qwen3()
-    restorer.Trainer(learner(target), target, source, tmp_path, plan()).save()
+    trainer(learner(target), target, tmp_path, plan()).save()
     with pytest.raises(BadInput, match="another plan"):
-        restorer.Trainer(learner(target), target, source, tmp_path, plan(window=4))
+        trainer(learner(target), target, tmp_path, plan(window=4))
     with pytest.raises(BadInput, match="nothing behind a window"):
-        restorer.Trainer(learner(target), target, source, tmp_path / "other", plan(length=18))
+        trainer(learner(target), target, tmp_path / "other", plan(length=18))
     with pytest.raises(BadInput, match=r"layers is \(0, 1, 2\), and the target's \(0, 1\)"):
-        restorer.Trainer(learner(small.qwen3(layers=3)), target, source, tmp_path / "third", plan())
+        trainer(learner(small.qwen3(layers=3)), target, tmp_path / "third", plan())
 
 
 def test_rows_mix_text_and_tasks(tmp_path):

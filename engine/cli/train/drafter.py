@@ -1,27 +1,15 @@
 """``kakeya-engine train drafter``."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from engine.cli.train.progress import say
+from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.types import ListOf
 
 
 @click.command()
-@click.option("--target", "name", required=True, help="A bundled name, a folder or a hub id.")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
-)
-@click.option(
-    "--text",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    help="Files or folders to learn from. This machine's Python sources if left out.",
-)
-@click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True)
+@for_a_target
 @click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Rows of a block.")
 @click.option("--taps", type=ListOf(range(256)), help="Target layers to read; three spread ones if left out.")
@@ -102,6 +90,7 @@ def drafter(
     from engine.dflash.weights import save_draft
     from engine.train import begin, draft
     from engine.train import text as sources
+    from engine.train.run import Learner, Trainer
 
     pair = models.load(name, draft=False)
     mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
@@ -135,20 +124,19 @@ def drafter(
     if library == "mlx":
         from engine.train.draft_mlx import MlxLearner
 
-        learner: draft.Learner = MlxLearner(model, pair.target, plan)
+        learner: Learner = MlxLearner(model, pair.target, plan)
     else:
         from engine.dflash.target import DraftEnds, TargetEnds
-        from engine.train.draft_torch import TorchLearner, use_threads
+        from engine.train.draft_torch import TorchLearner
+        from engine.train.with_torch import use_threads
 
         if threads:
             use_threads(threads)
         scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
         learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
-    run = draft.Trainer(learner, source, out, plan)
-    if run.step:
-        click.echo(f"going on from step {run.step}", err=True)
-    run.run(lambda line: say(line, steps, line["s_per_step"]))
-    save_draft(model, out / "draft", dtype="bfloat16")
-    described = {"target": pair.name, "plan": asdict(plan), "written": written, "share": share}
-    (out / "draft" / "training.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    click.echo(out / "draft")
+    carry_out(
+        Trainer(learner, source, out, plan),
+        out / "draft",
+        lambda folder: save_draft(model, folder, dtype="bfloat16"),
+        {"target": pair.name, "written": written, "share": share},
+    )

@@ -1,27 +1,15 @@
 """``kakeya-engine train restorer``."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from engine.cli.train.progress import say
+from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.types import Numbers
 
 
 @click.command()
-@click.option("--target", "name", required=True, help="A bundled name, a folder or a hub id.")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
-)
-@click.option(
-    "--text",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    help="Files or folders to learn from. This machine's Python sources if left out.",
-)
-@click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True)
+@for_a_target
 @click.option(
     "--alone",
     type=click.IntRange(0, 1_000_000),
@@ -76,6 +64,7 @@ def restorer(
     from engine.train import mixed
     from engine.train import restorer as learning
     from engine.train import text as sources
+    from engine.train.run import Trainer
 
     pair = models.load(name, draft=False)
     digest = target_digest(pair.parts["target"].folder)
@@ -87,12 +76,9 @@ def restorer(
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
     source = mixed.source(pair.tokenizer, ids, task_share=task_share, length=length)
-    run = learning.Trainer(model, pair.target, source, out, plan)
-    if run.step:
-        click.echo(f"going on from step {run.step}", err=True)
-    run.run(lambda line: say(line, steps, line["s_per_step"]))
-    save_restorer(model, out / "restore")
-    described = {"target": pair.name, "plan": asdict(plan), "task_share": task_share}
-    text_ = json.dumps(described, indent=2) + "\n"
-    (out / "restore" / "training.json").write_text(text_, encoding="utf-8")
-    click.echo(out / "restore")
+    carry_out(
+        Trainer(learning.RestorerLearner(model, pair.target, plan), source, out, plan),
+        out / "restore",
+        lambda folder: save_restorer(model, folder),
+        {"target": pair.name, "task_share": task_share},
+    )

@@ -44,7 +44,8 @@ def target(
     load. Needs torch.
     """
     from engine.train import corpus, shapes, tokenizer
-    from engine.train.target import Plan, Trainer, use_threads
+    from engine.train.target import Plan, Trainer
+    from engine.train.with_torch import use_threads
 
     if threads:
         use_threads(threads)

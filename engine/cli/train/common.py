@@ -1,0 +1,52 @@
+"""What the commands share that train something for a target: options, the run, and what they leave."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.cli.train.progress import say
+
+if TYPE_CHECKING:
+    from engine.train.run import Trainer
+
+
+def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--target``, ``--out``, ``--text`` and ``--steps``."""
+    options = (
+        click.option("--target", "name", required=True, help="A bundled name, a folder or a hub id."),
+        click.option(
+            "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
+        ),
+        click.option(
+            "--text",
+            type=click.Path(exists=True, path_type=Path),
+            multiple=True,
+            help="Files or folders to learn from. This machine's Python sources if left out.",
+        ),
+        click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def carry_out(run: "Trainer", made: Path, save: Callable[[Path], None], described: dict[str, Any]) -> None:
+    """Train to the end and write what was made.
+
+    Args:
+        run: begun, or begun before.
+        made: the folder that ``save`` writes; it also gets ``training.json``.
+        save: writes what learnt.
+        described: what training.json says beside the plan.
+    """
+    if run.step:
+        click.echo(f"going on from step {run.step}", err=True)
+    run.run(lambda line: say(line, run.plan.steps, line["s_per_step"]))
+    save(made)
+    text = json.dumps({"plan": asdict(run.plan), **described}, indent=2) + "\n"
+    (made / "training.json").write_text(text, encoding="utf-8")
+    click.echo(made)

@@ -1,0 +1,60 @@
+"""Steps of a module's weights in MLX: Muon for the matrices, AdamW for the rest."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.mx import mx, nn, optimizers, tree
+from engine.train.schedule import MATRIX, Schedule
+
+
+class Descent:
+    """Weights that learn in place, and their optimizer.
+
+    Args:
+        model: what learns.
+        loss: of what :meth:`step` gets; returns the loss and then figures to report.
+        plan: rates and clipping.
+    """
+
+    suffix = ".safetensors"
+
+    def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: Schedule) -> None:
+        self.model, self.plan = model, plan
+        self.optimizer = optimizers.MultiOptimizer(
+            [
+                optimizers.Muon(plan.matrix_rate, weight_decay=0.01),
+                optimizers.AdamW(plan.other_rate, betas=[0.9, 0.97], weight_decay=0.0),
+            ],
+            [lambda _, weight: weight.ndim == MATRIX],
+        )
+        self.value_and_grad = nn.value_and_grad(model, loss)
+
+    def step(self, number: int, *given: object) -> list[float]:
+        """Take step ``number`` of the plan; return the loss and the figures from before it."""
+        factor = self.plan.rate(number)
+        for optimizer, rate in zip(self.optimizer.optimizers, self.plan.rates, strict=True):
+            optimizer.learning_rate = rate * factor
+        found, gradients = self.value_and_grad(*given)
+        gradients, _ = optimizers.clip_grad_norm(gradients, self.plan.clip)
+        self.optimizer.update(self.model, gradients)
+        mx.eval(found, self.model.trainable_parameters(), self.optimizer.state)
+        return [float(one) for one in found]
+
+    def save(self, path: Path) -> None:
+        """Write weights and moments as safetensors."""
+        weights = {f"model.{k}": v for k, v in tree.tree_flatten(self.model.trainable_parameters())}
+        moments = {f"optimizer.{k}": v for k, v in tree.tree_flatten(self.optimizer.state)}
+        mx.save_safetensors(str(path), weights | moments)
+
+    def load(self, path: Path) -> None:
+        """Go on from what :meth:`save` wrote."""
+        parts: dict[str, list[tuple[str, mx.array]]] = {"model": [], "optimizer": []}
+        for name, value in mx.load(str(path)).items():
+            part, _, rest = name.partition(".")
+            parts[part].append((rest, value))
+        self.model.update(tree.tree_unflatten(parts["model"]))
+        self.optimizer.init(self.model.trainable_parameters())
+        self.optimizer.state = tree.tree_unflatten(parts["optimizer"])
+
+    def finish(self) -> None:
+        """Nothing is left to do: the model's own weights are what learnt."""
