@@ -60,7 +60,6 @@ measure: .venv/.dev
 
 results: .venv/.dev
 	@$(PY) -m benchmarks.results $(ARGS)
-	@$(PY) benchmarks/spec.py --read build/results/spec-*.json
 
 # atheris has no wheel for every system, so it is not locked with the rest, and nothing is fuzzed without it.
 fuzz: .venv/.dev

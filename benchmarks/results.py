@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import results_speed
 from benchmarks.results_kept import Kept, keep, read, report_of
 from benchmarks.results_page import page
 
@@ -104,6 +105,8 @@ def main() -> int:
         found = measure(known[name], folder, quick=options.quick)
         print(f"{name}: {found.said} in {time.monotonic() - began:.0f} s", flush=True)
         whole = whole and bool(found.report)
+        if found.report and found.measured["kind"] == results_speed.KIND:
+            results_speed.show(found.measured)
     kept = [found for name in known if (found := read(folder, name))]
     target.write_text(page(kept), encoding="utf-8")
     print(f"wrote {target}: {sum(run.accepted for run in kept)} of {len(kept)} reports are accepted")

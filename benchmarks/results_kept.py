@@ -54,7 +54,7 @@ class Kept:
 
     @cached_property
     def measured(self) -> Row:
-        """The report, of an accepted run."""
+        """The report, of a run that left one."""
         found: Row = json.loads(self.report)
         return found
 
