@@ -5,14 +5,16 @@ what was accepted lately, the cost from what rounds took. Where no round is wort
 plain decoding runs (pipelined, as fast as without a drafter) and is interrupted ever more seldom to try again.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.dflash.estimates import PLAIN, Acceptance, Measured, Nominal
 
 SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts a round; few sizes, since each has its own kernels and costs
-LONG_MATCH = 8  # tokens that agree before a looked-up match counts as a long one
-SAMPLE = 4  # plain steps to measure at once
+SURE = 2  # tokens that have to agree before a match is used unasked
+LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each, and beyond
+SAMPLE = 2  # plain steps to measure at once
 GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
 PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
 TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
@@ -47,35 +49,54 @@ class Policy(Protocol):
     def tempting(self, room: int, block: int, match: int) -> bool:
         """Return whether a match is worth leaving plain decoding for."""
 
+    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
+        """Take in how long matches were and whether they foretold the next token, used or not."""
+
     def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
         """Take in what one round, or one plain step of a run, gave and took."""
 
 
-class Fixed:
-    """Always the whole block, of the drafter that had more accepted lately: decisions without a clock."""
+class Believing:
+    """What both policies know of their drafters: how often each is right."""
 
     def __init__(self) -> None:
-        self.accepted = _beliefs()
+        self.accepted = {
+            "dflash": Acceptance(0.55),
+            "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
+        }
+
+    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
+        """See :class:`Policy`."""
+        for length, right in met:
+            self.accepted["lookup"].learn(1, int(right), length)
+
+    def expected(self, plan: Plan, match: int) -> float:
+        """Return how many drafts of a plan will be accepted, on average."""
+        return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
+
+
+class Fixed(Believing):
+    """Always the whole block, of the drafter that is expected to be right more often: decisions without a clock."""
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
         """See :class:`Policy`."""
         size = min(block, room) - 1
-        kinds = ["dflash"] * model + ["lookup"] * bool(match)
+        kinds = ["dflash"] * model + ["lookup"] * (match >= SURE)
         if size < 1 or not kinds:
             return Plan(PLAIN, room)
-        return Plan(max(kinds, key=lambda kind: self.accepted[_arm(kind, match)].expected(size)), size)
+        return max((Plan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:`Policy`."""
-        return match > 0 and min(block, room) > 1
+        return match >= SURE and min(block, room) > 1
 
     def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
         """See :class:`Policy`."""
-        if plan.drafter != PLAIN:
-            self.accepted[_arm(plan.drafter, match)].learn(plan.size, accepted)
+        if plan.drafter == "dflash":
+            self.accepted["dflash"].learn(plan.size, accepted)
 
 
-class Adaptive:
+class Adaptive(Believing):
     """Whatever is worth most by the estimates; see the module.
 
     Args:
@@ -83,8 +104,8 @@ class Adaptive:
     """
 
     def __init__(self, costs: Nominal | None = None) -> None:
+        super().__init__()
         self.costs = Measured() if costs is None else costs
-        self.accepted = _beliefs()
         self._rounds = 0  # with drafts, since the last plain step
         self._wait = self._due = PROBE
         self._trial = 0  # rounds left of the trial
@@ -93,6 +114,7 @@ class Adaptive:
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
         """See :class:`Policy`."""
+        self.costs.settle()
         best = self._best(room, block, match, model=model)
         if not best:
             return Plan(PLAIN, room)
@@ -120,7 +142,8 @@ class Adaptive:
             self._due -= 1
             return
         self.costs.learn(plan.drafter, plan.size, seconds)
-        self.accepted[_arm(plan.drafter, match)].learn(plan.size, accepted)
+        if plan.drafter == "dflash":
+            self.accepted["dflash"].learn(plan.size, accepted)
         self._rounds += 1
         self._trial = max(0, self._trial - 1) if accepted else 0
         if self._trial == 0:
@@ -141,16 +164,7 @@ class Adaptive:
 
     def _worth(self, plan: Plan, match: int) -> float:
         """Return the committed tokens a second that a round promises."""
-        expected = self.accepted[_arm(plan.drafter, match)].expected(plan.size)
-        return (1 + expected) / self.costs.of(plan.drafter, plan.size)
+        return (1 + self.expected(plan, match)) / self.costs.of(plan.drafter, plan.size)
 
     def _pays(self, plan: Plan, match: int) -> bool:
         return self._worth(plan, match) * self.costs.plain() > GAIN
-
-
-def _beliefs() -> dict[str, Acceptance]:
-    return {"dflash": Acceptance(0.7), "lookup": Acceptance(0.5), "lookup, long": Acceptance(0.9)}
-
-
-def _arm(kind: str, match: int) -> str:
-    return "lookup, long" if kind == "lookup" and match >= LONG_MATCH else kind

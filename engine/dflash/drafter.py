@@ -21,7 +21,8 @@ from engine.dflash.config import DraftConfig
 from engine.dflash.context import DraftContext
 from engine.dflash.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.fused import FusedLayers
-from engine.dflash.layers import DraftLayer, Rotations, add_norm, block_mask, norm_rotate
+from engine.dflash.layers import DraftLayer, add_norm, block_mask, norm_rotate
+from engine.dflash.rotary import Rotations
 from engine.dflash.target import DraftEnds, TargetEnds
 from engine.errors import BadInput
 from engine.mx import mx, nn
@@ -92,7 +93,7 @@ class BoundDrafter:
         self.drafter, self.config = drafter, drafter.config
         self.ends = DraftEnds(ends, drafter.config, embed_scale)
         self.fused = drafter.fused()
-        self.rotations = Rotations(self.config)
+        self.rotations = Rotations.of(self.config)
         self.scale = self.config.head_dim**-0.5
 
     def make_cache(self, offset: int = 0) -> DraftContext:

@@ -9,10 +9,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from engine.dflash.config import DraftConfig
-from engine.lm import rope_utils
+from engine.dflash.rotary import rotate
 from engine.mx import mx, nn
-
-PAGE = 1024  # positions of which a table of rotations is made at a time
 
 Rows = Callable[[mx.array], mx.array]
 
@@ -56,37 +54,8 @@ def norm_rotate(
     """
     heads = x.reshape(*x.shape[:2], -1, dim).astype(mx.float32)
     heads = mx.fast.rms_norm(heads, None, eps) * weight
-    left, right = mx.split(heads, 2, axis=-1)
-    cos, sin = cos[:, None], sin[:, None]
-    rotated = mx.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+    rotated = rotate(heads, cos[:, None], sin[:, None])
     return rotated.astype(x.dtype).transpose(0, 2, 1, 3)
-
-
-class Rotations:
-    """Cosines and sines of positions, for whatever kind of rotary embedding the configuration names."""
-
-    def __init__(self, config: DraftConfig) -> None:
-        self.rope = rope_utils.initialize_rope(
-            config.head_dim,
-            base=config.rope_theta,
-            traditional=False,
-            scaling_config=config.rope_scaling,
-            max_position_embeddings=config.max_position_embeddings,
-        )
-        half = config.head_dim // 2
-        self.unit = mx.array([1.0] * half + [0.0] * half)
-        self.page = (0, 0, self.unit, self.unit)  # first position, positions, cosines, sines
-
-    def at(self, start: int, rows: int) -> tuple[mx.array, mx.array]:
-        """Return cosines and sines, ``[rows, head_dim / 2]`` each, of the positions from ``start``."""
-        first, size, cos, sin = self.page
-        if not first <= start <= start + rows <= first + size:
-            first, size = start, max(rows, PAGE)
-            # Rotating (1, 0) gives (cos, sin), whatever scaling the embedding applies.
-            unit = mx.broadcast_to(self.unit, (1, 1, size, self.unit.size))
-            cos, sin = mx.split(self.rope(unit, offset=first)[0, 0], 2, axis=-1)
-            self.page = (first, size, cos, sin)
-        return cos[start - first : start - first + rows], sin[start - first : start - first + rows]
 
 
 @lru_cache(maxsize=64)

@@ -11,11 +11,13 @@ NGRAM = 3
 class Lookup:
     """An index over the committed tokens, O(1) a token.
 
-    A match is a place in the past that reads like the present. It is found by its last ``ngram`` tokens, and
-    kept for as long as the tokens that come are those that stood there.
+    A match is a place in the past that reads like the present. It is found by its last ``ngram`` tokens, or else by
+    fewer, and kept for as long as the tokens that come are those that stood there; one that agrees for longer
+    replaces it.
 
     Args:
-        ngram: how many tokens have to agree before anything is proposed.
+        ngram: the most tokens to find a match by, 1 or more. A match of few tokens is often wrong: whether to
+            propose what follows it is for the caller to decide.
 
     Attributes:
         tokens: all that was fed.
@@ -23,21 +25,23 @@ class Lookup:
     """
 
     def __init__(self, ngram: int = NGRAM) -> None:
-        self.ngram = ngram
         self.tokens: list[int] = []
         self.length = 0
         self._next = 0  # where the match goes on
-        self._after: dict[int, int] = {}  # hash of an n-gram -> the position after its last occurrence
+        # For each size, the longest first: an n-gram -> the position after its last occurrence.
+        self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(ngram, 0, -1)}
 
-    def feed(self, tokens: Iterable[int]) -> None:
-        """Append committed tokens."""
+    def feed(self, tokens: Iterable[int]) -> list[tuple[int, bool]]:
+        """Append committed tokens; return how long each match was that met one, and whether it foretold it."""
+        met = []
         for token in tokens:
-            if self.length and self.tokens[self._next] == token:
-                self._next, self.length = self._next + 1, self.length + 1
-            else:
-                self.length = 0
+            if self.length:
+                right = self.tokens[self._next] == token
+                met.append((self.length, right))
+                self.length, self._next = (self.length + 1, self._next + 1) if right else (0, 0)
             self.tokens.append(token)
             self._index()
+        return met
 
     def propose(self, n: int) -> list[int]:
         """Return up to ``n`` tokens that may follow; none without a match.
@@ -53,12 +57,13 @@ class Lookup:
         return drafts
 
     def _index(self) -> None:
-        if len(self.tokens) < self.ngram:
-            return
-        gram = self.tokens[-self.ngram :]
-        key, end = hash(tuple(gram)), len(self.tokens)
-        at = self._after.get(key)
-        self._after[key] = end
-        # Tuples of integers can share a hash.
-        if not self.length and at is not None and self.tokens[at - self.ngram : at] == gram:
-            self._next, self.length = at, self.ngram
+        """Enter the n-grams that end here, and take the longest that was there before if it beats the match."""
+        end = len(self.tokens)
+        for n, after in self._after.items():
+            if n > end:
+                continue
+            gram = tuple(self.tokens[-n:])
+            at = after.get(gram)
+            after[gram] = end
+            if at is not None and n > self.length:
+                self._next, self.length = at, n

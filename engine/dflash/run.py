@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.dflash.adaptive import Plan, Policy
+from engine.dflash.cpu import compiled
 from engine.dflash.interrupts import postponed
 from engine.dflash.lookup import Lookup
 from engine.dflash.proposer import Proposer
@@ -61,7 +62,7 @@ class Run:
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
-        self._model = rollback.prepare(target)
+        self._model = rollback.prepare(compiled(target))
         self._forward = proposer.tap(self._model) if proposer else self._untapped
         self._syncs = 0
         self._prefill = 0.0
@@ -77,7 +78,7 @@ class Run:
             mx.clear_cache()
         self.pending = prompt[:, -1:]
         if self.lookup:
-            self.lookup.feed(ids)
+            self.policy.heed(self.lookup.feed(ids))
         self._prefill = self.clock.restart()
 
     def plan(self) -> Plan:
@@ -133,7 +134,7 @@ class Run:
         self.room -= len(cut.tokens)
         self.pending = mx.array([cut.tokens[-1:]], mx.int32)
         if self.lookup:
-            self.lookup.feed(cut.tokens)
+            self.policy.heed(self.lookup.feed(cut.tokens))
         if cut.stopped:
             self.finish_reason = "stop"
         elif not self.room:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.dflash.drafter import Drafter
-from engine.dflash.layers import Rotations
+from engine.dflash.rotary import Rotations
 from engine.mx import mx, nn
 
 

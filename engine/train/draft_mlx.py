@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.dflash.drafter import Drafter
-from engine.dflash.layers import Rotations
+from engine.dflash.rotary import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import DraftEnds, TargetEnds
 from engine.mx import mx, nn
@@ -43,7 +43,7 @@ class MlxLearner(Descent):
         ends = TargetEnds.of(target)
         ends.check(draft.config)
         self.ends = DraftEnds(ends, draft.config)
-        self.rotations = Rotations(draft.config)
+        self.rotations = Rotations.of(draft.config)
 
     def read(self, rows: np.ndarray) -> Batch:
         """Let the target read ``rows``."""

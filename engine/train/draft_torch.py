@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.dflash.drafter import Drafter
-from engine.dflash.layers import Rotations
+from engine.dflash.rotary import Rotations
 from engine.mx import mx, tree
 from engine.train.draft import TOP, Plan
 from engine.train.schedule import MATRIX
@@ -68,7 +68,7 @@ class TorchLearner:
         matrices = [value for value in self.weights.values() if value.ndim == MATRIX]
         others = [value for value in self.weights.values() if value.ndim != MATRIX]
         self.optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
-        cos, sin = Rotations(config).at(0, config.max_position_embeddings)
+        cos, sin = Rotations.of(config).at(0, config.max_position_embeddings)
         self.turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
 
     @torch.no_grad()

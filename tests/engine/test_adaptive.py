@@ -48,8 +48,15 @@ class World:
             accepted += 1
         self.spent += self.cost(plan)
         slow = 10 if self.rng.random() < 0.02 else 1
+        self._tell(policy, plan, match, accepted)
         policy.learn(plan, match, accepted, self.cost(plan) * slow * self.rng.gauss(1, self.noise))
         return accepted + 1
+
+    def _tell(self, policy, plan, match, accepted):
+        """A match foretells each committed token or not, whoever drafted it."""
+        for i in range(accepted + 1 if match else 0):
+            right = i < accepted if plan.drafter == "lookup" else self.rng.random() < self.right["lookup"]
+            policy.heed([(match, right)])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -128,9 +135,10 @@ def test_a_match_interrupts_plain_decoding_only_where_it_pays():
     assert policy.tempting(99, 16, 20)
     assert not policy.tempting(99, 16, 0)
     assert not policy.tempting(1, 16, 20)
-    for _ in range(20):
-        policy.learn(Plan("lookup", 5), 20, 0, 1.0)
+    assert policy.tempting(99, 16, 3)
+    policy.heed([(20, False)] * 20)
     assert not policy.tempting(99, 16, 20)
+    assert policy.tempting(99, 16, 3)
 
 
 def test_acceptance_is_learnt_by_position():
@@ -139,8 +147,20 @@ def test_acceptance_is_learnt_by_position():
     assert belief.expected(2) == 0.75
     for _ in range(200):
         belief.learn(4, 2)
-    assert belief.expected(2) == pytest.approx(2, abs=0.1)
-    assert belief.expected(8) == pytest.approx(2, abs=0.2)
+    assert belief.expected(2) == pytest.approx(2, abs=0.15)
+    assert belief.expected(8) == pytest.approx(2, abs=0.3)
+    assert belief.expected(1, 2) < 0.1
+
+
+def test_a_longer_match_is_believed_more_and_neighbours_share_what_was_seen():
+    belief = Acceptance(0.4, misses=0.5, places=(1, 2, 4))
+    first, second, third, beyond = (belief.expected(1, length) for length in (1, 2, 3, 9))
+    assert (first, second, third, beyond) == pytest.approx((0.4, 0.7, 0.85, 0.925))
+    assert belief.expected(2, 1) == pytest.approx(first + first * second)
+    for _ in range(50):
+        belief.learn(1, 0, 4)
+    assert belief.expected(1, 3) == belief.expected(1, 4) < 0.1
+    assert belief.expected(1, 2) == pytest.approx(second)
 
 
 def test_costs_between_and_beyond_what_was_measured():
@@ -149,9 +169,26 @@ def test_costs_between_and_beyond_what_was_measured():
     for drafts, seconds in ((4, 0.020), (8, 0.028)):
         costs.learn("dflash", drafts, seconds)
     costs.learn("none", 0, 0.010)
+    costs.settle()
     assert costs.of("dflash", 6) == pytest.approx(0.024)
     assert costs.of("dflash", 16) > costs.of("dflash", 8)
     assert costs.plain() < costs.of("dflash", 1) < costs.of("dflash", 4)
     for _ in range(5):
         costs.learn("dflash", 4, 1e-6)
     assert costs.of("dflash", 4) == costs.plain()
+
+
+def test_plain_steps_are_measured_by_the_run():
+    costs = Measured()
+    for seconds in (0.02, 0.01, 0.01, 0.0):  # the first waits for two forwards, the last for none
+        costs.learn("none", 0, seconds)
+    assert costs.plain() == 1.0
+    costs.settle()
+    costs.settle()
+    assert costs.plain() == pytest.approx(0.01)
+    costs.learn("none", 0, 0.5)  # of a run that goes on
+    assert costs.plain() == pytest.approx(0.01)
+    costs.settle()
+    costs.learn("none", 0, 0.01)
+    costs.settle()
+    assert costs.plain() == pytest.approx(0.01)

@@ -15,7 +15,7 @@ def test_what_followed_last_time():
     assert found.length == 3
     found.feed([4, 5])
     assert (found.propose(2), found.length) == ([9, 1], 5)
-    found.feed([7])
+    assert found.feed([7]) == [(5, False)]
     assert (found.propose(2), found.length) == ([], 0)
 
 
@@ -23,10 +23,28 @@ def test_the_latest_occurrence_counts():
     assert fed([1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3]).propose(1) == [5]
 
 
-def test_too_little_agreement_proposes_nothing():
-    assert fed([1, 2, 3, 4, 2, 3]).propose(4) == []
-    assert fed([1, 2, 3, 4, 2, 3], ngram=2).propose(2) == [4, 2]
+def test_the_longest_agreement_counts_then_the_latest():
+    assert fed([1, 2, 3, 4, 2, 3]).propose(2) == [4, 2]
+    found = fed([1, 2, 3, 4, 9, 3, 5, 2, 3])
+    assert (found.propose(1), found.length) == ([4], 2)
+    assert fed([7, 8, 7]).propose(1) == [8]
+    assert fed([7, 8, 9]).propose(1) == []
+    assert fed([7, 8, 7], ngram=1).length == 1
     assert fed([]).propose(4) == []
+
+
+def test_a_match_that_agrees_for_longer_replaces_another():
+    found = fed([1, 2, 3, 4, 8, 3, 5, 6, 1, 2])
+    assert found.feed([3]) == [(2, True)]
+    assert (found.propose(1), found.length) == ([4], 3)
+    found = fed([3, 5, 6, 1, 2, 3, 4, 9, 1, 3, 5])  # 3, 5 was found by 3, whose last was before 4
+    assert (found.propose(1), found.length) == ([6], 2)
+
+
+def test_how_matches_went_on_is_told_for_each_token():
+    found = Lookup()
+    assert found.feed([1, 2, 1, 2, 5]) == [(1, True), (2, False)]
+    assert found.feed([7]) == []
 
 
 def test_a_loop_is_continued_beyond_what_is_known():
@@ -39,14 +57,9 @@ def test_feeding_one_by_one_is_feeding_at_once():
     tokens = [rng.randint(0, 3) for _ in range(400)]
     whole, parts = fed(tokens), Lookup()
     for i, token in enumerate(tokens):
-        proposed = parts.propose(1)
+        proposed, n = parts.propose(1), parts.length
         if proposed:
             seen = tokens[:i]
-            assert seen[-3:] + proposed in [seen[j : j + 4] for j in range(i - 3)]
-        parts.feed([token])
+            assert seen[-n:] + proposed in [seen[j : j + n + 1] for j in range(i - n)]
+        assert parts.feed([token]) == ([(n, proposed == [token])] if proposed else [])
     assert parts.propose(9) == whole.propose(9)
-
-
-def test_grams_that_share_a_hash_are_told_apart():
-    assert hash((-1, 0, 0)) == hash((-2, 0, 0))
-    assert fed([-1, 0, 0, 7, -2, 0, 0]).propose(1) == []

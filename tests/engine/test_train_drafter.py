@@ -7,7 +7,7 @@ import pytest
 
 from engine import cli
 from engine.dflash.drafter import Drafter
-from engine.dflash.layers import Rotations
+from engine.dflash.rotary import Rotations
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
 from engine.dflash.weights import save_draft
@@ -87,7 +87,7 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
         batch,
         mx.array([[anchor, 20]]),
         4,
-        Rotations(model.config),
+        Rotations.of(model.config),
     )
     found = ends.head(states[0, 0])
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-5)
@@ -96,7 +96,7 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
 def test_rotation_is_that_of_mlx():
     x = mx.random.normal((2, 3, 5, 64), key=mx.random.key(0))
     expected = mx.fast.rope(x, 64, traditional=False, base=1e4, scale=1.0, offset=11)
-    turns = Rotations(begin.draft_config(target_config(), 3)).at(11, 5)
+    turns = Rotations.of(begin.draft_config(target_config(), 3)).at(11, 5)
     np.testing.assert_allclose(np.asarray(rotate(x, *turns)), np.asarray(expected), atol=1e-4)
 
 
