@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 
 from engine.cli.train.common import carry_out, for_a_target
-from engine.cli.types import ListOf
+from engine.cli.types import Numbers
 
 
 @click.command()
 @for_a_target
 @click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Rows of a block.")
-@click.option("--taps", type=ListOf(range(256)), help="Target layers to read; three spread ones if left out.")
+@click.option("--taps", type=Numbers(0, 255), help="Target layers to read; three spread ones if left out.")
 @click.option("--mask-token", type=click.IntRange(0), help="Token id that stands for: not known yet.")
 @click.option(
     "--written", type=click.IntRange(0), default=1024, show_default=True, help="Rows the target writes."
