@@ -12,7 +12,7 @@ from engine.bench import memory
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
 from engine.cache.spec import parse
-from engine.dflash import stream_generate
+from engine.dflash import cpu, stream_generate
 from engine.dflash.step import Step
 from engine.lm import generation_stream
 from engine.lm import stream_generate as native_stream
@@ -224,8 +224,10 @@ def _ours(pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[s
 
     slow = profile if role == "candidate" else None
     oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
-    over = _over(pair, cache)
-    return Arm(name, role, OUR_LOOP, start=start, oracle=oracle, options=told, profile=slow, **over)
+    options = {**told, "compiled": cpu.pays()}
+    return Arm(
+        name, role, OUR_LOOP, start=start, oracle=oracle, options=options, profile=slow, **_over(pair, cache)
+    )
 
 
 def _over(pair: Pair, cache: str) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 import pytest
 
-from engine.dflash.cpu import Norm, Rope, ShiftedNorm, compiled
+from engine.dflash.cpu import Norm, Rope, ShiftedNorm, compiled, pays
 from engine.lm import cache as lm_cache
 from engine.lm import gemma3_text
 from engine.mx import mx, nn, tree
 from tests.engine import models
 
-pytestmark = pytest.mark.skipif(
-    mx.default_device().type != mx.cpu, reason="on a GPU these operations are kernels already"
-)
+pytestmark = pytest.mark.skipif(not pays(), reason="on a GPU these operations are kernels already")
 
 KINDS = [
     models.llama,
