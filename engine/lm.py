@@ -9,7 +9,7 @@ try:
     import mlx_lm
     from mlx_lm import utils
     from mlx_lm.generate import generate_step, generation_stream, stream_generate
-    from mlx_lm.models import base, cache, gemma3_text, rope_utils
+    from mlx_lm.models import base, cache, rope_utils
     from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
     from engine.errors import MissingPackage
@@ -22,7 +22,6 @@ except ImportError as error:
 __all__ = [
     "base",
     "cache",
-    "gemma3_text",
     "generate_step",
     "generation_stream",
     "make_sampler",

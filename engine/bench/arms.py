@@ -12,7 +12,8 @@ from engine.bench import memory
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
 from engine.cache.spec import parse
-from engine.dflash import cpu, stream_generate
+from engine.dflash import stream_generate
+from engine.dflash.rotary import tables_pay
 from engine.dflash.step import Step
 from engine.lm import generation_stream
 from engine.lm import stream_generate as native_stream
@@ -224,7 +225,7 @@ def _ours(pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[s
 
     slow = profile if role == "candidate" else None
     oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
-    options = {**told, "compiled": cpu.pays()}
+    options = {**told, "rotary_tables": tables_pay()}
     return Arm(
         name, role, OUR_LOOP, start=start, oracle=oracle, options=options, profile=slow, **_over(pair, cache)
     )

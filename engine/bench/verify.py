@@ -11,8 +11,8 @@ from engine import report
 from engine.bench import prompts
 from engine.bench.claims import LEAST_ROWS
 from engine.cache import make_caches
-from engine.dflash import cpu
 from engine.dflash.rollback import Rollback, rollback_for
+from engine.dflash.rotary import with_tables
 from engine.models import Pair
 from engine.mx import mx
 
@@ -63,7 +63,7 @@ class Held:
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         caches = make_caches(pair.target, spec)
         self._rollback: Rollback = rollback_for(caches)
-        self._model = self._rollback.prepare(cpu.compiled(pair.target))
+        self._model = self._rollback.prepare(with_tables(pair.target))
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(ids[start : start + CHUNK])[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))

@@ -1,10 +1,7 @@
-"""A drafter's layers: Qwen3 blocks whose keys and values also come from outside, and how their rows see.
-
-Small operations are compiled together: on a CPU each one costs tens of microseconds beside its arithmetic.
-"""
+"""A drafter's layers: Qwen3 blocks whose keys and values also come from outside, and how their rows see."""
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,27 +12,18 @@ from engine.mx import mx, nn
 Rows = Callable[[mx.array], mx.array]
 
 
-@partial(mx.compile, shapeless=True)
-def _add_norm(x: mx.array, update: mx.array, weight: mx.array, eps: float) -> tuple[mx.array, mx.array]:
-    x = x + update
-    return x, mx.fast.rms_norm(x, weight, eps)
-
-
 def add_norm(x: mx.array, update: mx.array | None, norm: nn.RMSNorm) -> tuple[mx.array, mx.array]:
     """Return the sum (``x`` where there is nothing to add), and its norm."""
-    if update is None:
-        return x, norm(x)
-    return _add_norm(x, update, norm.weight, norm.eps)
+    x = x if update is None else x + update
+    return x, norm(x)
 
 
-@mx.compile
 def swiglu(gate_up: mx.array) -> mx.array:
     """Return ``silu(gate) * up`` of both side by side on the last axis."""
     gate, up = mx.split(gate_up, 2, axis=-1)
     return gate * mx.sigmoid(gate) * up
 
 
-@mx.compile
 def norm_rotate(
     x: mx.array, weight: mx.array, cos: mx.array, sin: mx.array, dim: int, eps: float
 ) -> mx.array:
@@ -44,7 +32,7 @@ def norm_rotate(
     Args:
         x: ``[batch, rows, heads * dim]``.
         weight: broadcasts to ``[batch, rows, heads, dim]``.
-        cos: ``[rows, dim / 2]``.
+        cos: ``[rows, dim]``, as :func:`engine.dflash.rotary.rotate` takes it.
         sin: likewise.
         dim: a head's size.
         eps: of the norm.

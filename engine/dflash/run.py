@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.dflash.adaptive import Plan, Policy
-from engine.dflash.cpu import compiled
 from engine.dflash.interrupts import postponed
 from engine.dflash.lookup import Lookup
 from engine.dflash.proposer import Proposer
 from engine.dflash.rollback import Rollback
+from engine.dflash.rotary import with_tables
 from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
@@ -62,7 +62,7 @@ class Run:
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
-        self._model = rollback.prepare(compiled(target))
+        self._model = rollback.prepare(with_tables(target))
         self._forward = proposer.tap(self._model) if proposer else self._untapped
         self._syncs = 0
         self._prefill = 0.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.dflash.drafter import Drafter
-from engine.dflash.rotary import Rotations
+from engine.dflash.rotary import Rotations, rotate
 from engine.mx import mx, nn
 
 
@@ -30,12 +30,6 @@ class Batch:
     taps: mx.array
     top_ids: mx.array
     top_probs: mx.array
-
-
-def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
-    """Rotate the halves of ``[..., length, dim]`` by angles that broadcast to ``[..., length, dim / 2]``."""
-    left, right = mx.split(x, 2, axis=-1)
-    return mx.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
 
 
 def hidden_states(

@@ -212,7 +212,7 @@ class TorchLearner:
             cos, sin = (part[at] for part in self.turns)
             cos, sin = (part[:, None] if part.ndim > MATRIX else part for part in (cos, sin))
             left, right = made.chunk(2, -1)
-            return torch.cat([left * cos - right * sin, right * cos + left * sin], -1).to(self.dtype)
+            return (made * cos + torch.cat([right, left], -1) * sin).to(self.dtype)
 
         q = turned(x, "q", query_at) * dim**-0.5
         own_k, own_v = turned(x, "k", query_at), heads(x, "v")

@@ -7,14 +7,14 @@ import pytest
 
 from engine import cli
 from engine.dflash.drafter import Drafter
-from engine.dflash.rotary import Rotations
+from engine.dflash.rotary import Rotations, rotate
 from engine.dflash.taps import Tapped
 from engine.dflash.target import TargetEnds
 from engine.dflash.weights import save_draft
 from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.train import begin, draft, generate, text
-from engine.train.blocks import Batch, hidden_states, rotate
+from engine.train.blocks import Batch, hidden_states
 from engine.train.draft_mlx import MlxLearner, read
 from engine.train.run import Trainer
 from tests.engine import drafts
