@@ -1,8 +1,8 @@
 """Train a drafter in torch, for targets that transformers loads too.
 
-It computes what :mod:`engine.train.draft_mlx` computes (a test compares loss and gradients), twice as
-fast on a CPU that multiplies bfloat16, and on CUDA. The target reads in float32, as it will when decoding
-here; the drafter's matrices are multiplied in bfloat16 and learn in float32.
+It computes what :mod:`engine.train.draft_mlx` computes (a test compares loss and gradients), faster on a CPU, and
+runs on CUDA. The target reads in float32, as it will when decoding here; the drafter learns in float32, and its
+matrices are multiplied in bfloat16 where that is quicker.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,14 @@ from engine.dflash.rotary import Rotations
 from engine.mx import mx, tree
 from engine.train.draft import TOP, Plan
 from engine.train.schedule import MATRIX
-from engine.train.with_torch import functional, muon_and_adamw, take_step, torch, transformers
+from engine.train.with_torch import (
+    functional,
+    muon_and_adamw,
+    product_dtype,
+    take_step,
+    torch,
+    transformers,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class TorchLearner:
         plan: rates and weights.
         embed_scale: the factor of the target's embeddings, as in :class:`engine.dflash.target.DraftEnds`.
         device: ``cpu`` or ``cuda``.
-        dtype: of the drafter's matrix products.
+        dtype: of the drafter's matrix products; None for what is quicker on the device.
     """
 
     suffix = ".pt"
@@ -50,11 +57,12 @@ class TorchLearner:
         *,
         embed_scale: float = 1.0,
         device: str = "cpu",
-        dtype: torch.dtype = torch.bfloat16,
+        dtype: torch.dtype | None = None,
     ) -> None:
         config = draft.config
         self.draft, self.config, self.plan = draft, config, plan
-        self.device, self.dtype, self.embed_scale = device, dtype, embed_scale
+        self.device, self.embed_scale = device, embed_scale
+        self.dtype = dtype or product_dtype(device)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
         )

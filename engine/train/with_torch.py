@@ -1,5 +1,6 @@
-"""What trains with torch has in common: the import, threads, the optimizers, a step."""
+"""What trains with torch has in common: the import, threads, the type of products, the optimizers, a step."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from engine.errors import MissingPackage
@@ -14,12 +15,64 @@ except ImportError as error:
         f"training this needs torch: {error}", "install it: pip install torch==2.13.0"
     ) from error
 
-__all__ = ["functional", "muon_and_adamw", "take_step", "torch", "transformers", "use_threads"]
+__all__ = [
+    "functional",
+    "muon_and_adamw",
+    "product_dtype",
+    "take_step",
+    "torch",
+    "transformers",
+    "use_threads",
+]
 
 
 def use_threads(count: int) -> None:
     """Compute on ``count`` CPU threads."""
     torch.set_num_threads(count)
+
+
+def product_dtype(device: str) -> torch.dtype:
+    """Return the quicker type for matrix products: bfloat16, or float32 on a CPU without instructions for it.
+
+    Such a CPU takes fifty times as long for a product in bfloat16.
+    """
+    if device == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 - torch has no public name
+        return torch.float32
+    return torch.bfloat16
+
+
+class SingleMuon(torch.optim.Muon):
+    """Torch's Muon with its iterations in float32. Torch's own are in bfloat16 on any device."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # noqa: ARG002 - what optimizers take
+        """See :class:`torch.optim.Muon`; gradients have to be there."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                momentum = group["momentum"]
+                kept = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+                kept.lerp_(weight.grad, 1 - momentum)
+                update = weight.grad.lerp(kept, momentum) if group["nesterov"] else kept
+                update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+                high, wide = weight.shape
+                matched = group["adjust_lr_fn"] == "match_rms_adamw"
+                factor = 0.2 * math.sqrt(max(high, wide)) if matched else math.sqrt(max(1, high / wide))
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                weight.add_(update, alpha=-group["lr"] * factor)
+
+
+def _orthogonal(
+    matrix: torch.Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> torch.Tensor:
+    """Return nearly the orthogonal factor of a matrix: Newton-Schulz iterations, as in Jordan et al. 2024, Muon."""
+    a, b, c = coefficients
+    high = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if high else matrix
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if high else x
 
 
 def muon_and_adamw(
@@ -39,8 +92,9 @@ def muon_and_adamw(
         decay: of the matrices' weights.
         scaling: how Muon's rate follows a matrix's shape: ``original`` or ``match_rms_adamw``.
     """
+    muon = SingleMuon if product_dtype(matrices[0].device.type) is torch.float32 else torch.optim.Muon
     return [
-        torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=decay, adjust_lr_fn=scaling),
+        muon(matrices, lr=plan.matrix_rate, weight_decay=decay, adjust_lr_fn=scaling),
         torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.97), weight_decay=0.0),
     ]
 

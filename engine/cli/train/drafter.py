@@ -46,7 +46,7 @@ from engine.cli.types import Numbers
     type=click.Choice(["mlx", "torch"]),
     default="mlx",
     show_default=True,
-    help="torch is faster on CPUs that multiply bfloat16, and runs on CUDA.",
+    help="torch is faster on a CPU, and runs on CUDA.",
 )
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Torch's."
