@@ -53,20 +53,16 @@ def spec_table(report: dict[str, Any]) -> None:
 
 
 def verify_table(reports: dict[str, dict[str, Any]]) -> None:
-    """Print a cache and context a line, a length a column: median milliseconds, and times one token's."""
-    lengths = next(iter(reports.values()))["config"]["lengths"]
-    shown = _table(
-        "a forward pass over L tokens: ms (times one token's)", "cache", "context", *map(str, lengths)
-    )
+    """Print a cache, context and length a line: median milliseconds, and times one token's."""
+    shown = _table("a forward pass over L tokens", "cache", "context", "L", "ms", "times L = 1")
     for spec, report in reports.items():
         middle = medians(report["rows"])
         for context in report["config"]["contexts"]:
             one = middle.get((context, 1))
-            cells = [
-                f"{1000 * middle[context, n]:.2f}" + (f" ({middle[context, n] / one:.1f})" if one else "")
-                for n in lengths
-            ]
-            shown.add_row(spec, str(context), *cells)
+            for n in report["config"]["lengths"]:
+                took = middle[context, n]
+                times = f"{took / one:.2f}" if one else ""
+                shown.add_row(spec, str(context), str(n), f"{1000 * took:.2f}", times)
     _print(shown)
 
 

@@ -7,7 +7,7 @@ from bridge import evidence
 from bridge.demo import NOISE
 from engine import models
 from engine.bench import show, verify
-from engine.bench.verify import Held, Sweep
+from engine.bench.verify import Held, Sweep, medians
 from tests.engine import folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
@@ -81,8 +81,14 @@ def test_the_gate_believes_the_reports(reports):
         assert codes <= NOISE
 
 
-def test_a_table_holds_a_cache_and_context_a_line(reports, capsys):
+def test_a_table_holds_a_length_a_line_and_cuts_nothing_off(reports, capsys):
     show.verify_table(reports)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = {tuple(line[:2]) for line in lines if line and line[0] in SWEEP.caches}
-    assert found == {(cache, str(context)) for cache in SWEEP.caches for context in SWEEP.contexts}
+    found = {tuple(line[:3]): line[3:] for line in lines if line and line[0] in SWEEP.caches}
+    for cache, report in reports.items():
+        middle = medians(report["rows"])
+        for context in SWEEP.contexts:
+            for n in SWEEP.lengths:
+                took, one = middle[context, n], middle[context, 1]
+                assert found.pop((cache, str(context), str(n))) == [f"{1000 * took:.2f}", f"{took / one:.2f}"]
+    assert not found
