@@ -70,6 +70,11 @@ class Believing:
         for length, right in met:
             self.accepted["lookup"].learn(1, int(right), length)
 
+    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
+        """See :class:`Policy`; what matches are worth is heeded instead."""
+        if plan.drafter == "dflash":
+            self.accepted["dflash"].learn(plan.size, accepted)
+
     def expected(self, plan: Plan, match: int) -> float:
         """Return how many drafts of a plan will be accepted, on average."""
         return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
@@ -89,11 +94,6 @@ class Fixed(Believing):
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:`Policy`."""
         return match >= SURE and min(block, room) > 1
-
-    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
-        """See :class:`Policy`."""
-        if plan.drafter == "dflash":
-            self.accepted["dflash"].learn(plan.size, accepted)
 
 
 class Adaptive(Believing):
@@ -136,14 +136,13 @@ class Adaptive(Believing):
 
     def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
         """See :class:`Policy`."""
+        super().learn(plan, match, accepted, seconds)
         if plan.drafter == PLAIN:
             self.costs.learn(PLAIN, 0, seconds)
             self._rounds = 0
             self._due -= 1
             return
         self.costs.learn(plan.drafter, plan.size, seconds)
-        if plan.drafter == "dflash":
-            self.accepted["dflash"].learn(plan.size, accepted)
         self._rounds += 1
         self._trial = max(0, self._trial - 1) if accepted else 0
         if self._trial == 0:

@@ -8,6 +8,7 @@ but MLX compiles for a CPU with its C++ compiler, which a first answer would wai
 from collections.abc import Callable
 from typing import Any
 
+from engine.dflash.clones import as_kind, with_replaced
 from engine.dflash.config import DraftConfig
 from engine.lm import rope_utils
 from engine.mx import mx, nn
@@ -33,6 +34,7 @@ class Rotations:
         self.rope = rope
         self.unit = mx.array([1.0] * (dim // 2) + [0.0] * (dim // 2))
         self.page = (0, 0, self.unit, self.unit)  # first position, positions, cosines, sines
+        self.last = (0, 0, self.unit, self.unit)  # likewise, of what was asked for last: every layer asks
 
     @classmethod
     def of(cls, config: DraftConfig) -> "Rotations":
@@ -51,6 +53,8 @@ class Rotations:
 
         They are what :func:`rotate` takes: the same for both halves, but the first half's sines are negative.
         """
+        if self.last[:2] == (start, rows):
+            return self.last[2:]
         first, size, cos, sin = self.page
         if not first <= start <= start + rows <= first + size:
             first, size = start, max(rows, PAGE)
@@ -60,7 +64,9 @@ class Rotations:
             cos = mx.concatenate([turned[:, :half], turned[:, :half]], axis=-1)
             sin = mx.concatenate([-turned[:, half:], turned[:, half:]], axis=-1)
             self.page = (first, size, cos, sin)
-        return cos[start - first : start - first + rows], sin[start - first : start - first + rows]
+        asked = slice(start - first, start - first + rows)
+        self.last = (start, rows, cos[asked], sin[asked])
+        return self.last[2:]
 
 
 class TableRope(nn.RoPE):
@@ -79,36 +85,21 @@ def with_tables(model: nn.Module) -> nn.Module:
     The model itself is left as it is. What is returned is for one generation: tables are kept in it that another
     thread must not finish.
     """
-    return _copy(model, {}) if tables_pay() else model
+    if not tables_pay():
+        return model
+    tables: dict[tuple[Any, ...], Rotations] = {}
+
+    def replace(module: nn.Module) -> nn.Module:
+        if type(module) is not nn.RoPE or module.traditional:
+            return module
+        made = as_kind(module, TableRope)
+        key = (module.dims, module.base, module.scale)
+        made.table = tables.setdefault(key, Rotations(module, module.dims))
+        return made
+
+    return with_replaced(model, replace)
 
 
 def tables_pay() -> bool:
     """Return whether :func:`with_tables` replaces anything on this device."""
     return mx.default_device().type == mx.cpu
-
-
-def _copy(value: Any, tables: dict[tuple[Any, ...], Rotations]) -> Any:
-    """Return a module, or a list of modules, with every embedding in it replaced; itself where there is none."""
-    if isinstance(value, list):
-        made = [_copy(item, tables) for item in value]
-        return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
-    if not isinstance(value, nn.Module):
-        return value
-    if type(value) is nn.RoPE and not value.traditional:
-        made = _shallow(value, TableRope)
-        made.table = tables.setdefault((value.dims, value.base, value.scale), Rotations(value, value.dims))
-        return made
-    inner = {name: _copy(item, tables) for name, item in value.items()}
-    changed = {name: item for name, item in inner.items() if item is not value[name]}
-    if not changed:
-        return value
-    made = _shallow(value, type(value))
-    dict.update(made, changed)
-    return made
-
-
-def _shallow(module: nn.Module, kind: type[nn.Module]) -> Any:
-    made = kind.__new__(kind)
-    dict.update(made, module)
-    made.__dict__.update(module.__dict__)
-    return made

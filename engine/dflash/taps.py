@@ -5,6 +5,7 @@ weights, and in the copied list the chosen layers stand inside recorders. The mo
 and every generation has a copy of its own, so concurrent generations do not see each other's.
 """
 
+import copy
 from typing import Any
 
 from engine.errors import BadInput
@@ -101,9 +102,7 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
 
 def _with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
     """Return a copy of a module in which the list at ``path`` is another; only what is on the way is copied."""
-    made = type(module).__new__(type(module))
-    dict.update(made, module)
-    made.__dict__.update(module.__dict__)
+    made = copy.copy(module)
     name, *rest = path
     made[name] = _with_layers(module[name], tuple(rest), layers) if rest else layers
     return made

@@ -50,7 +50,9 @@ class SingleMuon(torch.optim.Muon):
         for group in self.param_groups:
             for weight in group["params"]:
                 momentum = group["momentum"]
-                kept = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+                if weight not in self.state:
+                    self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+                kept = self.state[weight]["momentum_buffer"]
                 kept.lerp_(weight.grad, 1 - momentum)
                 update = weight.grad.lerp(kept, momentum) if group["nesterov"] else kept
                 update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])

@@ -9,11 +9,11 @@ and ``n`` steps of the recurrence: no output projection, no attention, no MLP, n
 whole costs nothing.
 """
 
-import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from engine.dflash.clones import as_kind, with_replaced
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -96,22 +96,12 @@ def recorded(module: Any) -> Any:
 
     The modules on the way are copied, their parameters shared; the model itself stays as it is.
     """
-    if isinstance(module, list | tuple):
-        children = [recorded(child) for child in module]
-        same = all(new is old for new, old in zip(children, module, strict=True))
-        return module if same else type(module)(children)
-    if not isinstance(module, nn.Module):
-        return module
-    changed = {name: recorded(child) for name, child in module.children().items()}
-    changed = {name: child for name, child in changed.items() if child is not module[name]}
-    if not changed and "cache" not in inspect.signature(type(module).__call__).parameters:
-        return module
-    clone = copy.copy(module)
-    for name, child in changed.items():
-        clone[name] = child
-    if not changed:
-        clone.__class__ = _recording(type(module))
-    return clone
+
+    def replace(inner: nn.Module) -> nn.Module:
+        takes_cache = "cache" in inspect.signature(type(inner).__call__).parameters
+        return as_kind(inner, _recording(type(inner))) if takes_cache else inner
+
+    return with_replaced(module, replace)
 
 
 def _recording(kind: type) -> type:

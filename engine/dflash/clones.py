@@ -1,0 +1,38 @@
+"""Clones of models in which some modules are others: parameters are shared, and the model itself stays as it is."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from engine.mx import nn
+
+
+def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any:
+    """Return a module, or a list of them, with the innermost modules replaced; itself where nothing is.
+
+    Args:
+        module: only what is on the way to a replaced module is copied.
+        replace: from a module to the one in its place, or to itself. It is not asked about modules in which
+            something was replaced already.
+    """
+    if isinstance(module, list | tuple):
+        children = [with_replaced(child, replace) for child in module]
+        same = all(new is old for new, old in zip(children, module, strict=True))
+        return module if same else type(module)(children)
+    if not isinstance(module, nn.Module):
+        return module
+    changed = {name: with_replaced(child, replace) for name, child in module.items()}
+    changed = {name: child for name, child in changed.items() if child is not module[name]}
+    if not changed:
+        return replace(module)
+    clone = copy.copy(module)
+    for name, child in changed.items():
+        clone[name] = child
+    return clone
+
+
+def as_kind(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """Return a clone of a module as one of another class."""
+    clone = copy.copy(module)
+    clone.__class__ = kind
+    return clone
