@@ -3,6 +3,10 @@
 A block of rows and a single row go through other kernels, which add in another order. Keys and values then
 differ in their last bits, and so do logits. Two tokens whose logits are closer than that can change places:
 a tie. Any other difference is a fault, whatever the type.
+
+A library that computes each row by itself adds in one order however many rows there are, and the runs then agree
+in every bit. That does not make its logits exact: another correct loop may still round a sum otherwise. No logits
+are therefore taken to be finer than one unit in the last place of the largest of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +28,8 @@ class Divergence:
         ours: our token there; None past the end.
         theirs: the other one.
         margin: how far apart their logits are, computed token by token.
-        rounding: the largest difference of any logit there, token by token against in blocks of any size tried.
+        rounding: the largest difference of any logit there, token by token against in blocks of any size tried,
+            and at least the resolution of the type that the logits were computed in.
         kind: ``tie`` where the margin is within rounding, ``fault`` where it is not, ``length`` where one
             decoding is the beginning of the other.
     """
@@ -80,12 +85,13 @@ def classify(
             at, *((side[at] if at < len(side) else None) for side in (ours, theirs)), 0.0, 0.0, "length"
         )
     common = [*prompt, *ours[:at]]
-    single, *others = (
-        last_logits(target, make_caches(), common, len(prompt), rows=rows, chunk=chunk)
-        for rows in (1, *blocks)
+    computed, *others = (
+        _last(target, make_caches(), common, len(prompt), rows=rows, chunk=chunk) for rows in (1, *blocks)
     )
+    single = computed.astype(mx.float32)
     margin = abs(single[ours[at]] - single[theirs[at]]).item()
-    rounding = max(mx.abs(single - other).max().item() for other in others)
+    seen = max(mx.abs(single - other.astype(mx.float32)).max().item() for other in others)
+    rounding = max(seen, mx.finfo(computed.dtype).eps * mx.abs(single).max().item())
     kind = "tie" if margin <= SLACK * rounding else "fault"
     return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
 
@@ -103,9 +109,16 @@ def last_logits(
         rows: tokens at once behind the prompt.
         chunk: tokens at once in it.
     """
+    return _last(target, caches, ids, prompt, rows=rows, chunk=chunk).astype(mx.float32)
+
+
+def _last(
+    target: nn.Module, caches: list[Any], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
+) -> mx.array:
+    """Return the same in the type that they were computed in."""
     tokens = mx.array(ids)[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]
     for start, end in pairwise(ends):
         logits = target(tokens[:, start:end], cache=caches)
         mx.eval(logits)
-    return logits[0, -1].astype(mx.float32)
+    return logits[0, -1]
