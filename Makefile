@@ -90,11 +90,11 @@ define install
 	@echo "$(CURDIR)" >.venv/.complete
 endef
 
-.venv/.demo: requirements/demo.txt pyproject.toml
+.venv/.demo: requirements/demo.txt pyproject.toml hatch_build.py
 	$(call install,demo)
 	@touch $@
 
 # dev.txt holds all of demo.txt in the same versions.
-.venv/.dev: requirements/dev.txt pyproject.toml
+.venv/.dev: requirements/dev.txt pyproject.toml hatch_build.py
 	$(call install,dev)
 	@touch .venv/.demo $@

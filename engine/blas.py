@@ -2,10 +2,18 @@
 
 The Linux wheels of MLX bundle the reference BLAS, one to two orders of magnitude slower in float32 than
 OpenBLAS. A library that is loaded with ``RTLD_GLOBAL`` comes first when the loader resolves MLX's ``cblas_*``
-symbols, so loading the system's OpenBLAS *before* ``mlx.core`` is imported replaces the bundled one.
+symbols, so loading OpenBLAS *before* ``mlx.core`` is imported replaces the bundled one.
 
-``KAKEYA_OPENBLAS`` overrides the choice: a path to a library, or ``off``. A library that is absent is never
-an error; :func:`in_use` says what is really bound.
+The libraries are tried in this order:
+
+1. The library that ``KAKEYA_OPENBLAS`` names, and no other; ``off`` keeps MLX's own.
+2. The one in the package ``scipy-openblas32``, which the ``[cpu]`` extra pins. It comes before the system's
+   because every installation of one release then computes with the same library, which the tests have seen.
+   Later releases of that package prefix their symbols; such a library is passed over.
+3. The system's.
+
+A library that is absent is never an error; :func:`in_use` says what is really bound. OpenBLAS reads the number
+of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded.
 """
 
 import ctypes
@@ -13,12 +21,15 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import util
 from pathlib import Path
 
 from engine import environment
 
 VARIABLE = "KAKEYA_OPENBLAS"
-CANDIDATES = ("libopenblas.so.0",)
+PACKAGE = "scipy_openblas32"
+SYSTEM = "libopenblas.so.0"
+PRODUCT = "cblas_sgemm"  # the name by which MLX calls it
 
 
 @dataclass(frozen=True)
@@ -76,15 +87,32 @@ def preload() -> Preload:
         return Preload("", loaded=False, reason="this platform brings its own BLAS")
     if "mlx.core" in sys.modules:
         return Preload("", loaded=False, reason="mlx.core was imported before the engine")
-    reason = ""
-    for name in (wanted,) if wanted else CANDIDATES:
-        try:
-            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            reason = str(error)
-        else:
+    reasons = []
+    for name in (wanted,) if wanted else candidates():
+        reason = _load(name)
+        if not reason:
             return Preload(name, loaded=True)
-    return Preload(wanted or CANDIDATES[0], loaded=False, reason=reason)
+        reasons.append(reason)
+    return Preload(wanted or SYSTEM, loaded=False, reason="; ".join(reasons))
+
+
+def candidates() -> tuple[str, ...]:
+    """Return the libraries to try, the package's first, where nothing else is asked for."""
+    found = util.find_spec(PACKAGE)  # does not import it: that would load the library
+    folders = found.submodule_search_locations or () if found else ()
+    packaged = (
+        str(path) for folder in folders for path in sorted(Path(folder, "lib").glob("libopenblas*.so*"))
+    )
+    return (*packaged, SYSTEM)
+
+
+def _load(name: str) -> str:
+    """Load a library for the whole process; return why MLX cannot use it, or an empty string."""
+    try:
+        library = ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return "" if hasattr(library, PRODUCT) else f"{name} does not export {PRODUCT}"
 
 
 def in_use(*, measure: bool = False) -> Blas:
