@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from bridge import environment
+from bridge import environment, install
 from bridge.client import Client, Run
 from bridge.errors import InfrastructureError, UsageError
 from bridge.export import Fetched
@@ -87,8 +87,8 @@ def stage(keep: Path | None) -> Iterator[Stage]:
     Raises UsageError where the engine is not installed, or where `keep` is not an empty folder.
     """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
-        fix = "Install it: pip install 'kakeya-bridge[cpu]' on Linux, 'kakeya-bridge[mac]' on Apple Silicon."
-        raise UsageError("the demonstration runs real MLX jobs, and the engine is not installed", fix=fix)
+        message = "the demonstration runs real MLX jobs, and the engine is not installed"
+        raise UsageError(message, fix=install.how(python=sys.executable))
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is not an empty folder", fix="Name another one with --keep.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-demo-"))

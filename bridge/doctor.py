@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge import environment, git, history, names, objects
+from bridge import environment, git, history, install, names, objects, probe
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
-from bridge.process import run
 from bridge.send import identity
-
-_ENGINE_S = 120
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -99,31 +95,7 @@ def _github(client: Client) -> Check:
 def engine() -> Check:
     """Say whether the engine works here. A client needs none, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
-        fix = "To run jobs here: pip install 'kakeya-bridge[cpu]' (Linux), [mac] or [cuda]."
-        return Check(
-            "engine", ok=None, message="MLX is not installed; asking for jobs does not need it", fix=fix
-        )
-    argv = (sys.executable, "-P", "-m", "engine", "probe", "--json")
-    try:
-        probe = json.loads(run(*argv, env=environment.for_user_git(), timeout=_ENGINE_S, check=False).stdout)
-    except (ProcessError, ValueError):
-        return Check("engine", ok=None, message="the probe failed", fix="See why: kakeya-engine probe")
-    return _engine_said(probe)
-
-
-def _engine_said(probe: dict[str, object]) -> Check:
-    versions, blas = probe.get("versions"), probe.get("blas")
-    mlx = versions.get("mlx") if isinstance(versions, dict) else None
-    library = blas.get("name") if isinstance(blas, dict) else None
-    if not probe.get("healthy"):
-        return Check(
-            "engine", ok=None, message="MLX is installed and not usable", fix="See why: kakeya-engine probe"
-        )
-    message = f"MLX {mlx} on {probe.get('device')}, BLAS {library}"
-    slow = probe.get("device") == "cpu" and library not in ("openblas", "accelerate")
-    fix = (
-        "For fast float32 on this CPU install OpenBLAS: apt-get install libopenblas0-pthread"
-        if slow
-        else None
-    )
-    return Check("engine", ok=None if slow else True, message=message, fix=fix)
+        message = "MLX is not installed; asking for jobs does not need it"
+        fix = f"To run jobs here too. {install.how(python=sys.executable)}"
+        return Check("engine", ok=None, message=message, fix=fix)
+    return probe.engine(sys.executable, environment.for_user_git())

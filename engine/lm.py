@@ -12,11 +12,12 @@ try:
     from mlx_lm.models import base, cache, rope_utils
     from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
+    from engine import install
     from engine.errors import MissingPackage
 
     raise MissingPackage(
         f"mlx-lm cannot be loaded: {error}",
-        "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
+        install.how(),
     ) from error
 
 __all__ = [

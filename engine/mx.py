@@ -4,7 +4,7 @@ A fast BLAS is loaded first; imported the other way round it would have no effec
 ``import mlx`` everywhere else in this package.
 """
 
-from engine import blas
+from engine import blas, install
 from engine.errors import MissingPackage
 
 blas.preload()
@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise MissingPackage(
         f"MLX cannot be loaded: {error}",
-        "install the engine's extra for this machine: kakeya-bridge[mac], [cpu] or [cuda]",
+        install.how(),
     ) from error
 
 __all__ = ["mx", "nn", "optimizers", "tree"]

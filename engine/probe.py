@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine import blas, host
+from engine import blas, host, install
 from engine.errors import EngineError
 
-EXTRA = "mac" if sys.platform == "darwin" else "cpu"
 SLOW_GFLOPS = 30.0
 
 
@@ -81,11 +80,13 @@ def _attempt(found: Probe, name: str, package: str, look: Callable[[Probe], None
     except EngineError as error:
         absent = host.version(package) is None
         what = f"{name} is not installed" if absent else f"{name} cannot be loaded"
-        found.problems.append(Problem(what, error.message, f'pip install "kakeya-bridge[{EXTRA}]"'))
+        found.problems.append(Problem(what, error.message, f"install it {install.how()}"))
     except Exception as error:  # noqa: BLE001 - whatever breaks in a foreign library is the finding
         why = f"{type(error).__name__}: {error}".strip()
-        remedy = f'reinstall it: pip install --force-reinstall "kakeya-bridge[{EXTRA}]"'
-        found.problems.append(Problem(f"{name} is installed but does not work", why, remedy))
+        what = f"{name} is installed but does not work"
+        found.problems.append(
+            Problem(what, why, f"uninstall {package}, and install it again {install.how()}")
+        )
     return len(found.problems) == before
 
 
@@ -106,8 +107,16 @@ def _look_at_mlx(found: Probe) -> None:
         raise ArithmeticError(f"a small computation came out wrong: {found.facts['check']}")
     if sys.platform == "linux" and found.facts["device"] == "cpu" and (bound.gflops or 0) < SLOW_GFLOPS:
         why = f"MLX computes float32 products with {bound.name} BLAS at {bound.gflops} GFLOP/s"
-        remedy = f"apt-get install libopenblas0-pthread, or name a library in {blas.VARIABLE}"
-        found.warnings.append(Problem("slow matrix products", why, remedy))
+        found.warnings.append(Problem("slow matrix products", why, _faster(bound)))
+
+
+def _faster(bound: blas.Blas) -> str:
+    """Return what would make products faster, by what stands in the way of it."""
+    if bound.name == "openblas":
+        return "let more of the machine's processors work for it: OPENBLAS_NUM_THREADS, or less other load"
+    if not blas.preload().tried:
+        return f"unset {blas.VARIABLE}"
+    return f"the engine's extra brings OpenBLAS; install it {install.how()}"
 
 
 def _compute(mx: Any) -> dict[str, object]:

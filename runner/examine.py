@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bridge import environment, git, names, objects
+from bridge import environment, git, names, objects, probe
 from bridge.checks import Check
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
 from bridge.presets import Preset
@@ -48,6 +48,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield _sandbox(session)
             yield _supervisor(session)
             yield _interpreter(session.interpreter)
+            yield from _engine(session)
             yield from _presets(session.presets, policy, session.interpreter)
     except KakeyaError as error:
         serving = error.code == "locked"
@@ -157,6 +158,15 @@ def _interpreter(interpreter: Interpreter) -> Check:
         fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
         return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
     return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
+
+
+def _engine(session: Session) -> Iterator[Check]:
+    """Say what the engine computes with, if the policy's presets use it and it is there."""
+    allowed = [preset for preset in session.presets.values() if session.policy.allows(preset.name)]
+    uses = any("mlx.core" in preset.requires for preset in allowed)
+    if uses and session.interpreter.problem(("mlx.core", "engine")) is None:
+        env = job_environment(Path("/"), interpreter=session.policy.interpreter, extra={})
+        yield probe.engine(session.interpreter.path, env)
 
 
 def _presets(presets: Mapping[str, Preset], policy: Policy, interpreter: Interpreter) -> Iterator[Check]:

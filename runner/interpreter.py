@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge import environment
+from bridge import environment, install
 from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
 from bridge.process import run
@@ -74,8 +74,7 @@ class Interpreter:
             return Problem(f"{self.path} is Python {said['version']}, pinned is {self.version}", fix)
         lacking = [module for module in modules if module in said["lacking"]]
         if lacking:
-            fix = f"Install it: {self.path} -m pip install {' '.join(map(_package, lacking))}"
-            return Problem(f"{self.path} cannot import {', '.join(lacking)}", fix)
+            return Problem(f"{self.path} cannot import {', '.join(lacking)}", self._install(lacking))
         return None
 
     def problem_for(self, preset: Preset) -> Problem | None:
@@ -83,6 +82,15 @@ class Interpreter:
         if INTERPRETER not in preset.env_names and not preset.requires:
             return None
         return self.problem(preset.requires)
+
+    def _install(self, lacking: Sequence[str]) -> str:
+        """Return what brings missing modules: the engine's extras, or packages of their name."""
+        packages = [module.partition(".")[0] for module in lacking]
+        ours = {install.EXTRAS[name] for name in packages if name in install.EXTRAS}
+        others = [name for name in packages if name not in install.EXTRAS]
+        ways = [install.how(*sorted(ours - {install.ENGINE}), python=self.path)] if ours else []
+        ways += [f"Install it: {self.path} -m pip install {' '.join(others)}"] if others else []
+        return " ".join(ways)
 
     def _is_pinned(self, version: str) -> bool:
         """Say whether a version is the pinned one; `3.13` stands for every 3.13.x."""
@@ -155,9 +163,3 @@ def _stat(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
-
-
-def _package(module: str) -> str:
-    if module.startswith("mlx."):
-        return "'mlx[cpu]'" if sys.platform == "linux" else "mlx"
-    return module.partition(".")[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
+from engine import install
 from engine.bench.prompts import Prompt
 from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
@@ -120,7 +121,8 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
 
 def _package(pair: Pair) -> Side:
     if util.find_spec("dflash") is None:
-        raise BadInput("the dflash package is not installed", "pip install dflash, or compare with float32")
+        remedy = f"compare with float32, or install it {install.how(install.PARITY)}"
+        raise BadInput("the dflash package is not installed", remedy)
     from dflash import model_mlx as package
 
     fetch = package.snapshot_download

@@ -4,13 +4,16 @@ Nothing here loads anything, so that a command line can show the names without M
 """
 
 from dataclasses import dataclass, replace
+from importlib import util
 from pathlib import Path
 from typing import Literal
 
+from engine import install
 from engine.errors import BadInput
 from engine.models.hub import local
 
-DATA = Path(__file__).with_name("data")
+DATA = Path(__file__).with_name("data")  # in a source tree
+PACKAGE = "kakeya_bridge_models"  # the same files, where the engine was installed from wheels
 BUNDLED = ("tiny", "tiny-hybrid")
 
 # Target and drafter on the Hugging Face hub. The Qwen3 drafters were made for answers without thinking.
@@ -63,7 +66,7 @@ class Source:
         ]
 
     def _is_bundled(self, reference: str) -> bool:
-        return self.name in BUNDLED and Path(reference).is_relative_to(DATA)
+        return self.name in BUNDLED and Path(reference).is_relative_to(data())
 
 
 def find(
@@ -109,10 +112,10 @@ def _named(name: str) -> Source:
     if name in BUNDLED:
         if not is_bundled_here(name):
             raise BadInput(
-                f"the bundled pair {name!r} is not part of this installation: {DATA / name} does not hold it",
-                f"give the folder engine/models/data/{name} of a source checkout instead of the name",
+                f"the bundled pair {name!r} is not part of this installation: {data() / name} does not hold it",
+                f"install the weights {install.weights()}",
             )
-        return _pair(name, DATA / name)
+        return _pair(name, data() / name)
     if name in PUBLISHED:
         return Source(name, *PUBLISHED[name])
     if not name.strip():
@@ -135,6 +138,13 @@ def _is_dir(folder: Path) -> bool:
         return False
 
 
+def data() -> Path:
+    """Return the folder of the bundled pairs: the source tree's, else that of the package which holds them."""
+    if not _is_dir(DATA) and (found := util.find_spec(PACKAGE)) and found.origin:
+        return Path(found.origin).parent
+    return DATA
+
+
 def is_bundled_here(name: str) -> bool:
     """Tell whether this installation holds the bundled pair ``name``."""
-    return all((DATA / name / part / "config.json").is_file() for part in ("target", "draft"))
+    return all((data() / name / part / "config.json").is_file() for part in ("target", "draft"))

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import shutil
+import sys
 
 import huggingface_hub
 import pytest
@@ -208,7 +209,18 @@ def test_a_bundled_pair_that_is_not_installed_says_where_to_get_it(name, monkeyp
     monkeypatch.setattr(registry, "DATA", tmp_path)
     with pytest.raises(BadInput, match="not part of this installation") as refused:
         models.load(name)
-    assert f"engine/models/data/{name}" in refused.value.remedy
+    assert refused.value.remedy.endswith(f"{sys.executable} -m pip install ./weights")
+
+
+def test_the_package_of_weights_is_found_without_a_source_tree(made, monkeypatch, tmp_path):
+    package = tmp_path / "site" / registry.PACKAGE
+    shutil.copytree(made, package / "tiny")
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(registry, "DATA", tmp_path / "none")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert registry.is_bundled_here("tiny")
+    assert not registry.is_bundled_here("tiny-hybrid")
+    assert [part["id"] for part in models.load("tiny").describe()] == ["tiny", "tiny"]
 
 
 def test_a_bundled_pair_is_named_not_located(made, monkeypatch, tmp_path):

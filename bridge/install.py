@@ -1,0 +1,22 @@
+"""How the engine is installed: the one sentence about it, for every message that says something is missing.
+
+Nobody has registered the project's name on a public index, where a stranger could take it. No message therefore
+suggests to install it, or an extra of it, by name.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ENGINE = "mac" if sys.platform == "darwin" else "cpu"
+PARITY = "parity"
+
+# The extra that brings a module which jobs import.
+EXTRAS = {"mlx": ENGINE, "mlx_lm": ENGINE, "dflash": PARITY}
+
+
+def how(*more: str, python: str | Path = "python3") -> str:
+    """Return how to install the engine's extra, and `more` extras with it, for an interpreter."""
+    extras = ",".join(dict.fromkeys((ENGINE, *more)))
+    return f"In a checkout of kakeya-bridge: {python} -m pip install '.[{extras}]'"
