@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import sys
@@ -51,9 +52,10 @@ JOBS = (
         {"n_vectors": 1024},
     ),
     Job(
-        "k3-step2-fused-allmlx",
-        "Ask for a claim: does a small model that drafts tokens ahead make a larger one write faster? Both decode the "
-        "same prompts in turns. The gate takes each claimed figure again from the rows that were measured.",
+        "k3-step2-fused",
+        "Ask for a claim: does drafting tokens ahead make a model write faster? It decodes the same prompts alone, with "
+        "a small model that drafts in every round, and adaptively: the small model or the text so far drafts, "
+        "whichever pays. The gate computes each claimed figure again from the rows that were measured.",
         {"n_samples": 3, "max_new_tokens": 48},
     ),
 )
@@ -136,6 +138,21 @@ def is_good(answer: Fetched) -> bool:
     found = {fault.code for fault in result.gate.violations} if result.gate else set()
     noisy = result.state is State.GATE_REJECTED and bool(found) and found <= NOISE
     return (result.state is State.SUCCEEDED or noisy) and answer.report.holds
+
+
+def more() -> list[tuple[str, str]]:
+    """Return what else to try, as commands of this installation and what each shows."""
+    folder = Path(sys.executable).parent
+    if str(folder) in (environment.get("PATH") or "").split(os.pathsep):
+        programs = ""
+    else:
+        near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        programs = f"{near}{os.sep}"
+    return [
+        (f"{programs}kakeya-engine generate --prompt 'def main'", "the model writes in this terminal"),
+        (f"{programs}kakeya presets", "every job that can be asked for"),
+        (f"{programs}kakeya demo --keep DIR", "this again; DIR keeps the bus, the clone and the results"),
+    ]
 
 
 def _set_up(folder: Path) -> Stage:

@@ -59,7 +59,8 @@ def command(keep: Path | None, *, as_json: bool) -> int:
         if keep:
             _say_where(out, place, answers)
         else:
-            out.print("everything was removed again; `kakeya demo --keep DIR` leaves it to look at")
+            out.print("everything was removed again")
+        _say_more(out)
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
@@ -113,6 +114,13 @@ def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
     if all(answer.result.state is State.SUCCEEDED for _, answer in answers):
         return "everything held"
     return "everything ran and was judged; this machine was too busy for a figure of time to be believed"
+
+
+def _say_more(out: Console) -> None:
+    out.print("\nwhat else to try (README.md: how to ask a real machine, and how to serve one)")
+    width = max(len(command) for command, _ in demo.more())
+    for command, shows in demo.more():
+        out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
 def _say_where(out: Console, place: demo.Stage, answers: list[tuple[Run, Fetched]]) -> None:

@@ -6,8 +6,11 @@ import importlib.util
 import io
 import json
 import random
+import shlex
+import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -124,6 +127,38 @@ def test_a_loss_is_called_one():
             row["decode_s"] *= 3
 
     assert ": a loss" in printed(reports.restate(report))
+
+
+def test_the_claim_in_words_is_that_of_the_strongest_arm():
+    report = reports.spec_bench()
+    (speedup,) = [claim for claim in report["claims"] if claim["name"] == "decode_speedup"]
+    weaker = speedup | {"arm": "adaptive/auto", "value": speedup["value"] / 2}
+    stronger = speedup | {"arm": "adaptive/auto", "value": speedup["value"] * 2}
+
+    for other, named in ((weaker, "dflash"), (stronger, "adaptive drafts")):
+        lines = [*demo_tables.speed_words(report | {"claims": [speedup, other]})]
+
+        assert [line.partition(":")[0] for line in lines] == [named]
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_what_else_to_try_are_commands_that_can_be_pasted(monkeypatch, tmp_path, on_path):
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(folder) if on_path else "/usr/bin")
+    monkeypatch.chdir(tmp_path)
+
+    for command, _ in demo.more():
+        program, *words = shlex.split(command)
+        assert program.startswith("kakeya") if on_path else Path(program).parent == folder
+        help_of = [
+            sys.executable,
+            "-P",
+            "-m",
+            {"kakeya": "bridge", "kakeya-engine": "engine"}[Path(program).name],
+        ]
+        done = subprocess.run([*help_of, words[0], "--help"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert all(word in done.stdout for word in words[1:] if word.startswith("--"))
 
 
 def test_of_what_the_gate_rejects_nothing_is_said_in_words():
