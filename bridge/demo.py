@@ -53,8 +53,8 @@ JOBS = (
     ),
     Job(
         "k3-step2-fused",
-        "Ask for a claim: does drafting tokens ahead make a model write faster? It decodes the same prompts alone, with "
-        "a small model that drafts in every round, and adaptively: the small model or the text so far drafts, "
+        "Ask for a claim: does drafting tokens ahead make a model write faster? It decodes the same prompts alone, "
+        "with a small model that drafts in every round, and adaptively: the small model or the text so far drafts, "
         "whichever pays. The gate computes each claimed figure again from the rows that were measured.",
         {"n_samples": 3, "max_new_tokens": 48},
     ),
