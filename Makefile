@@ -2,7 +2,8 @@
 #
 # Each target makes what it needs: `.venv` with the versions locked in requirements/. Three files in `.venv` say what
 # is in it. `.complete` holds the folder it was made for; it is absent while an installation runs, so a `.venv` that
-# was interrupted, or copied from elsewhere, is made anew. `.demo` and `.dev` say which lock file it was made from.
+# was interrupted, or copied from elsewhere, is made anew. `.demo`, `.dev` and `.parity` say which lock files it was
+# made from.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -16,11 +17,11 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench measure results fuzz docs clean
+.PHONY: help demo test lint bench measure results fuzz docs parity dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
-	|| rm -f .venv/.complete .venv/.demo .venv/.dev)
+	|| rm -f .venv/.complete .venv/.demo .venv/.dev .venv/.parity)
 
 help:
 	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
@@ -31,6 +32,8 @@ help:
 	@echo "make results measure the engine and write docs/results.md  (ARGS=--render: write it again)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make docs    write the generated parts of docs/ anew"
+	@echo "make parity  add the published drafter code to .venv, for the tests that compare with it"
+	@echo "make dist    build the two wheels of a release into dist/"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
 	@echo "Every target sets itself up. PYTHON=/path/to/python3 chooses the interpreter (3.11 or newer)."
@@ -72,6 +75,15 @@ docs: .venv/.dev
 	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_schema.py
 
+parity: .venv/.parity
+
+# They are copied to another machine together: docs/operations.md says how they are installed there.
+dist: .venv/.dev
+	@rm -rf dist
+	@KAKEYA_RELEASE=1 $(PY) -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@$(PY) -m build --wheel --no-isolation --outdir dist weights >/dev/null
+	@ls dist/*.whl
+
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -82,7 +94,7 @@ define install
 		echo "This needs Python 3.11 or newer, and '$(or $(PYTHON),python3)' is not one." >&2; \
 		echo "Name one that is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -e .venv/.complete || { echo "Making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
-	@rm -f .venv/.complete .venv/.demo .venv/.dev
+	@rm -f .venv/.complete .venv/.demo .venv/.dev .venv/.parity
 	@echo "Installing requirements/$(1).txt into .venv (log: .venv/install.log)"
 	@{ $(PY) -m pip install --require-hashes -r requirements/$(1).txt && \
 		$(PY) -m pip install --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || { \
@@ -98,3 +110,10 @@ endef
 .venv/.dev: requirements/dev.txt pyproject.toml hatch_build.py
 	$(call install,dev)
 	@touch .venv/.demo $@
+
+# parity.txt differs from dev.txt where the published package wants other versions, and has nothing of the linters.
+.venv/.parity: requirements/parity.txt .venv/.dev
+	@echo "Adding requirements/parity.txt to .venv (log: .venv/parity.log)"
+	@$(PY) -m pip install --require-hashes -r requirements/parity.txt >.venv/parity.log 2>&1 || { \
+		tail -n 20 .venv/parity.log >&2; exit 1; }
+	@touch $@

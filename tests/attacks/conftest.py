@@ -20,6 +20,7 @@ from runner.policy import load_policy
 from runner.rounds import Rounds
 from runner.sandbox import bubblewrap
 from runner.session import open_session
+from tests.system import ABSENT, program
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def attacked(clone: Path, bus: Path, tmp_path: Path, runners: Any, presets: Any)
 @pytest.fixture
 def confined() -> None:
     """Ask for a sandbox. In CI, which installs bubblewrap, a missing one is a failure and no reason to skip."""
-    if sys.platform == "linux" and not any(Path(name).exists() for name in bubblewrap.PROGRAMS):
-        if os.environ.get("CI"):
+    if sys.platform == "linux" and program(*bubblewrap.PROGRAMS) is None:
+        if os.environ.get("CI") and not ABSENT:
             pytest.fail("bubblewrap is missing, and CI installs it")
         pytest.skip("bubblewrap is not installed")

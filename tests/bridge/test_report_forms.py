@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from io import StringIO
@@ -29,6 +28,7 @@ from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
 from bridge.wire import parse_result
 from tests.bridge.reports import HONEST
+from tests.system import program
 
 PATH = "results/research/report.json"
 
@@ -426,7 +426,7 @@ def test_a_sparkline_has_a_bar_a_value():
     assert sparkline([]) == ""
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+BROWSER = program("chromium", "google-chrome", "chromium-browser")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")

@@ -21,10 +21,11 @@ import pytest
 
 from bridge.client import Client
 from bridge.wire import State
+from tests.system import program
 
 pytestmark = pytest.mark.bus
 
-SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+SSHD = program("sshd")
 # Passes on what comes from the other side, but of what lies beyond a limit nothing, or all but one bit.
 WIRE = """
 import os, sys
