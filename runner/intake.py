@@ -126,6 +126,10 @@ def _check_commit(git: Git, view: View, request: Request) -> str | None:
     return request.workload or (parents[0] if parents else None)
 
 
+def _not_run(name: str, policy: Policy) -> str:
+    return f"{name} is not run by the runner {policy.id}: its operator lists what is, under presets in its policy"
+
+
 def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value]) -> None:
     """Refuse a path that the request's tree does not hold, before anybody is asked to approve the request.
 
@@ -148,7 +152,7 @@ def _check_preset(
     try:
         preset = find_preset(presets, request.preset)
         if not policy.allows(preset.name):
-            raise Refusal("preset_not_allowed", f"{preset.name} is not run on this host")
+            raise Refusal("preset_not_allowed", _not_run(preset.name, policy))
         given = request.params
         if request.schema_version == 1:
             # The older client writes every value as it was typed.
@@ -157,6 +161,10 @@ def _check_preset(
         commands = preset.build_commands(params, policy.settings)
     except PresetError as error:
         fix = f" {error.fix}" if error.fix else ""
+        if error.code in ("unknown_preset", "broken_preset"):
+            fix = (
+                f" That is what the runner {policy.id} has installed; its operator can change it there.{fix}"
+            )
         raise Refusal(error.code, f"{error.message}.{fix}" if fix else error.message) from error
     if request.code is not None and request.code != preset.code:
         raise Refusal(

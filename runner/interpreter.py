@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from runner.policy import INTERPRETER, load_policy
 
 _BELIEVED_S = 60.0
 _ASK_S = 120.0
+_TOKEN = f"${{ENV:{INTERPRETER}}}"
+_OURS = ("bridge", "engine", "runner")
 # A module may print, also while it is imported: the answer goes to the descriptor that standard output had.
 _ASK = """
 import importlib, json, os, platform, sys
@@ -74,7 +77,7 @@ class Interpreter:
             return Problem(f"{self.path} is Python {said['version']}, pinned is {self.version}", fix)
         lacking = [module for module in modules if module in said["lacking"]]
         if lacking:
-            fix = f"Install it: {self.path} -m pip install {' '.join(map(_package, lacking))}"
+            fix = f"Install it: {self.path} -m pip install {' '.join(dict.fromkeys(map(_package, lacking)))}"
             return Problem(f"{self.path} cannot import {', '.join(lacking)}", fix)
         return None
 
@@ -82,7 +85,7 @@ class Interpreter:
         """Say what keeps it from running a preset, or None. A preset that does not use it is not concerned."""
         if INTERPRETER not in preset.env_names and not preset.requires:
             return None
-        return self.problem(preset.requires)
+        return self.problem(_modules(preset))
 
     def _is_pinned(self, version: str) -> bool:
         """Say whether a version is the pinned one; `3.13` stands for every 3.13.x."""
@@ -157,7 +160,18 @@ def _stat(path: Path) -> tuple[int, ...] | None:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 
 
+def _modules(preset: Preset) -> list[str]:
+    """Return what must be importable: what the preset names, and the installed modules that its commands run."""
+    # With the request's own code the module may stand in its tree.
+    commands = [step.argv for step in preset.steps if preset.code == "installed" and step.argv[0] == _TOKEN]
+    started = [name for argv in commands for option, name in pairwise(argv[:5]) if option == "-m"]
+    return list(dict.fromkeys([*preset.requires, *started]))
+
+
 def _package(module: str) -> str:
+    if module.partition(".")[0] in _OURS:
+        # By its file: nobody knows who holds the name on an index.
+        return "'/path/to/kakeya-bridge'"
     if module.startswith("mlx."):
         return "'mlx[cpu]'" if sys.platform == "linux" else "mlx"
     return module.partition(".")[0]
