@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import click
@@ -35,7 +35,9 @@ def show(checks: Iterable[Check]) -> None:
             click.echo(f"{'':<19}{check.fix}")
 
 
-def show_as_they_come(checks: Iterable[Check], next_step: str, *, as_json: bool) -> ExitCode:
+def show_as_they_come(
+    checks: Iterable[Check], next_step: str | Callable[[Sequence[Check]], str], *, as_json: bool
+) -> ExitCode:
     """Print checks while they are made, and at the end whether all is there. Returns the exit code for that."""
     found = []
     for check in checks:
@@ -46,5 +48,6 @@ def show_as_they_come(checks: Iterable[Check], next_step: str, *, as_json: bool)
     if as_json:
         put_json({"ready": ready, "checks": [check.as_dict() for check in found]})
     else:
+        next_step = next_step if isinstance(next_step, str) else next_step(found)
         say(f"ready: {next_step}" if ready else "not ready: see the lines marked FAIL")
     return ExitCode.SUCCEEDED if ready else ExitCode.FAILED

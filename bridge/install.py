@@ -13,7 +13,7 @@ ENGINE = "mac" if sys.platform == "darwin" else "cpu"
 PARITY = "parity"
 
 # The extra that brings a module which jobs import.
-EXTRAS = {"mlx": ENGINE, "mlx_lm": ENGINE, "dflash": PARITY}
+EXTRAS = {**dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE), "dflash": PARITY}
 
 
 def how(*more: str, python: str | Path = "python3") -> str:

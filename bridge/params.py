@@ -18,6 +18,8 @@ class _Param(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     help: str = ""
+    # Taken and checked, and used by no step: clients of an older version of the preset still send it.
+    unused: bool = False
 
     @property
     def required(self) -> bool:

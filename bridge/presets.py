@@ -57,6 +57,19 @@ class Limits(BaseModel):
     all_reports_mb: Annotated[int, Field(ge=1, le=256)] = 64
 
 
+class Inputs(BaseModel):
+    """Files of the request's tree that a job reads as data: plain files only, within bounds, and never run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    # The folder that is laid into the workspace, with everything below it whose name ends so.
+    under: Literal["results/research"]
+    ending: Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
+    files: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    file_mb: Annotated[int, Field(ge=1, le=64)] = 16
+    total_mb: Annotated[int, Field(ge=1, le=1_024)] = 256
+
+
 class Step(BaseModel):
     """One command: a list of argv elements, each literal, `{param}` or `${ENV:NAME}` as a whole."""
 
@@ -92,6 +105,7 @@ class Preset(BaseModel):
     params: dict[str, Param] = {}
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
+    inputs: Inputs | None = None
     # `none`; `reports`: of any kind that the gate knows; or the kinds of which there must be one each, and no other.
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[str] = []
@@ -129,11 +143,14 @@ class Preset(BaseModel):
         used = {
             found["name"] for step in self.steps for t in step.argv if (found := _PARAM_TOKEN.fullmatch(t))
         }
-        if used != set(self.params):
-            odd = min(used ^ set(self.params))
+        wanted = {name for name, param in self.params.items() if not param.unused}
+        if used != wanted:
+            odd = min(used ^ wanted)
             raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
+        if self.code == "request" and self.inputs:
+            raise ValueError("inputs are for code 'installed'; with 'request' the whole tree is there")
         if self.gated and not self.collect:
             raise ValueError(f"gate {self.gate!r} needs something to collect")
         for name in (*self.env, *self.pass_env):
@@ -226,25 +243,62 @@ class Preset(BaseModel):
         return value
 
 
-def load_presets(folder: Path | str | None = None) -> dict[str, Preset]:
-    """Read every preset in a folder (by default the installed ones), by name in alphabetical order.
+class Presets(dict[str, Preset]):
+    """Presets by name in alphabetical order. `broken` says of each file that cannot be used what is wrong with it."""
 
-    Raises PresetError that names the file when one is malformed.
+    def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
+        super().__init__(sorted(found.items()))
+        self.broken = dict(broken or {})
+
+
+def load_presets(folder: Path | str | None = None) -> Presets:
+    """Read the installed presets and, laid over them, those in `folder`.
+
+    A preset in `folder` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
+    left out and stands in `broken`; it never lets an installed preset of its name through. Raises PresetError when
+    there is no such folder.
     """
-    root = Path(str(files("presets"))) if folder is None else Path(folder)
-    if not root.is_dir():
-        raise PresetError(f"there is no folder of presets at {root}")
-    fragments = read_yaml(root / FRAGMENTS) if (root / FRAGMENTS).exists() else {}
-    found = {}
-    for path in sorted(root.glob("*.yaml"), key=lambda path: path.stem):
-        if path.name != FRAGMENTS:
-            preset = _load(path, fragments)
-            found[preset.name] = preset
-    return found
+    installed = Path(str(files("presets")))
+    roots = [installed] if folder is None else [installed, Path(folder)]
+    fragments: dict[str, Any] = {}
+    found: dict[str, Preset] = {}
+    broken: dict[str, PresetError] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
+        problem = _read_fragments(root, fragments)
+        for path in root.glob("*.yaml"):
+            if path.name == FRAGMENTS:
+                continue
+            found.pop(path.stem, None)
+            broken.pop(path.stem, None)
+            try:
+                if problem:
+                    raise problem
+                found[path.stem] = _load(path, fragments)
+            except PresetError as error:
+                broken[path.stem] = error
+    return Presets(found, broken)
+
+
+def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
+    """Add a folder's fragments to those that are known. Returns what is wrong with the file, if anything is."""
+    if not (root / FRAGMENTS).exists():
+        return None
+    try:
+        known |= read_yaml(root / FRAGMENTS)
+    except PresetError as error:
+        return error
+    return None
 
 
 def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
-    """Return the preset of that name. Raises PresetError with the nearest names."""
+    """Return the preset of that name. Raises PresetError: there is none, or its file cannot be used."""
+    if isinstance(presets, Presets) and name in presets.broken:
+        wrong = presets.broken[name]
+        raise PresetError(
+            f"the preset {name} cannot be used: {wrong.message}", code="broken_preset", fix=wrong.fix
+        )
     if name not in presets:
         raise PresetError(
             f"there is no preset {name!r}",

@@ -6,3 +6,8 @@ import os
 def get(name: str) -> str | None:
     """Return the variable's value, or None where it is unset or empty."""
     return os.environ.get(name) or None
+
+
+def set_offline() -> None:
+    """Keep huggingface_hub from the network. Only counts before that package is imported."""
+    os.environ["HF_HUB_OFFLINE"] = "1"

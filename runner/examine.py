@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from bridge import environment, git, names, objects, probe
 from bridge.checks import Check
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
-from bridge.presets import Preset
 from bridge.process import run
-from runner.interpreter import Interpreter
+from runner.examine_presets import check_presets, load_problems
 from runner.inventory import inventory, way_is_free
 from runner.lease import WHO
 from runner.logs import LogSink
@@ -24,6 +23,8 @@ from runner.workspace import workspace
 
 _LEAST_FREE_GB = 10
 _SHOWN = 10
+# The check whose presence says that a runner serves already.
+SERVING = "serving"
 
 
 def examine(path: Path | None) -> Iterator[Check]:
@@ -38,23 +39,30 @@ def examine(path: Path | None) -> Iterator[Check]:
         return
     yield Check("policy", ok=True, message=f"{policy.id}, labels: {', '.join(policy.labels) or 'none'}")
     yield _trust(policy)
+    yield from inventory(policy)
     try:
         with open_session(policy, lambda _: None) as session:
             yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
             yield _evidence(session)
-            yield from inventory(session)
             yield from _bus(session)
             yield _disk(policy)
             yield _sandbox(session)
             yield _supervisor(session)
-            yield _interpreter(session.interpreter)
             yield from _engine(session)
-            yield from _presets(session.presets, policy, session.interpreter)
+            yield from check_presets(policy, load_problems(session))
     except KakeyaError as error:
-        serving = error.code == "locked"
-        fix = "The rest is checked when it does not run." if serving else error.fix
+        if error.code == "locked":
+            yield _serving(policy)
+            yield from check_presets(policy)
+            return
         name = "sandbox" if error.code == "no_sandbox" else "state"
-        yield Check(name, ok=None if serving else False, message=error.message, fix=fix)
+        yield Check(name, ok=False, message=error.message, fix=error.fix)
+
+
+def _serving(policy: Policy) -> Check:
+    message = f"a runner is serving with {policy.state}"
+    fix = "The bus, the sandbox and loading models are tried when it does not run."
+    return Check(SERVING, ok=None, message=message, fix=fix)
 
 
 def _trust(policy: Policy) -> Check:
@@ -150,16 +158,6 @@ def _supervisor(session: Session) -> Check:
     return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
 
 
-def _interpreter(interpreter: Interpreter) -> Check:
-    problem = interpreter.problem()
-    if problem:
-        return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
-    if interpreter.version is None:
-        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
-        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
-    return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
-
-
 def _engine(session: Session) -> Iterator[Check]:
     """Say what the engine computes with, if the policy's presets use it and it is there."""
     allowed = [preset for preset in session.presets.values() if session.policy.allows(preset.name)]
@@ -167,21 +165,3 @@ def _engine(session: Session) -> Iterator[Check]:
     if uses and session.interpreter.problem(("mlx.core", "engine")) is None:
         env = job_environment(Path("/"), interpreter=session.policy.interpreter, extra={})
         yield probe.engine(session.interpreter.path, env)
-
-
-def _presets(presets: Mapping[str, Preset], policy: Policy, interpreter: Interpreter) -> Iterator[Check]:
-    """Say of each preset that the policy allows whether it could run now."""
-    for preset in presets.values():
-        if not policy.allows(preset.name):
-            continue
-        missing = [name for name in preset.env_names if not policy.settings.get(name)]
-        problem = interpreter.problem_for(preset)
-        if missing:
-            fix = f"Set {', '.join(missing)} under env in the policy."
-            yield Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
-        elif problem:
-            yield Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
-        elif preset.code == "request" and policy.trust.code_request == "deny":
-            yield Check("preset", None, f"{preset.name}: refused, since it runs the requester's code")
-        else:
-            yield Check("preset", ok=True, message=f"{preset.name}: can run")

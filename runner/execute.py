@@ -24,7 +24,7 @@ from runner.process import Command, Ended, job_environment
 from runner.redact import Redactor
 from runner.refusal import Refusal
 from runner.session import Session
-from runner.workspace import Workspace, check_paths, export_tree, workspace
+from runner.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 
 _TICK_S = 0.1
 
@@ -63,6 +63,8 @@ def execute(session: Session, admitted: Admitted) -> State | None:
                 trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy)
                 export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
                 check_paths(admitted.preset, admitted.params, place.tree)
+            elif admitted.preset.inputs:
+                export_inputs(session.bus.git, lease.request, admitted.preset.inputs, place.tree)
             halt = _run_steps(session, lease, admitted, place, outcome)
         except Refusal as refusal:
             outcome.end(State.REFUSED, refusal.code, refusal.message)

@@ -46,7 +46,7 @@ def handle(session: Session, view: View, action: Action) -> State | None:
         return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
     try:
         admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
-        _check_interpreter(session, admitted)
+        _check_host(session, admitted)
     except Refusal as refusal:
         return _turn_down(session, view, refusal)
     return execute(session, admitted)
@@ -62,10 +62,13 @@ def _turn_down(session: Session, view: View, refusal: Refusal) -> State | None:
     return answer_without_running(session, Lease(session, view), refusal.request, outcome)
 
 
-def _check_interpreter(session: Session, admitted: Admitted) -> None:
-    problem = session.interpreter.problem_for(admitted.preset)
-    if problem:
-        raise Refusal("interpreter", f"{problem.message}. {problem.fix}", admitted.request)
+def _check_host(session: Session, admitted: Admitted) -> None:
+    """Refuse what this host lacks the interpreter, the packages or the models for, and say who can change that."""
+    for code, judge in (("interpreter", session.interpreter), ("models", session.models)):
+        problem = judge.problem_for(admitted.preset)
+        if problem:
+            where = f"The operator of the runner {session.identity.id} can mend it there"
+            raise Refusal(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
 
 
 def hold(session: Session, view: View, held: Held) -> State:

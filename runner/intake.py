@@ -11,7 +11,7 @@ from bridge.errors import InfrastructureError, ManifestError, PresetError
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest, parse_time
-from bridge.params import Value
+from bridge.params import PathParam, Value
 from bridge.presets import Preset, find_preset
 from runner import trust
 from runner.ledger import Ledger
@@ -43,6 +43,7 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
         preset, params, commands = _check_preset(request, presets, policy)
+        _check_paths(git, view.request, preset, params)
         trusted_by = trust.judge(git, view, preset, policy)
     except Refusal as refusal:
         refusal.request = request
@@ -125,13 +126,33 @@ def _check_commit(git: Git, view: View, request: Request) -> str | None:
     return request.workload or (parents[0] if parents else None)
 
 
+def _not_run(name: str, policy: Policy) -> str:
+    return f"{name} is not run by the runner {policy.id}: its operator lists what is, under presets in its policy"
+
+
+def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value]) -> None:
+    """Refuse a path that the request's tree does not hold, before anybody is asked to approve the request.
+
+    Where links lead is looked at again when the tree is written.
+    """
+    for name, param in preset.params.items():
+        if isinstance(param, PathParam):
+            file = str(params[name]).partition("::")[0].rstrip("/")
+            said = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
+            if said.startswith("symlink"):
+                raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
+            # Of a submodule git says that it is missing too; what it really is stands in its folder's tree.
+            if said and not (said.endswith(" missing") and objects.list_tree(git, commit, file)):
+                raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+
+
 def _check_preset(
     request: Request, presets: Mapping[str, Preset], policy: Policy
 ) -> tuple[Preset, dict[str, Value], list[list[str]]]:
     try:
         preset = find_preset(presets, request.preset)
         if not policy.allows(preset.name):
-            raise Refusal("preset_not_allowed", f"{preset.name} is not run on this host")
+            raise Refusal("preset_not_allowed", _not_run(preset.name, policy))
         given = request.params
         if request.schema_version == 1:
             # The older client writes every value as it was typed.
@@ -140,6 +161,10 @@ def _check_preset(
         commands = preset.build_commands(params, policy.settings)
     except PresetError as error:
         fix = f" {error.fix}" if error.fix else ""
+        if error.code in ("unknown_preset", "broken_preset"):
+            fix = (
+                f" That is what the runner {policy.id} has installed; its operator can change it there.{fix}"
+            )
         raise Refusal(error.code, f"{error.message}.{fix}" if fix else error.message) from error
     if request.code is not None and request.code != preset.code:
         raise Refusal(

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from runner.policy import INTERPRETER, load_policy
 
 _BELIEVED_S = 60.0
 _ASK_S = 120.0
+_TOKEN = f"${{ENV:{INTERPRETER}}}"
 # A module may print, also while it is imported: the answer goes to the descriptor that standard output had.
 _ASK = """
 import importlib, json, os, platform, sys
@@ -81,7 +83,7 @@ class Interpreter:
         """Say what keeps it from running a preset, or None. A preset that does not use it is not concerned."""
         if INTERPRETER not in preset.env_names and not preset.requires:
             return None
-        return self.problem(preset.requires)
+        return self.problem(_modules(preset))
 
     def _install(self, lacking: Sequence[str]) -> str:
         """Return what brings missing modules: the engine's extras, or packages of their name."""
@@ -163,3 +165,11 @@ def _stat(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _modules(preset: Preset) -> list[str]:
+    """Return what must be importable: what the preset names, and the installed modules that its commands run."""
+    # With the request's own code the module may stand in its tree.
+    commands = [step.argv for step in preset.steps if preset.code == "installed" and step.argv[0] == _TOKEN]
+    started = [name for argv in commands for option, name in pairwise(argv[:5]) if option == "-m"]
+    return list(dict.fromkeys([*preset.requires, *started]))

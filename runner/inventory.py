@@ -7,6 +7,8 @@ from pathlib import Path
 
 from bridge.checks import Check
 from bridge.errors import InfrastructureError
+from runner.host import describe_host, describe_versions
+from runner.policy import Policy
 from runner.session import Session
 from runner.squatters import alert, squatters
 
@@ -14,15 +16,15 @@ _POINTER = b"version https://git-lfs"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.npz")
 
 
-def inventory(session: Session) -> Iterator[Check]:
+def inventory(policy: Policy) -> Iterator[Check]:
     """Yield the host, the versions, and each setting of the policy that is a path."""
-    host = session.host
+    host = describe_host()
     memory = host["memory_bytes"] / (1 << 30)
     shape = f"{host['os']} {host['os_version']}, {host['arch']}, {host['cpus']} cores, {memory:.0f} GiB"
     yield Check("host", ok=True, message=shape)
-    known = [f"{name} {value}" for name, value in session.versions.items() if value]
+    known = [f"{name} {value}" for name, value in describe_versions(policy.interpreter).items() if value]
     yield Check("versions", ok=True, message=", ".join(known))
-    for name, value in session.policy.env.items():
+    for name, value in policy.env.items():
         if value.startswith(("/", "~")):
             yield _location(name, value)
 

@@ -235,7 +235,8 @@ def load_policy(path: Path | None = None) -> Policy:
     """Read the policy. Raises PolicyError, which names the file and what is wrong, where it is missing or not valid."""
     path = path or default_path()
     if not path.exists():
-        fix = f"Write one: kakeya-runner init --bus URL --policy {path}"
+        named = "" if path == default_path() else f"--policy {path} "
+        fix = f"Write one: kakeya-runner {named}init --bus URL"
         raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
     folder = path.absolute().parent
     # In a sticky folder nobody can replace a file of somebody else's.

@@ -21,6 +21,7 @@ from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
+from runner.models import Models
 from runner.policy import Policy
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
@@ -44,6 +45,7 @@ class Session:
     host: dict[str, Any]
     versions: dict[str, str | None]
     interpreter: Interpreter
+    models: Models
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
     # What signs this runner's answers; None where it was given no key.
@@ -85,6 +87,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 host=host,
                 versions=describe_versions(policy.interpreter),
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
+                models=Models(policy),
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),

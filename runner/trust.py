@@ -29,11 +29,13 @@ def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
     trust = policy.trust
     if preset.code != "request":
         return None
-    what = f"{preset.name} runs the requester's own code, which this host"
+    what = f"{preset.name} runs the requester's own code, which the runner {policy.id}"
     if trust.code_request == "allow":
         return "the policy allows it to everyone who can push"
     if trust.code_request == "deny":
-        raise Refusal(CODE, f"{what} does not allow")
+        raise Refusal(
+            CODE, f"{what} does not allow: its operator decides, by trust.code_request in its policy"
+        )
     approved_by = Approvals(policy.state).of(view.request)
     if approved_by is not None:
         return f"{APPROVAL} by {approved_by}"

@@ -18,7 +18,7 @@ from bridge.errors import GitError
 from bridge.git import Git
 from bridge.objects import Entry
 from bridge.params import PathParam, Value
-from bridge.presets import Preset
+from bridge.presets import Inputs, Preset
 from runner.policy import Limits
 from runner.refusal import Refusal
 from runner.remove import remove
@@ -27,6 +27,8 @@ _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20
 _ENTRY_BYTES = 512
 _LINK_BYTES = 4_095
+# Looked through for a job's inputs: all files below their folder, whatever they are called.
+_INPUT_ENTRIES = 100_000
 _TREE_BYTES = 64 << 20
 # What an entry's mode says that it is: a folder, a file, a link, a submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
@@ -83,6 +85,33 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
     _write_links(git, [entry for entry in entries if entry.mode == "120000"], root)
 
 
+def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
+    """Write the files of a commit that a job reads as data. Raises Refusal for what is no plain file, and for too much.
+
+    Everything else of the tree stays where it is: nothing of it is run.
+    """
+    below = _list(git, commit, _INPUT_ENTRIES, inputs.under)
+    entries = [entry for entry in below if entry.path.endswith(inputs.ending)]
+    if len(entries) > inputs.files:
+        message = f"{inputs.under} holds {len(entries)} files {inputs.ending}; {inputs.files} are the most"
+        raise Refusal("inputs_too_large", message)
+    for entry in entries:
+        if not entry.is_file:
+            kind = {"120000": "a symbolic link"}.get(entry.mode, "not a file")
+            raise Refusal("bad_inputs", f"{entry.path!a} is {kind}: commit the file itself")
+        if entry.size > inputs.file_mb << 20:
+            message = f"{entry.path!a} holds {entry.size >> 20} MiB; {inputs.file_mb} are the most"
+            raise Refusal("inputs_too_large", message)
+    if sum(entry.size for entry in entries) > inputs.total_mb << 20:
+        message = (
+            f"the files {inputs.ending} below {inputs.under} hold more than {inputs.total_mb} MiB together"
+        )
+        raise Refusal("inputs_too_large", message)
+    _check_names(entries)
+    for batch in _batches(entries):
+        _write_files(git, batch, root)
+
+
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
     """Check that each path parameter names something that really lies below its folder. Raises Refusal."""
     for name, param in preset.params.items():
@@ -99,9 +128,9 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
                 raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
 
 
-def _list(git: Git, commit: str, most: int) -> list[Entry]:
+def _list(git: Git, commit: str, most: int, *paths: str) -> list[Entry]:
     try:
-        entries = objects.list_tree(git, commit, recursive=True, most=(most + 1) * _ENTRY_BYTES)
+        entries = objects.list_tree(git, commit, *paths, recursive=True, most=(most + 1) * _ENTRY_BYTES)
     except GitError as error:
         if error.returncode is not None:
             raise

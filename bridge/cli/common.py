@@ -82,7 +82,7 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
     # While an option lacks its value, click leaves the arguments before it unread.
     words = [context.params.get("preset"), *context.args]
-    named = [presets[word] for word in words if word in presets]
+    named = [presets[word] for word in words if isinstance(word, str) and word in presets]
     return [f"{name}=" for preset in named for name in preset.params if name.startswith(incomplete)]
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bridge import environment
 from bridge.cli.common import complete_preset, console
-from bridge.command import json_option, put_json
+from bridge.command import json_option, put_json, say
 from bridge.presets import Preset, find_preset, load_presets
 
 
@@ -19,6 +19,8 @@ from bridge.presets import Preset, find_preset, load_presets
 def command(name: str | None, *, as_json: bool) -> None:
     """List the jobs that can be asked for, or show one."""
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
+    for error in presets.broken.values():
+        say(f"warning: left out, since it cannot be used: {error.message}")
     chosen = [find_preset(presets, name)] if name else list(presets.values())
     if as_json:
         shown = [{**preset.model_dump(mode="json"), "digest": preset.digest} for preset in chosen]
@@ -59,6 +61,8 @@ def _show(preset: Preset) -> None:
     whose = "what is installed on the runner" if preset.code == "installed" else "the tree of the request"
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     facts.add_row("runs code of", whose)
+    if preset.inputs:
+        facts.add_row("reads", f"*{preset.inputs.ending} below {preset.inputs.under} of the request, as data")
     facts.add_row("time limit", f"{preset.timeout_s} s")
     kinds = ", ".join(preset.kinds) or "reports of any known kind"
     facts.add_row("leaves", ", ".join(preset.collect) or "its log")

@@ -26,7 +26,8 @@ def package_arm(pair: Pair, block: int | None) -> Arm | None:
         pair: its drafter's folder is loaded anew, by the package, in the type of ours.
         block: see :func:`engine.bench.arms.speculative`.
     """
-    if pair.draft is None or util.find_spec("dflash") is None:
+    # A block of one drafts nothing, which the package does not know.
+    if pair.draft is None or block == 1 or util.find_spec("dflash") is None:
         return None
     from dflash import model_mlx as package
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "codec": "engine.cli.codec:codec",
     "eval": "engine.cli.eval:evaluate",
     "generate": "engine.cli.generate:generate",
+    "load": "engine.cli.load:load",
     "probe": "engine.cli.probe:probe",
     "train": "engine.cli.train:train",
 }

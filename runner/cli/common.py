@@ -8,12 +8,23 @@ import time
 from types import FrameType
 
 from bridge.command import say
+from runner.examine_presets import refused_by
+from runner.policy import Policy
 
 
 def tell(message: str) -> None:
     """Print what happened, with the time. Nothing of it can steer a terminal or a CI system."""
     shown = message if message.isprintable() else ascii(message)
     say(f"{time.strftime('%H:%M:%S')} {shown}")
+
+
+def say_refused(policy: Policy) -> None:
+    """Say which of the installed presets the policy refuses, and why."""
+    lines = refused_by(policy)
+    if lines:
+        say("this policy refuses these presets, and runs the others:")
+    for line in lines:
+        say(f"  {line}")
 
 
 def stop_on_signals(stop: threading.Event) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.command import say
+from runner.cli.common import say_refused
 from runner.interpreter import find
 from runner.policy import default_path, load_policy, write_template
 
@@ -25,6 +26,7 @@ def command(policy: Path | None, url: str, runner_id: str | None, python: str | 
     path = policy or default_path()
     interpreter, version = find(python)
     write_template(path, url, runner_id, interpreter=interpreter, version=version)
-    load_policy(path)
+    rules = load_policy(path)
     click.echo(path)
+    say_refused(rules)
     say("next: kakeya-runner check")

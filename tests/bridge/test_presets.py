@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import yaml
@@ -138,9 +139,9 @@ K3 = {
     "mlx-env-probe": ({}, 600),
     "mlx-backend-tests": ({}, 2700),
     "integration-tests": ({}, 3600),
-    "k3-step1-incremental": ({"n_samples": 5, "max_new_tokens": 64}, 7200),
+    "k3-step1-incremental": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-step2-fused": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
-    "k3-native-baseline": ({"n_samples": 5, "max_new_tokens": 64}, 7200),
+    "k3-native-baseline": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-step2-fused-allmlx": ({"n_samples": 5, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-drafter-parity": ({"n_samples": 3, "block_size": 8}, 3600),
     "k3-drafter-parity-fp32": ({"n_samples": 3, "block_size": 8}, 3600),
@@ -155,7 +156,7 @@ K3 = {
         7200,
     ),
 }
-BOUNDS = {"n_samples": (1, 50), "max_new_tokens": (1, 2048), "block_size": (2, 16)}
+BOUNDS = {"n_samples": (1, 50), "max_new_tokens": (1, 2048), "block_size": (1, 16)}
 
 INSTALLED = load_presets()
 
@@ -178,7 +179,7 @@ def test_a_shipped_preset_says_what_it_does(name):
 
 def test_only_presets_that_say_so_run_the_requesters_code():
     asked = {name for name, preset in INSTALLED.items() if preset.code == "request"}
-    assert asked == {"integration-tests", "k3-evidence-gate", "mlx-backend-tests", "pytest-path"}
+    assert asked == {"integration-tests", "mlx-backend-tests", "pytest-path"}
 
 
 @pytest.mark.parametrize("name", K3)
@@ -382,6 +383,10 @@ MALFORMED = {
     "reports above": (body(collect=["results/research/../../x"]), "must lie below results/research/"),
     "reports at the root": (body(collect=["/results/research/x"]), "must lie below results/research/"),
     "hidden reports": (body(collect=["results/research/.git/x"]), "must lie below results/research/"),
+    "inputs beside the whole tree": (
+        body(code="request", inputs={"under": "results/research", "ending": ".json"}), "inputs are for code",
+    ),
+    "inputs of another folder": (body(inputs={"under": "src", "ending": ".json"}), "inputs"),
     "a gate and nothing to judge": (body(gate="reports"), "needs something to collect"),
     "an unknown gate": (body(gate="perhaps", collect=["results/research/x"]), "no rule knows reports of kind"),
     "a gate of no kinds": (body(gate=[], collect=["results/research/x"]), "gate"),
@@ -401,21 +406,60 @@ MALFORMED = {
 def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path, content, wrong):
     file = tmp_path / "job.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(PresetError) as caught:
-        load_presets(tmp_path)
-    assert "job.yaml" in caught.value.message
-    assert wrong in caught.value.message
+    (tmp_path / "good.yaml").write_text(body(name="good"))
+    found = load_presets(tmp_path)
+    assert found.keys() == {*INSTALLED, "good"}
+    assert found.broken.keys() == {"job"}
+    assert "job.yaml" in found.broken["job"].message
+    assert wrong in found.broken["job"].message
+    with pytest.raises(PresetError, match=r"the preset job cannot be used: .*job\.yaml") as caught:
+        find_preset(found, "job")
+    assert caught.value.code == "broken_preset"
 
 
 def test_a_well_formed_file_is_read(tmp_path):
     (tmp_path / "job.yaml").write_text(body())
-    assert load_presets(tmp_path) == {"job": preset()}
+    assert load_presets(tmp_path) == {**INSTALLED, "job": preset()}
+
+
+def test_a_preset_of_the_folder_replaces_the_installed_one(tmp_path):
+    (tmp_path / "noop.yaml").write_text(body(name="noop"))
+    found = load_presets(tmp_path)
+    assert found["noop"] == preset(name="noop")
+    assert list(found) == sorted(INSTALLED)
+
+
+def test_a_bad_file_does_not_let_the_installed_preset_of_its_name_through(tmp_path):
+    (tmp_path / "noop.yaml").write_text("name: [")
+    found = load_presets(tmp_path)
+    assert "noop" not in found
+    assert found.keys() == INSTALLED.keys() - {"noop"}
+
+
+def test_a_folder_inherits_the_installed_fragments_and_may_replace_them_for_itself(tmp_path):
+    (tmp_path / "_fragments.yaml").write_text("models: {labels: [big]}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ndescription: x\nuse: [installed, models]\ntimeout_s: 5\n"
+        "steps: [{use: [engine], argv: [probe]}]\n"
+    )
+    found = load_presets(tmp_path)
+    assert found.broken == {}
+    assert found["mine"].labels == ["big"]
+    assert found["mine"].steps == INSTALLED["mlx-env-probe"].steps
+    assert {name: found[name] for name in INSTALLED} == INSTALLED
+
+
+def test_bad_fragments_break_the_presets_beside_them_and_no_other(tmp_path):
+    (tmp_path / "_fragments.yaml").write_text("- a list\n")
+    (tmp_path / "job.yaml").write_text(body())
+    found = load_presets(tmp_path)
+    assert found == INSTALLED
+    assert "_fragments.yaml" in found.broken["job"].message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "job.yaml").mkdir()
-    with pytest.raises(PresetError, match=r"cannot read .*job\.yaml"):
-        load_presets(tmp_path)
+    assert re.search(r"cannot read .*job\.yaml", load_presets(tmp_path).broken["job"].message)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
@@ -441,7 +485,7 @@ PIECES = {"first": {"argv": ["/bin/x", "-a"]}, "second": {"argv": ["-b"]}, "whol
 def put_together(folder, step):
     (folder / "_fragments.yaml").write_text(yaml.safe_dump(PIECES))
     (folder / "job.yaml").write_text(body(steps=[step]))
-    return load_presets(folder)["job"].build_commands({}, {})
+    return find_preset(load_presets(folder), "job").build_commands({}, {})
 
 
 def test_a_step_is_put_together_from_pieces_in_order_with_its_own_argv_last(tmp_path):
@@ -464,15 +508,14 @@ def test_a_step_is_put_together_from_pieces_in_order_with_its_own_argv_last(tmp_
     ids=["unknown", "of-a-preset", "number", "word", "argv-word", "other-key", "nothing"],
 )
 def test_a_step_of_other_pieces_is_refused(tmp_path, step):
-    with pytest.raises(PresetError, match=r"^job\.yaml: "):
+    with pytest.raises(PresetError, match=r"cannot be used: job\.yaml: "):
         put_together(tmp_path, step)
 
 
 def test_a_piece_of_a_command_is_no_part_of_a_preset(tmp_path):
     (tmp_path / "_fragments.yaml").write_text(yaml.safe_dump(PIECES))
     (tmp_path / "job.yaml").write_text(body(use=["first"]))
-    with pytest.raises(PresetError, match="argv"):
-        load_presets(tmp_path)
+    assert "argv" in load_presets(tmp_path).broken["job"].message
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -503,6 +546,7 @@ CHANGES = {
     "variables passed": {"pass_env": ["A"]},
     "network": {"network": True},
     "limits": {"limits": {"file_mb": 1}},
+    "inputs": {"inputs": {"under": "results/research", "ending": ".json"}},
 }
 
 

@@ -38,8 +38,8 @@ MEASURING = {
     "scorecard": BLOCKS,
     "verify-l-sweep": {"context_len": 16, "reps": 5},
 }
-PROBING = ("mlx-env-probe", "noop")
-OWN_CODE = ("integration-tests", "k3-evidence-gate", "mlx-backend-tests", "pytest-path")
+PROBING = ("k3-evidence-gate", "mlx-env-probe", "noop")
+OWN_CODE = ("integration-tests", "mlx-backend-tests", "pytest-path")
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -168,7 +168,7 @@ def test_the_evidence_gate_judges_the_reports_of_the_request(honest, answered, c
         report["claims"][0]["value"] *= 2
     commit(clone, git, {"results/research/it.json": json.dumps(report)})
 
-    result, _, run = answered("k3-evidence-gate", trust={"code_request": "allow"})
+    result, _, run = answered("k3-evidence-gate")
 
     assert result["state"] == (State.SUCCEEDED if honest else State.FAILED), run.logs()
     assert ("ACCEPTED" if honest else "CLAIM_NOT_FROM_ROWS") in run.logs()

@@ -19,7 +19,11 @@ def options(command: Callable) -> Callable:
         (
             click.option("--drafters", type=ListOf(DRAFTERS), default=",".join(DRAFTERS), show_default=True),
             click.option("--rollbacks", type=ListOf(ROLLBACKS), default="auto", show_default=True),
-            click.option("--block-size", type=click.IntRange(2, 64), help="Rows to verify at once, at most."),
+            click.option(
+                "--block-size",
+                type=click.IntRange(1, 64),
+                help="Rows to verify at once, at most; 1 drafts nothing.",
+            ),
             click.option(
                 "--package/--no-package", default=True, show_default=True, help="Run the dflash package too."
             ),

@@ -28,8 +28,9 @@ from engine.cli.measured import carry_out
 @click.option("--max-prompts", type=click.IntRange(1, 10_000), default=3, show_default=True)
 @click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True, help="On each prompt.")
 @click.option(
-    "--block-size", type=click.IntRange(2, 64), help="Rows of a block.  [default: the drafter's own]"
-)
+    "--block-size", type=click.IntRange(1, 64),
+    help="Rows of a block; 1 drafts nothing, so 2 are compared.  [default: the drafter's own]",
+)  # fmt: skip
 @click.option(
     "--least",
     type=click.FloatRange(0, 1),
@@ -51,7 +52,7 @@ def parity(
     pair = load(model, draft, dtype=dtype)
     sides = evaluation.sides_of(pair, asked["against"], asked["half"])
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
-    block = asked["block_size"] or int(pair.draft.config.block_size)
+    block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
     source = str(asked["prompts"] or "bundled")
     sections = {
         "models": pair.describe(),
