@@ -85,4 +85,9 @@ def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
         status = status_of(now)
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)
-        yield Event(status, piece.decode("utf-8", "replace"))
+        gap = (
+            f"\n[{state.left_out} bytes not streamed: the answer will hold the log]\n"
+            if state.left_out
+            else ""
+        )
+        yield Event(status, gap + piece.decode("utf-8", "replace"))

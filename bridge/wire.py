@@ -104,6 +104,9 @@ class StateFile(_Wire):
     at: str
     step: int | None = None
     detail: Annotated[str, Field(max_length=1000)] = ""
+    # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
+    # None: written by a runner that did not count them.
+    left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
 
 
 class CancelFile(_Wire):

@@ -33,7 +33,6 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     gate: Gate | None = None
-    last_chunk: bytes = b""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.monotonic)
 
@@ -50,9 +49,10 @@ def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
     cannot be reached and the answer stays in the ledger for later.
     """
     parent = lease.tip
-    if outcome.last_chunk:
+    piece = lease.log.piece()
+    if piece.data:
         # One more state, pushed along with the answer: who follows the log sees its end.
-        parent = lease.commit(State.RUNNING, {wire.STREAM: outcome.last_chunk}, parent)
+        parent = lease.running(piece, parent)
     files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
     result = _result(lease, session, outcome, files)
     whole = {**files, wire.RESULT: result.to_bytes()}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from enum import Enum
 from pathlib import Path
 
 from bridge import wire
-from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
 from runner import trust
 from runner.answer import Outcome, answer
 from runner.approvals import Approvals
+from runner.attend import Halt, attend
 from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
 from runner.gate import judge
+from runner.heartbeat import Heartbeat
 from runner.intake import Admitted
 from runner.lease import Lease
 from runner.logs import LogSink
@@ -25,17 +25,6 @@ from runner.redact import Redactor
 from runner.refusal import Refusal
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
-
-_TICK_S = 0.1
-
-
-class Halt(Enum):
-    """Why a running job was ended from outside."""
-
-    CANCELLED = "cancelled"
-    SUPERSEDED = "superseded"
-    FENCED = "fenced"
-    STOPPING = "stopping"
 
 
 def execute(session: Session, admitted: Admitted) -> State | None:
@@ -116,8 +105,9 @@ def _run_steps(
     deadline = time.monotonic() + admitted.timeout_s
     passed = {name: session.policy.env[name] for name in preset.pass_env if name in session.policy.env}
     env = job_environment(place.home, interpreter=session.policy.interpreter, extra={**passed, **preset.env})
+    heartbeat = Heartbeat(session, lease)
     for i, argv in enumerate(admitted.commands):
-        sink = LogSink(int(limits.log_mb * (1 << 20)), session.bus.secrets)
+        sink = LogSink(int(limits.log_mb * (1 << 20)), session.bus.secrets, lease.log)
         command = Command(
             argv,
             env=env,
@@ -135,7 +125,7 @@ def _run_steps(
             watched=place.tree.parent,
         )
         try:
-            halt = _attend(session, lease, command, sink, i)
+            halt = attend(session, lease, command, heartbeat, i)
         finally:
             ended = command.stop()
         if halt in (Halt.FENCED, Halt.STOPPING):
@@ -153,55 +143,14 @@ def _run_steps(
     return None
 
 
-def _attend(session: Session, lease: Lease, command: Command, sink: LogSink, step: int) -> Halt | None:
-    """Wait for a command: send heartbeats with its output, and watch the branch and this runner's own end."""
-    shortest, _ = session.policy.bus.poll
-    budget = session.bus.budget
-    last_look = last_beat = time.monotonic()
-    while command.poll(_TICK_S) is None:
-        if session.stop.is_set() and session.policy.on_stop == "hand_back":
-            return Halt.STOPPING
-        now = time.monotonic()
-        # Three heartbeats fit into a lease, whatever the budget says.
-        due = budget.interval_s if budget.spare() else session.policy.bus.lease_s / 3
-        if now - last_beat >= due:
-            last_beat = now
-            chunk = sink.take_chunk()
-            pushed = lease.advance(State.RUNNING, step=step, chunk=chunk)
-            if pushed is not Pushed.DONE:
-                sink.give_back(chunk)
-            if pushed is Pushed.STALE:
-                last_look = 0.0
-        if now - last_look >= shortest:
-            last_look = now
-            halt = _look(lease)
-            if halt:
-                return halt
-    return None
-
-
-def _look(lease: Lease) -> Halt | None:
-    """See whether somebody put a commit on the branch, and what it means for the job."""
-    try:
-        view = lease.moved()
-    except InfrastructureError:
-        return None
-    if view is None:
-        return None
-    if lease.is_fenced(view):
-        return Halt.FENCED
-    lease.build_on(view)
-    return Halt.CANCELLED if view.cancel and view.cancel.request == lease.request else Halt.SUPERSEDED
-
-
 def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:
     path = f"{wire.LOGS}/{preset}-{i}.log"
     if ended.error:
         sink.write(f"{ended.error}\n".encode())
         sink.close()
+    sink.seal()
     kept = sink.kept
     outcome.files[path] = kept
-    outcome.last_chunk += sink.take_chunk()
     outcome.logs.append(
         LogDigest(
             path=path,

@@ -16,6 +16,7 @@ from bridge.objects import Existing, Files, Identity
 from bridge.wire import State, StateFile
 from runner.bus import Pushed
 from runner.session import Session
+from runner.stream import LogStream, Piece
 
 WHO = Identity("kakeya-mac-bridge", "kakeya-mac-bridge@localhost")
 
@@ -36,19 +37,40 @@ class Lease:
         self.request = view.request
         self.tip = view.tip
         self.token = view.token + 1
+        # The job's output that is not on the branch yet.
+        self.log = LogStream()
         self._sequence = view.sequence
         self._salts: set[str] = set()
+        # What was pushed upon the tip without an answer: any of it may have arrived.
+        self._unsure: dict[str, Piece] = {}
 
-    def advance(
-        self, state: State, *, step: int | None = None, chunk: bytes = b"", detail: str = ""
-    ) -> Pushed:
+    def advance(self, state: State, *, detail: str = "") -> Pushed:
         """Push a new state upon the last one. STALE means that the branch is no longer where this runner left it."""
-        stream: Files = {wire.STREAM: chunk} if chunk else {}
-        commit = self.commit(state, stream, self.tip, step=step, detail=detail)
+        return self._push(self.commit(state, {}, self.tip, detail=detail), Piece())
+
+    def beat(self, step: int) -> Pushed:
+        """Push a heartbeat with the next piece of the job's output."""
+        piece = self.log.piece()
+        return self._push(self.running(piece, self.tip, step=step), piece)
+
+    def running(self, piece: Piece, parent: str, *, step: int | None = None) -> str:
+        """Make the commit that brings a piece of log."""
+        files: Files = {wire.STREAM: piece.data} if piece.data else {}
+        left_out = piece.left_out if piece.data else 0
+        return self.commit(State.RUNNING, files, parent, step=step, left_out=left_out)
+
+    def _push(self, commit: str, piece: Piece) -> Pushed:
         pushed = self._bus.push(self.branch, commit, expect=self.tip)
         if pushed is Pushed.DONE:
-            self.tip = commit
+            self._arrived(commit, piece)
+        else:
+            self._unsure[commit] = piece
         return pushed
+
+    def _arrived(self, commit: str, piece: Piece) -> None:
+        self.tip = commit
+        self.log.sent(piece)
+        self._unsure.clear()
 
     def commit(
         self,
@@ -59,6 +81,7 @@ class Lease:
         step: int | None = None,
         detail: str = "",
         title: str = "",
+        left_out: int = 0,
     ) -> str:
         """Make the commit of a state upon `parent`: the request's tree with its manifest, the state, and `files`."""
         self._sequence += 1
@@ -75,6 +98,7 @@ class Lease:
             at=format_time(datetime.now(UTC)),
             step=step,
             detail=detail[:1000],
+            left_out=left_out,
         )
         self._salts.add(now.salt)
         self._ledger.writes(self.request, now.salt)
@@ -96,6 +120,9 @@ class Lease:
         an empty view.
         """
         tip = self._bus.tip(self.branch)
+        if tip in self._unsure:
+            # The push was reported as failed, and it had arrived.
+            self._arrived(tip, self._unsure[tip])
         if tip == self.tip:
             return None
         if tip is None:

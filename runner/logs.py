@@ -1,4 +1,4 @@
-"""One job's output, made harmless and bounded: what is kept, what is streamed, and a digest over all of it."""
+"""One job's output, made harmless and bounded: what is kept, and a digest over all of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterable
 
 from runner.redact import REDACTED, Redactor
+from runner.stream import LogStream, whole_letters
 
-__all__ = ["CHUNK_BYTES", "REDACTED", "LogSink"]
+__all__ = ["REDACTED", "LogSink"]
 
-CHUNK_BYTES = 256 * 1024
 _SLACK = 64 * 1024
 
 # Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
@@ -35,10 +35,10 @@ class LogSink:
     """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
 
     At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear,
-    also where they arrive in two pieces.
+    also where they arrive in two pieces. All of it goes to `stream` too, which the steps of a job share.
     """
 
-    def __init__(self, limit: int, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, limit: int, secrets: Iterable[str] = (), stream: LogStream | None = None) -> None:
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
         self._redactor = Redactor(secrets)
@@ -48,15 +48,17 @@ class LogSink:
         self._tail = bytearray()
         self._tail_limit = limit - self._head_limit
         self._digest = hashlib.sha256()
-        self._stream = bytearray()
-        self._unstreamed = 0
         self._lock = threading.Lock()
+        self._sealed = False
+        self.stream = LogStream() if stream is None else stream
         self.total = 0
         self.truncated = False
 
     def write(self, data: bytes) -> None:
         """Take some more output."""
         with self._lock:
+            if self._sealed:
+                return
             self._take(self._redactor.feed(self._decoder.decode(data)))
 
     def close(self) -> None:
@@ -65,24 +67,10 @@ class LogSink:
             self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
             self._take(self._redactor.close())
 
-    def take_chunk(self) -> bytes:
-        """Return what is new since the last call; past CHUNK_BYTES a line says how much was left out."""
+    def seal(self) -> None:
+        """Ignore whatever else comes: the next step's output follows, and this log is already described."""
         with self._lock:
-            chunk = bytes(self._stream)
-            if self._unstreamed:
-                whole = _whole_letters(chunk)
-                left = self._unstreamed + len(chunk) - len(whole)
-                chunk = whole + f"\n[{left} bytes not streamed: the answer will hold the log]\n".encode()
-            self._stream.clear()
-            self._unstreamed = 0
-        return chunk
-
-    def give_back(self, chunk: bytes) -> None:
-        """Take back a chunk that could not be sent, as far as there is room."""
-        with self._lock:
-            room = max(0, CHUNK_BYTES - len(self._stream))
-            self._unstreamed += max(0, len(chunk) - room)
-            self._stream[:0] = chunk[:room]
+            self._sealed = True
 
     @property
     def kept(self) -> bytes:
@@ -90,7 +78,7 @@ class LogSink:
         with self._lock:
             if not self.truncated:
                 return bytes(self._head + self._tail)
-            head, tail = _whole_letters(self._head), _whole_letters(self._tail[-self._tail_limit :])
+            head, tail = whole_letters(self._head), whole_letters(self._tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
             # No new line before the tail: what begins it was not at the beginning of a line.
             return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
@@ -129,9 +117,7 @@ class LogSink:
     def _store(self, data: bytes) -> None:
         self._digest.update(data)
         self.total += len(data)
-        room = max(0, CHUNK_BYTES - len(self._stream))
-        self._stream += data[:room]
-        self._unstreamed += max(0, len(data) - room)
+        self.stream.add(data)
         fits = self._head_limit - len(self._head)
         self._head += data[:fits]
         self._tail += data[fits:] if fits > 0 else data
@@ -139,8 +125,3 @@ class LogSink:
         self.truncated = self.truncated or excess > 0
         if excess > _SLACK:
             del self._tail[:excess]
-
-
-def _whole_letters(data: bytes | bytearray) -> bytes:
-    """Return what was cut without the half of a letter that may be left at an end."""
-    return data.decode("utf-8", "ignore").encode()

@@ -632,7 +632,8 @@ def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(targ
         tip = target.tip(branch)
 
         # It wakes up: a heartbeat, a look, the answer of the job that it had, and a new round.
-        assert held.advance(State.RUNNING, chunk=b"late\n") is Pushed.STALE
+        held.log.add(b"late\n")
+        assert held.beat(0) is Pushed.STALE
         moved = held.moved()
         assert moved is not None
         assert held.is_fenced(moved)

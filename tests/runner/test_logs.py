@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.logs import CHUNK_BYTES, REDACTED, LogSink
+from runner.logs import REDACTED, LogSink
 
 SECRET = "ghp_abcABC123-secret"
 PLENTY = 1 << 20
@@ -40,6 +40,13 @@ def pour(data, cuts=(), *, limit=PLENTY, secrets=(SECRET,)):
     sink.write(data[at:])
     sink.close()
     return sink
+
+
+def take(sink):
+    """Send what waits, and return it."""
+    piece = sink.stream.piece()
+    sink.stream.sent(piece)
+    return piece.data
 
 
 def text_of(data, **how):
@@ -72,17 +79,17 @@ def test_what_is_streamed_adds_up_to_what_is_kept(data, cuts):
     for cut in [*sorted({*cuts}), len(data)]:
         sink.write(data[at:cut])
         at = max(at, cut)
-        streamed += sink.take_chunk()
+        streamed += take(sink)
     sink.close()
 
-    assert streamed + sink.take_chunk() == sink.kept
+    assert streamed + take(sink) == sink.kept
 
 
 @given(OUTPUT, CUTS, st.sampled_from([30, PLENTY]))
 def test_nothing_that_steers_a_terminal_or_a_ci_system_is_left(data, cuts, limit):
     sink = pour(data, cuts, limit=limit)
 
-    for text in (sink.kept.decode("utf-8", "replace"), sink.take_chunk().decode()):
+    for text in (sink.kept.decode("utf-8", "replace"), take(sink).decode()):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]", text)
         assert not re.search(r"(?m)^\s*::", text)
         assert "##[" not in text
@@ -93,7 +100,7 @@ def test_a_secret_never_appears_however_it_is_cut(data, cuts, limit):
     sink = pour(data, cuts, limit=limit)
 
     assert SECRET.encode() not in sink.kept
-    assert SECRET.encode() not in sink.take_chunk()
+    assert SECRET.encode() not in take(sink)
 
 
 FORMS = {
@@ -228,38 +235,3 @@ def test_a_flood_of_single_bytes_needs_little_memory():
         tracemalloc.stop()
 
     assert peak < 2 << 20
-
-
-def test_a_chunk_is_bounded_and_says_what_it_lacks():
-    sink = LogSink(PLENTY)
-    sink.write(b"x" * (CHUNK_BYTES + 500))
-
-    chunk = sink.take_chunk()
-
-    assert len(chunk) < CHUNK_BYTES + 100
-    assert b"[500 bytes not streamed" in chunk
-    assert sink.take_chunk() == b""
-
-
-def test_a_chunk_that_could_not_be_sent_comes_first_again():
-    sink = LogSink(PLENTY)
-    sink.write(b"one ")
-    chunk = sink.take_chunk()
-    sink.write(b"two")
-
-    sink.give_back(chunk)
-
-    assert sink.take_chunk() == b"one two"
-
-
-def test_a_chunk_given_back_to_a_full_stream_is_counted():
-    sink = LogSink(4 * PLENTY)
-    sink.write(b"a" * CHUNK_BYTES)
-    chunk = sink.take_chunk()
-    sink.write(b"b" * (CHUNK_BYTES - 10))
-
-    sink.give_back(chunk)
-
-    again = sink.take_chunk()
-    assert again.startswith(b"a" * 10 + b"b")
-    assert f"[{CHUNK_BYTES - 10} bytes not streamed".encode() in again

@@ -143,7 +143,10 @@ class Protocol(RuleBasedStateMachine):
     @rule(name=RUNNERS)
     def beat(self, name):
         lease = self.holds[name]
-        if lease is None or lease.advance(State.RUNNING, chunk=b"a line\n") is not Pushed.STALE:
+        if lease is None:
+            return
+        lease.log.add(b"a line\n")
+        if lease.beat(0) is not Pushed.STALE:
             return
         view = lease.moved()
         if view is None or lease.is_fenced(view):
@@ -160,7 +163,8 @@ class Protocol(RuleBasedStateMachine):
             self.watches[name], self.seen[name] = TipWatch(), {}
             flush(session, Patience())
         elif lease and how == "answer":
-            answer(session, lease, Outcome(State.SUCCEEDED, GOOD, last_chunk=b"the end\n" * chunk))
+            lease.log.add(b"the end\n" * chunk)
+            answer(session, lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
             session.ledger.settled(lease.request, "handed back")

@@ -117,7 +117,8 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         )
         assert lease.advance(State.CLAIMED) is Pushed.DONE
         good = wire.Reason(code="ok", message="every step ended with 0")
-        outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted, last_chunk=b"the end of a log\n")
+        outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)
+        lease.log.add(b"the end of a log\n")
         session.bus.url += "-that-is-gone"
         assert answer(session, lease, outcome) is None
         path = session.policy.state / "ledger.sqlite"

@@ -1,0 +1,56 @@
+"""Watching a command while it runs: heartbeats with its output, the branch, and this runner's own end."""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+
+from bridge.errors import InfrastructureError
+from runner.bus import Pushed
+from runner.heartbeat import Heartbeat
+from runner.lease import Lease
+from runner.process import Command
+from runner.session import Session
+
+_TICK_S = 0.1
+
+
+class Halt(Enum):
+    """Why a running job was ended from outside."""
+
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    FENCED = "fenced"
+    STOPPING = "stopping"
+
+
+def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbeat, step: int) -> Halt | None:
+    """Wait for a command to end. Returns why it is to be ended from outside, None where it ended by itself."""
+    shortest, _ = session.policy.bus.poll
+    last_look = time.monotonic()
+    while command.poll(_TICK_S) is None:
+        if session.stop.is_set() and session.policy.on_stop == "hand_back":
+            return Halt.STOPPING
+        if heartbeat.maybe(step) is Pushed.STALE:
+            last_look = 0.0
+        now = time.monotonic()
+        if now - last_look >= shortest:
+            last_look = now
+            halt = _look(lease)
+            if halt:
+                return halt
+    return None
+
+
+def _look(lease: Lease) -> Halt | None:
+    """See whether somebody put a commit on the branch, and what it means for the job."""
+    try:
+        view = lease.moved()
+    except InfrastructureError:
+        return None
+    if view is None:
+        return None
+    if lease.is_fenced(view):
+        return Halt.FENCED
+    lease.build_on(view)
+    return Halt.CANCELLED if view.cancel and view.cancel.request == lease.request else Halt.SUPERSEDED
