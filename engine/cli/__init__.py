@@ -16,6 +16,7 @@ COMMANDS = {
     "codec": "engine.cli.codec:codec",
     "eval": "engine.cli.eval:evaluate",
     "generate": "engine.cli.generate:generate",
+    "models": "engine.cli.models:models",
     "probe": "engine.cli.probe:probe",
     "train": "engine.cli.train:train",
 }
