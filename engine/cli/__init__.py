@@ -17,6 +17,7 @@ COMMANDS = {
     "eval": "engine.cli.eval:evaluate",
     "generate": "engine.cli.generate:generate",
     "load": "engine.cli.load:load",
+    "models": "engine.cli.models:models",
     "probe": "engine.cli.probe:probe",
     "train": "engine.cli.train:train",
 }

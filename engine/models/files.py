@@ -15,6 +15,7 @@ from engine.errors import BadInput
 INDEX = "model.safetensors.index.json"
 MOST_HEADER = 100 << 20
 LFS = b"version https://git-lfs"
+FLOATS = ("F16", "BF16", "F32")  # that loading may convert
 AGAIN = "download or copy it again"
 # Of an element, by the names of the format. Types of less than a byte are not listed.
 BYTES = {

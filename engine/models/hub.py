@@ -8,15 +8,15 @@ from engine.errors import BadInput
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 # No Python and no pickles: a model is its configuration, its tensors and its tokenizer.
 WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
-REMEDY = "check the network and the id, or fetch it beforehand on a machine that has one: hf download"
 
 
-def folder_of(reference: str | Path) -> Path:
+def folder_of(reference: str | Path, *, download: bool = True) -> Path:
     """Return the folder that holds a model.
 
     Args:
-        reference: a local folder, which comes first, or, not as a ``Path``, a hub id ``owner/name``. What the
-            cache of huggingface_hub lacks is downloaded, unless ``HF_HUB_OFFLINE`` is set.
+        reference: a local folder, which comes first, or, not as a ``Path``, a hub id ``owner/name``.
+        download: fetch what the cache of huggingface_hub lacks, unless ``HF_HUB_OFFLINE`` is set. False only
+            looks into the cache and never opens a connection.
 
     Raises:
         BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
@@ -37,7 +37,7 @@ def folder_of(reference: str | Path) -> Path:
         raise BadInput(
             f"there is no folder {folder}", "give a folder with a model in it, or a hub id owner/name"
         )
-    return _snapshot(reference)
+    return _snapshot(reference, download=download)
 
 
 def local(reference: str | Path) -> Path:
@@ -48,12 +48,14 @@ def local(reference: str | Path) -> Path:
         return Path(reference)
 
 
-def _snapshot(hub_id: str) -> Path:
+def _snapshot(hub_id: str, *, download: bool) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
 
     try:
-        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED))
+        return Path(
+            huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, local_files_only=not download)
+        )
     except errors.GatedRepoError as error:
         raise BadInput(
             f"{hub_id} is gated", "accept its licence on the hub, then log in: hf auth login"
@@ -64,11 +66,17 @@ def _snapshot(hub_id: str) -> Path:
         ) from error
     except errors.IncompleteSnapshotError as error:
         raise BadInput(
-            f"the download of {hub_id} was interrupted and the hub is out of reach", REMEDY
+            f"the download of {hub_id} was interrupted", f"finish it with: hf download {hub_id}"
         ) from error
     except errors.LocalEntryNotFoundError as error:
-        raise BadInput(
-            f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach", REMEDY
-        ) from error
+        missing = f"there is no folder {hub_id}, and it is not in the hub's cache"
+        if download:
+            missing = (
+                f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach"
+            )
+        raise BadInput(missing, f"download it with: hf download {hub_id}") from error
     except (OSError, ValueError) as error:
-        raise BadInput(f"{hub_id} cannot be fetched: {' '.join(str(error).split())}", REMEDY) from error
+        raise BadInput(
+            f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
+            f"check the network and the id, then run: hf download {hub_id}",
+        ) from error

@@ -88,6 +88,7 @@ def load(
     *,
     dtype: str | None = None,
     restore: str | Path | Literal[False] | None = False,
+    download: bool = True,
 ) -> Pair:
     """Load a target with its tokenizer, and its drafter where it has one.
 
@@ -98,13 +99,16 @@ def load(
         dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
             types are slow, and as it is stored elsewhere.
         restore: the restorer's folder. None: the one that comes with the name, if any; False: none.
+        download: fetch from the hub what its cache on this machine lacks.
 
     Raises:
         BadInput: nothing there, something missing, damaged or not fitting; the message says what.
     """
     source = registry.find(name, draft, restore)
     chosen = chosen_dtype(dtype)
-    folders = {role: (id_, hub.folder_of(reference)) for role, id_, reference in source.parts()}
+    folders = {
+        role: (id_, hub.folder_of(reference, download=download)) for role, id_, reference in source.parts()
+    }
     parts = {role: Part(id_, at, files.read_config(at)) for role, (id_, at) in folders.items()}
     if "draft" in parts:
         check_fit(parts["draft"].config, parts["target"].config)
