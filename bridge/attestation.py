@@ -111,7 +111,7 @@ def open_envelope(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any
         raise VerificationError(f"{wire.EVIDENCE} is not a DSSE envelope") from error
     if not known.keys() & set(signed_with):
         who = ", ".join(f"sha256:{keyid[:16]!s}" for keyid in signed_with[:3]) or "nobody"
-        raise VerificationError(f"signed with another key: {who if who.isprintable() else ascii(who)}")
+        raise VerificationError(f"signed with another key: {who}")
     try:
         (keyid,) = envelope.verify(ours, threshold=1)
     except exceptions.Error as error:

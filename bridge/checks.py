@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-import click
-
-from bridge.command import put_json, say
+from bridge.command import Colored, put, put_json, say
 from bridge.errors import ExitCode
 
 
@@ -30,9 +28,9 @@ def show(checks: Iterable[Check]) -> None:
     marks = {True: ("ok", "green"), False: ("FAIL", "red"), None: ("--", "yellow")}
     for check in checks:
         word, color = marks[check.ok]
-        click.echo(f"{click.style(f'{word:<4}', fg=color)}  {check.name:<12} {check.message}")
+        put(Colored(f"{word:<4}", color), f"  {check.name:<12} {check.message}")
         if check.fix and check.ok is not True:
-            click.echo(f"{'':<19}{check.fix}")
+            put(f"{'':<19}{check.fix}")
 
 
 def show_as_they_come(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
-import json
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, ClassVar, NoReturn
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
+from bridge import clean
 from bridge.errors import ExitCode, KakeyaError
+
+# What a full disk, a quota, a limit on a file's size and a closed or broken terminal answer to printing.
+_CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -84,15 +89,42 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return update_wrapper(option(function), function)
 
 
-def say(text: str) -> None:
-    """Print a message for people, on standard error."""
-    click.echo(text, err=True)
+class Colored(NamedTuple):
+    """A part of a line that a terminal shows in a colour."""
+
+    text: str
+    color: str
+
+
+def put(*parts: str | Colored | Path) -> None:
+    """Print one line on standard output. Nothing in the parts can add a second line, or steer a terminal."""
+    _print(parts, err=False)
+
+
+def say(*parts: str | Colored | Path) -> None:
+    """Print one message for people, on standard error. Nothing in the parts can add a second line."""
+    _print(parts, err=True)
+
+
+def put_block(text: str, *, err: bool = False) -> None:
+    """Print text of several lines as it is, a job's log or a page of ours; only what steers is spelled out."""
+    click.echo(clean.block(text), nl=False, err=err)
 
 
 def put_json(value: object) -> None:
     """Print one value as one line of JSON, at once."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(clean.data(value))
     sys.stdout.flush()
+
+
+def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
+    shown = (
+        click.style(clean.line(part.text), fg=part.color)
+        if isinstance(part, Colored)
+        else clean.line(str(part))
+        for part in parts
+    )
+    click.echo("".join(shown), err=err)
 
 
 def run_program(cli: click.Command, name: str) -> NoReturn:
@@ -100,6 +132,9 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli.main(prog_name=name, standalone_mode=False)
+        if sys.stdout is not None:
+            # What cannot be written shall fail here, where it is told, and not while Python ends.
+            sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
     except KakeyaError as error:
         _fail(error.message, error.fix, error.exit_code, as_json=as_json, code=error.code)
@@ -111,7 +146,9 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
             if isinstance(error, click.UsageError) and error.ctx
             else None
         )
-        _fail(error.format_message(), where, ExitCode.USAGE, as_json=as_json, code="usage")
+        # Click breaks long lists of choices into lines.
+        message = " ".join(error.format_message().split())
+        _fail(message, where, ExitCode.USAGE, as_json=as_json, code="usage")
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
@@ -119,15 +156,36 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         # Whoever read the output has had enough; a second failure while closing it would only be noise.
         sys.stdout = None
         sys.exit(ExitCode.SUCCEEDED)
+    except OSError as error:
+        _fail_for_the_system(error, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - a bug of ours must look like one
-        traceback.print_exc()
-        _fail(
-            f"this is a bug: {type(error).__name__}: {error}",
-            "Please report it with the lines above.",
-            ExitCode.BUG,
-            as_json=as_json,
-            code="bug",
-        )
+        _fail_as_a_bug(error, as_json=as_json)
+
+
+def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
+    """Tell what the machine did not let us do: read or write a file, or print."""
+    if error.errno is None or (error.filename is None and error.errno not in _CANNOT_PRINT):
+        _fail_as_a_bug(error, as_json=as_json)
+    why = error.strerror or str(error)
+    if error.filename is None:
+        # Nothing more can be printed there: what is still buffered is given up.
+        sys.stdout = None
+        message, fix = f"cannot write to standard output: {why}", "Make room, or write the output elsewhere."
+    else:
+        message, fix = f"{error.filename}: {why}", "Check that the path exists here and is yours."
+    _fail(message, fix, ExitCode.INFRASTRUCTURE, as_json=as_json and sys.stdout is not None, code="system")
+
+
+def _fail_as_a_bug(error: Exception, *, as_json: bool) -> NoReturn:
+    for line in traceback.format_exc().splitlines():
+        say(line)
+    _fail(
+        f"this is a bug: {type(error).__name__}: {error}",
+        "Please report it with the lines above.",
+        ExitCode.BUG,
+        as_json=as_json,
+        code="bug",
+    )
 
 
 def _fail(message: str, fix: str | None, exit_code: int, *, as_json: bool, code: str) -> NoReturn:

@@ -15,7 +15,10 @@ KakeyaError
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+
+from bridge import clean
 
 
 class ExitCode(IntEnum):
@@ -36,11 +39,22 @@ class ExitCode(IntEnum):
 # Longer than any sentence of ours; it bounds what a stranger's text can add.
 MAX_MESSAGE = 1000
 
+# Of what git passes on, these lines at most, and so many characters.
+_MAX_LINES = 4
+_MAX_WORDS = 500
+# What git adds once ssh or the server has said why; a message that is nothing else is kept.
+_ADDED = re.compile(
+    r"fatal: Could not read from remote repository\.|Please make sure you have the correct access rights"
+    r"|and the repository exists\.|error: failed to push some refs to .*|hint: .*|To .*|!\s.*"
+    r"|Warning: Permanently added .*|remote:"
+)
+_DECLINED = re.compile(r"\[remote rejected\] \(([^)\n]*)\)")
+
 
 def one_line(text: str) -> str:
     """Return text as one bounded, printable line: what strangers wrote must not steer a terminal or fill a log."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_MESSAGE])
-    return shown if len(shown) < MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
+    shown = clean.line(text)
+    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
 
 
 class KakeyaError(Exception):
@@ -51,7 +65,7 @@ class KakeyaError(Exception):
     def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
         self.message = one_line(message)
         super().__init__(self.message)
-        self.fix = fix
+        self.fix = one_line(fix) if fix else fix
         self.code = code or type(self).__name__
 
     def as_dict(self) -> dict[str, object]:
@@ -101,21 +115,33 @@ class ProcessError(InfrastructureError):
         message: str | None = None,
         fix: str | None = None,
     ) -> None:
-        self.argv = argv
+        self.argv = tuple(map(clean.hide_credentials, argv))
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
-        super().__init__(message or f"{argv[0]} ended with {returncode}: {self.last_line()}", fix=fix)
+        super().__init__(message or f"{argv[0]} ended with {returncode}: {self.words()}", fix=fix)
 
-    def last_line(self) -> str:
-        """Return the line of standard error that says most: git's `fatal:`/`error:`, else the last one."""
-        lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote: error:"))]
-        return one_line((telling or lines or ["it printed nothing"])[-1])
+    def words(self) -> str:
+        """Return what the program said went wrong: its last line."""
+        return one_line(self._said()[-1])
+
+    def _said(self) -> list[str]:
+        lines = re.split(r"[\r\n]+", self.stderr.decode("utf-8", "replace"))
+        return [line.strip() for line in lines if line.strip()] or ["it printed nothing"]
 
 
 class GitError(ProcessError):
     """Git failed."""
+
+    def words(self) -> str:
+        """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
+        said = self._said()
+        telling = [line for line in said if not _ADDED.fullmatch(line)] or said[:1]
+        declined = _DECLINED.search((self.stdout + self.stderr).decode("utf-8", "replace"))
+        if declined:
+            telling.append(declined[1])
+        words = one_line("; ".join(telling[-_MAX_LINES:]))
+        return words if len(words) <= _MAX_WORDS else f"{words[: _MAX_WORDS - 3]}..."
 
 
 class WaitTimeout(InfrastructureError):  # noqa: N818 - it is what happened, not a fault

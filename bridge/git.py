@@ -94,7 +94,7 @@ class Git:
             raise GitError(argv, None, message=error.message) from error
         if done.returncode not in set(ok):
             failed = GitError(argv, done.returncode, done.stdout, done.stderr)
-            failed.message = f"git {args[0]} failed: {failed.last_line()}"
+            failed.message = f"git {args[0]} failed: {failed.words()}"
             failed.args = (failed.message,)
             raise failed
         return done

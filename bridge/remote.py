@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from bridge import names
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
@@ -160,20 +162,31 @@ class Remote:
         if branch and _NO_RIGHT.search(said):
             fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
             return RefusedError(
-                f"{self.name} does not let you push {branch!r}: {error.last_line()}",
+                f"{self.name} does not let you push {branch!r}: {error.words()}",
                 fix=fix,
                 code="no_push_right",
             )
         if _NO_ACCESS.search(said):
-            fix = f"Check the URL with: git remote get-url {self.name}; and your access with: git ls-remote {self.name}"
             return InfrastructureError(
-                f"cannot reach {self.name}: {error.last_line()}", fix=fix, code="unreachable"
+                f"cannot reach {self.name}: {error.words()}", fix=self._how_to_check(), code="unreachable"
             )
         return InfrastructureError(
-            f"{self.name}: {error.last_line()}",
+            f"{self.name}: {error.words()}",
             code="remote_failed",
             fix="Try again; `kakeya doctor` checks the remote.",
         )
+
+    def _how_to_check(self) -> str:
+        """Return commands that work where the user is, for a remote that was named and for an address alike."""
+        here = ["git"] if self.git.directory == Path() else ["git", "-C", str(self.git.directory)]
+        access = f"Check your access with: {shlex.join([*here, 'ls-remote', self.name])}"
+        if self._is_address:
+            return access
+        return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', self.name])}"
+
+    @property
+    def _is_address(self) -> bool:
+        return self.name not in self.git.text("remote").split("\n")
 
 
 def _said(error: GitError) -> str:

@@ -241,9 +241,9 @@ class Bus:
             if b"fsck error" in error.stderr:
                 # What came is refused, which no retry changes. Git's first error names the object.
                 found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
-                message = f"git refuses what the bus sent: {found[1] if found else error.last_line()}"
+                message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
                 raise InfrastructureError(message, code=HOSTILE) from error
-            message = f"cannot fetch from the bus: {error.last_line()}"
+            message = f"cannot fetch from the bus: {error.words()}"
             raise InfrastructureError(message, code="unreachable") from error
 
 

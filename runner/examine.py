@@ -111,7 +111,7 @@ def _bus(session: Session) -> Iterator[Check]:
         repo("push", "--quiet", "--dry-run", "--", session.bus.url, f"{commit}:{ref}", timeout=60)
     except GitError as error:
         fix = "The runner must be able to push request branches: give its key or token that right."
-        yield Check("push", ok=False, message=error.last_line(), fix=fix)
+        yield Check("push", ok=False, message=error.words(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run went through")
     yield way_is_free(session)

@@ -17,7 +17,7 @@ def squatters(bus: Bus) -> list[str]:
     try:
         listed = bus.git.text("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT)
     except GitError as error:
-        raise InfrastructureError(f"cannot list the bus: {error.last_line()}", code="unreachable") from error
+        raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
     names = [line.partition("\t")[2] for line in listed.splitlines()]
     return [name.removeprefix(_HEADS) for name in names if name in wanted]
 

@@ -7,13 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from bridge import environment
+from bridge.cli.screen import Screen, console, styled
 from bridge.client import Client, Run
-from bridge.command import Duration, put_json, say
+from bridge.command import Duration, put_block, put_json, say
 from bridge.presets import load_presets
 from bridge.status import Event, Status
 from bridge.wire import EXIT_CODES, State
@@ -97,11 +96,6 @@ def run_of(context: click.Context, request: str | None) -> Run:
     return client_of(context).find(request)
 
 
-def console(*, err: bool = False) -> Console:
-    """Return where rich text goes."""
-    return Console(stderr=err, highlight=False, soft_wrap=True)
-
-
 def state_text(state: State) -> Text:
     """Return a state in its colour."""
     return Text(str(state), style=COLORS[state])
@@ -115,7 +109,8 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
     try:
         return _follow(run, timeout, as_json=as_json, logs=logs)
     except KeyboardInterrupt:
-        say(f"\nthe request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
+        say("")
+        say(f"the request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
         raise
 
 
@@ -127,7 +122,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
             put_json(event_dict(event))
         else:
             if logs and event.log:
-                click.echo(event.log, nl=False)
+                put_block(event.log)
             if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
@@ -140,10 +135,10 @@ def event_dict(event: Event) -> dict[str, object]:
     return {"event": "log" if event.log else "state", "log": event.log, **event.status.as_dict()}
 
 
-def _announce(out: Console, status: Status) -> None:
-    by = f" by {escape(status.runner)}" if status.runner and status.state is State.CLAIMED else ""
-    why = f": {escape(status.detail)}" if status.detail else ""
-    out.print(f"[{COLORS[status.state]}]{status.state}[/]{by}{why}")
+def _announce(out: Screen, status: Status) -> None:
+    by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
+    why = f": {status.detail}" if status.detail else ""
+    out.print(styled((str(status.state), COLORS[status.state]), by, why))
 
 
 def finish(status: Status) -> int:

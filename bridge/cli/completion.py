@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from bridge.command import put_block
+
 PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
 
 
@@ -21,4 +23,4 @@ def command(shell: str, program: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows each of the choices
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
-    click.echo(kind(click.Command(program), {}, program, variable).source())
+    put_block(kind(click.Command(program), {}, program, variable).source() + "\n")

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from bridge import demo, demo_tables, wire
-from bridge.cli.common import COLORS, console
+from bridge.cli.common import COLORS
+from bridge.cli.screen import Screen, console
 from bridge.client import Client, Run
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
@@ -41,7 +41,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     jobs, follows them, and fetches and verifies what comes back. Two leave reports, and the evidence gate judges them.
     What it rejects because the machine is busy is shown so, and is no failure. Needs no network.
     """
-    out = console(err=as_json)
+    out = console(err=as_json, markup=True)
     began = time.monotonic()
     with demo.stage(keep) as place:
         out.print(f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, all that both sides share")
@@ -64,7 +64,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
-def _play(out: Console, client: Client, place: demo.Stage, job: demo.Job) -> tuple[Run, Fetched]:
+def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tuple[Run, Fetched]:
     """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
@@ -88,7 +88,7 @@ def _play(out: Console, client: Client, place: demo.Stage, job: demo.Job) -> tup
     return run, answer
 
 
-def _show(out: Console, answer: Fetched, hidden: int) -> None:
+def _show(out: Screen, answer: Fetched, hidden: int) -> None:
     """Show what was verified, the table that came back where it can be relied upon, and the gate's verdict."""
     kept = sum(check.ok is True for check in answer.report.checks)
     signed = ", signed with the pinned key" if answer.report.signed else ""
@@ -116,14 +116,14 @@ def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
     return "everything ran and was judged; this machine was too busy for a figure of time to be believed"
 
 
-def _say_more(out: Console) -> None:
+def _say_more(out: Screen) -> None:
     out.print("\nwhat else to try (README.md: how to ask a real machine, and how to serve one)")
     width = max(len(command) for command, _ in demo.more())
     for command, shows in demo.more():
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
-def _say_where(out: Console, place: demo.Stage, answers: list[tuple[Run, Fetched]]) -> None:
+def _say_where(out: Screen, place: demo.Stage, answers: list[tuple[Run, Fetched]]) -> None:
     out.print(f"everything is in {escape(str(place.folder))}:")
     for _, answer in answers:
         for path in answer.files:

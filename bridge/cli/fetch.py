@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import key_option, request_argument, run_of
-from bridge.command import json_option, put_json, say
+from bridge.command import json_option, put, put_json, say
 
 
 @click.command()
@@ -33,7 +33,7 @@ def command(context: click.Context, request: str | None, out: str | None, *, as_
         )
     else:
         for path in fetched.files:
-            click.echo(path)
+            put(path)
         if any(log.truncated for log in fetched.result.logs):
             say("of a long log only the head and the tail were kept")
     return fetched.result.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bridge import evidence
-from bridge.command import json_option, put_json
+from bridge.command import Colored, json_option, put, put_json
 from bridge.errors import ExitCode
 from bridge.wire import Gate
 
@@ -45,17 +45,17 @@ def show_gate(gate: Gate) -> None:
     color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
     reasons = len(gate.violations)
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
-    click.echo(f"{click.style(gate.verdict, fg=color)}: {against} against the reports")
+    put(Colored(gate.verdict, color), f": {against} against the reports")
     ordered = sorted(gate.violations, key=lambda one: (one.path, one.code))
     for (path, code), group in groupby(ordered, key=lambda one: (one.path, one.code)):
         found = list(group)
-        click.echo(f"  {path + ': ' if path else ''}{code}")
+        put(f"  {path + ': ' if path else ''}{code}")
         for one in found[:3]:
-            click.echo(f"      {one.message}")
+            put(f"      {one.message}")
         if len(found) > len(found[:3]):
-            click.echo(f"      and {len(found) - 3} more")
+            put(f"      and {len(found) - 3} more")
         if found[0].mend:
-            click.echo(f"      to mend it: {found[0].mend}")
+            put(f"      to mend it: {found[0].mend}")
 
 
 def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import client_of, remote_option
-from bridge.command import Duration, json_option, put_json, say
+from bridge.command import Duration, json_option, put, put_json, say
 
 
 @click.command()
@@ -31,5 +31,5 @@ def command(
         put_json({"dry_run": dry_run, "branches": gone})
         return
     for branch in gone:
-        click.echo(branch)
+        put(branch)
     say(f"{len(gone)} {'would be ' if dry_run else ''}forgotten")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from bridge import names
-from bridge.cli.common import client_of, console, key_option, remote_option, state_text
+from bridge.cli.common import client_of, key_option, remote_option, state_text
+from bridge.cli.screen import Grid, console
 from bridge.client import Client
 from bridge.command import json_option, put_json, say
 
@@ -52,9 +51,7 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
     if not found:
         say("no requests on the remote. Send one: kakeya run noop --wait")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("state", "preset", "age", "runner", "branch"):
-        table.add_column(heading)
+    table = Grid("state", "preset", "age", "runner", "branch")
     for status in found:
         age = _age(time.time() - names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
@@ -75,7 +72,7 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
         what = f"figure fits {name!r}" if name else "answer claims anything"
         say(f"no {what} among the newest {limit} requests. --limit looks further back.")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Grid(show_header=True)
     for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
                           ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
         table.add_column(heading, justify="right" if side == "right" else "left")
@@ -91,13 +88,13 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
             str(len(values)),
             *map(number, ends),
         ]
-        table.add_row(*map(Text, [*cells, *([""] * (8 - len(cells))), sparkline(values)]))
+        table.add_row(*cells, *([""] * (8 - len(cells))), sparkline(values))
     _print(table)
     if left_out:
         say(f"{left_out} values count in no trend: their answers were not accepted, or do not hold")
 
 
-def _print(table: Table) -> None:
+def _print(table: Grid) -> None:
     out = console()
     out.width = _WIDTH
     out.print(table)

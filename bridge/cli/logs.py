@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import follow, request_argument, run_of, timeout_option
-from bridge.command import json_option, put_json, say
+from bridge.command import json_option, put_block, put_json, say
 from bridge.wire import EXIT_CODES
 
 
@@ -38,7 +38,7 @@ def command(
     if as_json:
         put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
         return 0
-    click.echo(text, nl=False)
+    put_block(text)
     if cut:
         say(f"only the head and the tail of {', '.join(cut)} were kept")
     return 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import textwrap
+
 import click
-from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
 from bridge import environment
-from bridge.cli.common import complete_preset, console
-from bridge.command import json_option, put_json, say
+from bridge.cli.common import complete_preset
+from bridge.cli.screen import Grid, console
+from bridge.command import Colored, json_option, put, put_block, put_json, say
 from bridge.presets import Preset, find_preset, load_presets
+
+_WIDTH = 100
 
 
 @click.command()
@@ -32,34 +37,41 @@ def command(name: str | None, *, as_json: bool) -> None:
 
 
 def _list(presets: list[Preset]) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("preset", no_wrap=True)
-    table.add_column("parameters", no_wrap=True)
-    table.add_column("what it does")
+    """Print one paragraph a preset for people; for programs one line each, with tabs between the columns."""
+    if not sys.stdout.isatty():
+        for preset in presets:
+            put_block(f"{preset.name}\t{_params(preset) or '-'}\t{preset.description}\n")
+        return
+    width = min(console().width, _WIDTH)
     for preset in presets:
-        params = " ".join(f"{name}=" if param.required else name for name, param in preset.params.items())
-        table.add_row(preset.name, params or "-", preset.description)
-    out = console()
-    out.soft_wrap = False
-    out.print(table)
-    out.print("\nA parameter with = must be given. One of them in full: kakeya presets NAME", markup=False)
+        put(Colored(preset.name, "cyan"))
+        params = f"Parameters: {_params(preset)}" if preset.params else ""
+        for text in filter(None, (preset.description, params)):
+            for line in textwrap.wrap(text, width - 4, break_long_words=False, break_on_hyphens=False):
+                put(f"    {line}")
+    put("")
+    put("A parameter with = must be given. One of them in full: kakeya presets NAME")
+
+
+def _params(preset: Preset) -> str:
+    return " ".join(f"{name}=" if param.required else name for name, param in preset.params.items())
 
 
 def _show(preset: Preset) -> None:
     out = console()
     out.soft_wrap = False
-    out.print(Panel(preset.description, title=preset.name, title_align="left"))
+    out.print(Text(preset.name, style="bold"))
+    out.print(preset.description)
+    out.print()
     if preset.params:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("parameter", "allowed", "default", ""):
-            table.add_column(heading)
+        table = Grid("parameter", "allowed", "default", "")
         for name, param in preset.params.items():
             default = Text("must be given", style="yellow") if param.required else Text(str(param.default))
             table.add_row(name, param.allowed, default, param.help)
         out.print(table)
         out.print()
     whose = "what is installed on the runner" if preset.code == "installed" else "the tree of the request"
-    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    facts = Grid(Column(), Column(overflow="fold"), show_header=False)
     facts.add_row("runs code of", whose)
     if preset.inputs:
         facts.add_row("reads", f"*{preset.inputs.ending} below {preset.inputs.under} of the request, as data")
@@ -73,4 +85,4 @@ def _show(preset: Preset) -> None:
         facts.add_row("runs", Text(" ".join(step.argv)))
     out.print(facts)
     example = " ".join(f"-p {name}=..." for name, param in preset.params.items() if param.required)
-    out.print(f"\nkakeya run {preset.name} {example} --wait".replace("  ", " "), markup=False)
+    out.print(f"\nkakeya run {preset.name} {example} --wait".replace("  ", " "))

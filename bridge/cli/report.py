@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from bridge import environment
-from bridge.cli.common import client_of, console, key_option, remote_option
-from bridge.command import json_option, put_json, say
+from bridge.cli.common import client_of, key_option, remote_option
+from bridge.cli.screen import console
+from bridge.command import json_option, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
 from bridge.git import Git
 from bridge.pins import find_pin
@@ -60,7 +61,7 @@ def command(
     if as_json:
         put_json(view.as_dict())
     elif not out and as_markdown:
-        click.echo(text, nl=False)
+        put_block(text)
     elif not out:
         screen = console()
         screen.soft_wrap = False

@@ -9,7 +9,7 @@ import click
 
 from bridge import environment
 from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
-from bridge.command import Duration, json_option, put_json, say
+from bridge.command import Duration, json_option, put, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import did_you_mean, find_preset, load_presets
 
@@ -105,7 +105,7 @@ def command(
     if as_json:
         put_json({"event": "sent", "branch": run.branch, "request": run.commit, "preset": preset})
     elif wait is None:
-        click.echo(run.branch)
+        put(run.branch)
         say(f"next: kakeya wait {run.branch}")
     else:
         say(run.branch)

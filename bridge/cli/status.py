@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
-from bridge.cli.common import console, request_argument, run_of, state_text
+from bridge.cli.common import request_argument, run_of, state_text
+from bridge.cli.screen import Grid, console
 from bridge.command import json_option, put_json
 
 
@@ -22,7 +22,7 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> No
     if as_json:
         put_json(status.as_dict())
         return
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Grid()
     table.add_row("branch", status.branch)
     table.add_row("state", state_text(status.state))
     for name in ("detail", "runner", "at", "step", "request"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from bridge import clean
 from bridge.report.model import Cell
 
 MAX_CELL = 200
@@ -38,7 +39,7 @@ def cell(value: Cell) -> str:
 
 def printable(text: str) -> str:
     """Return text in which nothing steers: control characters and marks of direction are spelled out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace("\t", "    "))
+    return clean.line(text.replace("\t", "    "))
 
 
 def cut(text: str, most: int = MAX_CELL) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bridge import history, names, objects, wire
-from bridge.command import say
+from bridge.command import put, put_block, say
 from bridge.errors import RefusedError, UsageError
 from bridge.git import Git
 from bridge.manifest import COMMIT
@@ -39,7 +39,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         raise UsageError(f"{commit} was not approved")
     if not withdraw:
         approvals.approve(commit, _operator())
-    click.echo(commit)
+    put(commit)
     say("withdrawn" if withdraw else "approved; it runs when the runner sees it, and once")
 
 
@@ -59,12 +59,11 @@ def _request_on(branch: str, policy: Policy) -> str:
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     commit = history.read_view(bus.git, branch, tip).request
-    say(_shown(bus.git, commit))
+    put_block(_shown(bus.git, commit), err=True)
     return commit
 
 
 def _shown(git: Git, commit: str) -> str:
-    """Return the manifest for people, with nothing in it that could steer a terminal."""
+    """Return the manifest for people."""
     (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
-    text = (manifest or b"it has no manifest").decode("utf-8", "replace")
-    return "\n".join(line if line.isprintable() else ascii(line) for line in text.splitlines())
+    return (manifest or b"it has no manifest").decode("utf-8", "replace").rstrip("\n") + "\n"

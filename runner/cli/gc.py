@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.command import json_option, put_json, say
+from bridge.command import json_option, put, put_json, say
 from bridge.errors import PolicyError
 from runner.cli.common import tell
 from runner.policy import load_policy
@@ -33,7 +33,7 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         put_json({"dry_run": dry_run, **swept.as_dict()})
         return
     for branch in swept.deleted:
-        click.echo(branch)
+        put(branch)
     done = "would go" if dry_run else "are gone"
     say(
         f"{len(swept.deleted)} of {swept.answered} answered requests {done}; {swept.unanswered} wait for an answer"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.command import say
+from bridge.command import put, say
 from runner.cli.common import say_refused
 from runner.interpreter import find
 from runner.policy import default_path, load_policy, write_template
@@ -27,6 +27,6 @@ def command(policy: Path | None, url: str, runner_id: str | None, python: str | 
     interpreter, version = find(python)
     write_template(path, url, runner_id, interpreter=interpreter, version=version)
     rules = load_policy(path)
-    click.echo(path)
+    put(path)
     say_refused(rules)
     say("next: kakeya-runner check")

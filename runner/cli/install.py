@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bridge.command import say
+from bridge.command import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
 from runner.service import hookscript, launchd, systemd
@@ -56,11 +56,11 @@ def command(
         return
     if not yes:
         for line in plan.show():
-            click.echo(line)
+            put_block(f"{line}\n")
         say("nothing was changed; add --yes to do this")
         return
     for line in plan.carry_out(commands=root is None):
-        click.echo(line)
+        put_block(f"{line}\n")
     for line in plan.then:
         say(line)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.command import json_option, put_json, say
+from bridge.command import json_option, put_block, put_json, say
 from bridge.pins import PINNED_FILE, SETTING
 from runner import keys
 from runner.policy import load_policy
@@ -28,6 +28,6 @@ def command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> N
     if as_json:
         put_json({"key_id": f"sha256:{key.id}", "public_key": key.text, "file": str(state / keys.PUBLIC)})
         return
-    click.echo(key.text, nl=False)
+    put_block(key.text)
     say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")
     say(f"      or, for one reader: git config {SETTING} FILE")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.command import say
+from bridge.command import put, say
 from runner.interpreter import find, pin
 from runner.policy import default_path, load_policy
 
@@ -22,5 +22,5 @@ def command(policy: Path | None, python: str | None) -> None:
     path = policy or default_path()
     interpreter, version = find(python or str(load_policy(path).interpreter))
     pin(path, interpreter, version)
-    click.echo(f"{interpreter} {version}")
+    put(f"{interpreter} {version}")
     say("next: kakeya-runner check")

@@ -1,0 +1,56 @@
+"""The door for text with columns and colours: what `rich` prints goes through the sanitiser, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Column, Table
+from rich.text import Text
+
+from bridge import clean
+
+
+class Screen(Console):
+    """A console that shows text as it is: no markup, no emoji codes, and nothing that steers but its own colours."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render, and spell out what steers in whatever comes out of it."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text == "\n":
+                yield segment
+            else:
+                yield Segment(clean.block(segment.text), segment.style)
+
+
+class Grid(Table):
+    """Columns without lines between them. Each cell is one line, whatever stands in it."""
+
+    def __init__(self, *headings: str | Column, **options: Any) -> None:
+        options = {"show_header": bool(headings), **options}
+        super().__init__(*headings, box=None, padding=(0, 2, 0, 0), **options)
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row."""
+        super().add_row(*map(_one_line, cells), **options)
+
+
+def console(*, err: bool = False, markup: bool = False) -> Screen:
+    """Return where rich text goes. With `markup` the caller escapes what is not its own."""
+    return Screen(stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Return one line made of texts, and of texts with a style."""
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((clean.line(text), style) for text, style in pairs))
+
+
+def _one_line(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, str):
+        return Text(clean.line(cell))
+    if isinstance(cell, Text):
+        cell.plain = clean.line(cell.plain)
+    return cell
