@@ -30,4 +30,4 @@ class BadInput(EngineError):  # noqa: N818
 
 
 class RollbackError(EngineError):
-    """A cache could not be taken back to the tokens that were kept; it is not to be used any more."""
+    """A cache could not be taken back to the tokens that were kept."""

@@ -48,8 +48,6 @@ def spec_table(report: dict[str, Any]) -> None:
         shown.add_row(*_cells(arm, rows, shares.get(arm["name"])))
     _print(shown)
     click.echo(LEGEND)
-    for name, why in config.get("left_out", {}).items():
-        click.echo(f"left out: {name}: {why}")
 
 
 def verify_table(reports: dict[str, dict[str, Any]]) -> None:

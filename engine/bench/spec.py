@@ -64,7 +64,7 @@ def arms_of(pair: Pair, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
                 left_out[name] = "no draft model"
                 continue
             try:
-                rollback_for(make_caches(pair.target, plan.cache), rollback)
+                rollback_for(make_caches(pair.target, plan.cache), rollback, pair.target)
             except BadInput as error:
                 left_out[name] = error.message
                 continue

@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
 
@@ -38,12 +38,14 @@ class Sweep:
         contexts: tokens in the caches before it.
         caches: specs of caches.
         repeats: counted passes of each; one more, before them, is not counted.
+        left_out: caches that the model cannot use, with the reason.
     """
 
     lengths: Sequence[int] = LENGTHS
     contexts: Sequence[int] = CONTEXTS
     caches: Sequence[str] = ("raw",)
     repeats: int = 10
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def passes(self) -> int:
@@ -62,7 +64,7 @@ class Held:
 
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         caches = make_caches(pair.target, spec)
-        self._rollback: Rollback = rollback_for(caches)
+        self._rollback: Rollback = rollback_for(caches, model=pair.target)
         self._model = self._rollback.prepare(with_tables(pair.target))
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(ids[start : start + CHUNK])[None])
@@ -116,6 +118,7 @@ def reports(
     rows = measure(pair, sweep, on_pass)
     seconds = time.perf_counter() - start
     config = {"seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches)}
+    config["left_out"] = dict(sweep.left_out)
     models = pair.describe()
     made = {}
     for spec in sweep.caches:

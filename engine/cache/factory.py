@@ -7,11 +7,13 @@ from engine.attention.router import patched, route
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
 from engine.cache.roundtrip import make_kakeya_caches
 from engine.cache.spec import Spec, parse
+from engine.cache.trial import refusal
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import nn
 
 KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
+SUGGESTED = ("e8v@4.25", "affine@4g64", "affine@4g32", "e8@q38")
 
 
 def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
@@ -24,13 +26,29 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
         boundary: how many of the first and of the last key-value layers stay raw.
 
     Raises:
-        BadInput: no such spec, or a negative boundary.
+        BadInput: no such spec, a negative boundary, or caches that this model cannot run over: head sizes that
+            the spec does not divide, attention sinks or shared keys and values over quantized ones.
     """
     parsed = parse(spec)
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
     if parsed.family == "raw":
         return lm_cache.make_prompt_cache(model)
+    if reason := refusal(model, _made(model, parsed, boundary), parsed):
+        raise BadInput(f"this model cannot use the cache {spec}: {reason}", _others(model, spec, boundary))
+    return _made(model, parsed, boundary)
+
+
+def _others(model: nn.Module, spec: str, boundary: int) -> str:
+    """Return which caches the model can use instead, as a remedy."""
+    others = [other for other in SUGGESTED if other != spec]
+    fit = [
+        other for other in others if not refusal(model, _made(model, parse(other), boundary), parse(other))
+    ]
+    return f"caches that it can use: {', '.join(['raw', *fit])}"
+
+
+def _made(model: nn.Module, parsed: Spec, boundary: int) -> list[Any]:
     if parsed.family == "classic":
         return make_kakeya_caches(model, parsed.lattice, parsed.q_range, boundary)
     if parsed.family == "affine":

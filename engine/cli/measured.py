@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
+
 from engine.cli.output import put_out
 
 Made = dict[str, Any]
@@ -31,8 +33,15 @@ def carry_out(
     from engine.bench.show import progress
     from engine.evals.job import run
 
+    tell_left_out(job.config.get("left_out", {}))
     with progress(what) as (on_start, on_step):
         made, journal = run(job, out, on_start, on_step)
     put_out(made, out, show, as_json=as_json, picture=picture(made) if picture else None)
     journal.close()
     return made
+
+
+def tell_left_out(arms: dict[str, str]) -> None:
+    """Say on standard error which arms are left out, and why."""
+    for name, why in arms.items():
+        click.echo(f"left out: {name}: {why}", err=True)

@@ -8,12 +8,12 @@ from engine.mx import nn
 
 
 def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any:
-    """Return a module, or a list of them, with the innermost modules replaced; itself where nothing is.
+    """Return a module, or a list of them, with some modules replaced; itself if nothing is.
 
     Args:
         module: only what is on the way to a replaced module is copied.
-        replace: from a module to the one in its place, or to itself. It is not asked about modules in which
-            something was replaced already.
+        replace: from a module to the one in its place, or to itself. It is asked from the inside outwards, about
+            a copy if something within the module was replaced.
     """
     if isinstance(module, list | tuple):
         children = [with_replaced(child, replace) for child in module]
@@ -28,7 +28,7 @@ def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any
     clone = copy.copy(module)
     for name, child in changed.items():
         clone[name] = child
-    return clone
+    return replace(clone)
 
 
 def as_kind(module: nn.Module, kind: type[nn.Module]) -> nn.Module:

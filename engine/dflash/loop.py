@@ -91,7 +91,7 @@ def stream_generate(
     run = Run(
         target,
         caches,
-        rollback=rollback_for(caches, rollback),
+        rollback=rollback_for(caches, rollback, target),
         proposer=proposer,
         lookup=Lookup() if lookup and block > 1 else None,
         sampler=Sampler(sampling, seed),

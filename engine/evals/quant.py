@@ -17,7 +17,7 @@ from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.journal import Journal
 from engine.evals.liveness import counters
-from engine.evals.recall import attempt
+from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -61,12 +61,13 @@ class Arm:
     make: Callable[[], list[Any]]
 
 
-def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
-    """Return the raw cache, those of the plan, the raw one through a wrapper, and noise.
+def arms_of(model: nn.Module, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
+    """Return the raw cache, those of the plan and the controls; and the caches left out, with the reason.
 
     Raises:
-        BadInput: the model does not take one of the caches.
+        BadInput: the model can use none of the caches.
     """
+    usable_here, left_out = usable(model, plan.caches, plan.boundary)
     half = plan.store == "float16" and _is_wide(model)
 
     def arm(name: str, role: str, cache: str, make: Callable[[], list[Any]], **more: Any) -> Arm:
@@ -75,14 +76,13 @@ def arms_of(model: nn.Module, plan: Plan) -> list[Arm]:
         return Arm(about | more, (lambda: halved(make())) if half else make)
 
     found = [arm(BASELINE, "baseline", "raw", lambda: make_caches(model, "raw"))]
-    for spec in (spec for spec in dict.fromkeys(plan.caches) if spec != "raw"):
-        tried = attempt(model, spec, plan.boundary)
+    for spec, tried in usable_here.items():
         options = {"boundary": plan.boundary, "raw_layers": tried.raw_layers, **_nominal(spec, model)}
         make = lambda s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
         found.append(arm(spec, "candidate", spec, make, patches=list(tried.patches), options=options))
     found.append(arm("identity", "identity", "raw", lambda: control_caches(model, same, EVERYWHERE)))
     found.append(arm("poison", "poison", "raw", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
-    return found
+    return found, left_out
 
 
 def _is_wide(model: nn.Module) -> bool:

@@ -1,12 +1,13 @@
 """Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from engine.attention import router
 from engine.cache import make_caches
 from engine.cache.factory import left_raw, patches_of
+from engine.cache.spec import parse
 from engine.errors import BadInput
 from engine.evals import needles as made
 from engine.evals.controls import control_caches, noise, same
@@ -84,21 +85,19 @@ class Arm:
         return {name: getattr(self, name) for name in names} | about
 
 
-def arms_of(model: Any, plan: Plan) -> list[Arm]:
-    """Return the raw cache, each cache of a plan, and the controls.
+def arms_of(model: Any, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
+    """Return the raw cache, each cache of a plan and the controls; and the caches left out, with the reason.
 
     Raises:
-        BadInput: the model does not take one of the caches.
+        BadInput: the model can use none of the caches.
     """
+    tried, left_out = usable(model, plan.caches, plan.boundary)
     found = [Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None)]
-    for spec in dict.fromkeys(plan.caches):
-        if spec == "raw":
-            continue
-        tried = attempt(model, spec, plan.boundary)
-        options = (("boundary", plan.boundary), ("raw_layers", tried.raw_layers))
+    for spec, what in tried.items():
+        options = (("boundary", plan.boundary), ("raw_layers", what.raw_layers))
         make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(Arm(spec, "candidate", spec, make, BASELINE, tried.patches, options))
-    return [*found, *_controls(model, plan)]
+        found.append(Arm(spec, "candidate", spec, make, BASELINE, what.patches, options))
+    return [*found, *_controls(model, plan)], left_out
 
 
 def _controls(model: Any, plan: Plan) -> Iterator[Arm]:
@@ -126,20 +125,31 @@ class Tried(NamedTuple):
     raw_layers: list[int]
 
 
-def attempt(model: Any, spec: str, boundary: int) -> Tried:
-    """Let a model read a few tokens into a cache.
+def usable(model: Any, specs: Iterable[str], boundary: int) -> tuple[dict[str, Tried], dict[str, str]]:
+    """Try caches on a model: return those that it can use, and why it cannot use the others.
+
+    The raw cache, which every model can use, is among neither.
 
     Raises:
-        BadInput: it cannot.
+        BadInput: no such cache, or the model can use none of them.
     """
+    specs = tuple(specs)
+    found: dict[str, Tried] = {}
+    left_out: dict[str, str] = {}
+    for spec in dict.fromkeys(parse(spec).text for spec in specs if spec != "raw"):
+        try:
+            found[spec] = _attempt(model, spec, boundary)
+        except BadInput as error:
+            left_out[spec] = error.message
+            remedy = error.remedy
+    if left_out and not found and "raw" not in specs:
+        raise BadInput(f"no cache is left to measure: {'; '.join(left_out.values())}", remedy)
+    return found, left_out
+
+
+def _attempt(model: Any, spec: str, boundary: int) -> Tried:
     caches = make_caches(model, spec, boundary)
-    try:
-        mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
-    except (TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(
-            f"the model does not take the cache {spec}: {reason}", "leave that cache out"
-        ) from error
+    mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
     return Tried(patches_of(model, caches), left_raw(caches))
 
 

@@ -1,7 +1,7 @@
 """Restored prefill: whether a model finds what its cache has let go, once it is given back."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from engine.cache.packed import PackedMixin
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
-from engine.evals.recall import Arm, attempt
+from engine.evals.recall import Arm, usable
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.learned import learned_sources
@@ -60,9 +60,12 @@ class Plan:
         }
 
 
-def arms_of(model: nn.Module, plan: Plan, restorer: Restorer | None = None) -> list[Arm]:
-    """Return the whole cache, evicted positions given back from each spec and as learned, and the controls.
+def arms_of(
+    model: nn.Module, plan: Plan, restorer: Restorer | None = None
+) -> tuple[list[Arm], dict[str, str]]:
+    """Return the arms, and those left out with the reason.
 
+    The arms are the whole cache, evicted positions given back from each spec and as learned, and the controls.
     All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
     nothing, ``shuffled`` what the restorer makes of the prompt's tokens in another order.
 
@@ -72,7 +75,7 @@ def arms_of(model: nn.Module, plan: Plan, restorer: Restorer | None = None) -> l
         restorer: made for this model, or None.
 
     Raises:
-        BadInput: the model has no full-attention layer, or does not take one of the caches.
+        BadInput: the model has no full-attention layer, or can use none of the caches.
     """
     restored_caches(model, plan.sink, plan.window, lambda _: None)
 
@@ -83,21 +86,22 @@ def arms_of(model: nn.Module, plan: Plan, restorer: Restorer | None = None) -> l
         make = lambda needle: restored_caches(model, plan.sink, plan.window, source(needle))  # noqa: E731
         return Arm(name, role, cache, make, options=options)
 
-    return [
+    if "raw" in plan.caches:
+        raise BadInput("evicted positions kept raw are the identity arm, which always runs")
+    tried, left_out = usable(model, plan.caches, 0)
+    found = [
         Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None),
-        *_compressed(model, plan, arm),
+        *_compressed(model, tried, arm),
         *(_learned(model, plan, arm, restorer) if restorer is not None else ()),
         arm(IDENTITY, "identity", "raw", lambda _: lambda _: Exact()),
         arm(POISON, "poison", "raw", lambda _: lambda i: Noise(noise(plan.seed + i))),
         arm(EVICTED, "evicted", "raw", lambda _: lambda _: None),
     ]
+    return found, {f"restored {spec}": why for spec, why in left_out.items()}
 
 
-def _compressed(model: nn.Module, plan: Plan, arm: Callable[..., Arm]) -> Iterator[Arm]:
-    for spec in dict.fromkeys(plan.caches):
-        if spec == "raw":
-            raise BadInput("evicted positions kept raw are the identity arm, which always runs")
-        attempt(model, spec, 0)
+def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., Arm]) -> Iterator[Arm]:
+    for spec in specs:
 
         def source(_: Needle, spec: str = spec) -> Callable[[int], Source]:
             fresh = make_caches(model, spec)

@@ -1,6 +1,7 @@
 import copy
 import importlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -334,3 +335,42 @@ def test_no_such_spec(text):
 def test_negative_boundary():
     with pytest.raises(BadInput, match="boundary"):
         caches.make_caches(models.llama(), SPEC, boundary=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "why"),
+    [
+        ("gpt_oss", "affine@4g32", "attention sinks"),
+        ("gemma4", "affine@4g64", "as plain arrays only"),
+        ("gemma2", "affine@4g64", "as plain arrays only"),
+        ("narrow", "affine@4g64", "vectors of 48 values, which groups of 64 do not divide"),
+        ("narrow", "e8@q38", "no dim 48"),
+        ("no values", "affine@4g32", "vectors of 0 values"),
+        ("no values", "e8v@4.25", "rotation of size 0"),
+    ],
+)
+def test_a_cache_that_a_model_cannot_use_is_refused_when_it_is_made(name, spec, why):
+    with pytest.raises(BadInput, match=f"cannot use the cache {re.escape(spec)}: ") as refused:
+        caches.make_caches(_built(name), spec)
+    assert why in refused.value.message
+    assert refused.value.remedy.startswith("caches that it can use: raw")
+    assert spec not in refused.value.remedy
+
+
+def _built(name):
+    if name == "narrow":
+        return models.llama(head_dim=48)
+    return _NoValues() if name == "no values" else getattr(models, name)()
+
+
+class _NoValues(nn.Module):
+    """Attention whose values are in the keys, as in some latent attention: their width is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(8, 8)]
+
+    def __call__(self, x, cache):
+        keys = mx.zeros((1, 1, x.shape[1], 64))
+        cache[0].update_and_fetch(keys, keys[..., :0])
+        return mx.zeros((1, x.shape[1], 8))

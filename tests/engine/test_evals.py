@@ -310,4 +310,36 @@ def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
     folders.write_target(tmp_path / "model")
     code = world.run("recall", "--model", tmp_path / "model", "--caches", "affine@4g128", "--lengths", "256")
     assert code == 1
-    assert "does not take the cache affine@4g128" in capsys.readouterr().err
+    assert "cannot use the cache affine@4g128: it stores vectors of 64 values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["kv-quant", "--caches", "e8v@4.25,affine@4g64", "--tokens", "64", "--max-prompts", "3"],
+        [
+            "recall",
+            "--caches",
+            "e8v@4.25,affine@4g64",
+            "--lengths",
+            "400",
+            "--depths",
+            "0.5",
+            "--samples",
+            "2",
+        ],
+        ["restored-prefill", "--caches", "e8v@4.25,affine@4g64", "--lengths", "600", "--depths", "0.3"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_cache_that_the_model_cannot_use_is_left_out_by_name(command, tmp_path, capsys):
+    folders.write_target(tmp_path / "model", {"head_dim": 96, "num_hidden_layers": 2})
+    out = tmp_path / "report.json"
+    assert world.run(command[0], "--model", tmp_path / "model", *command[1:], "--out", out) == 0
+    made = world.report(out)
+    (why,) = [why for name, why in made["config"]["left_out"].items() if name.endswith("affine@4g64")]
+    assert "vectors of 96 values, which groups of 64 do not divide" in why
+    assert "affine@4g64: this model cannot use the cache" in capsys.readouterr().err
+    assert any("e8v@4.25" in arm["name"] for arm in made["arms"])
+    assert not any("affine" in arm["name"] for arm in made["arms"])
+    assert world.violations(made) == []

@@ -52,7 +52,7 @@ def test_half_storage_gives_what_a_half_precision_cast_does(make):
 def test_errors_are_the_codecs():
     model = models.llama()
     plan = quant.Plan(("e8v@4.25",), tokens=40)
-    arms = {arm.section["name"]: arm for arm in quant.arms_of(model, plan)}
+    arms = {arm.section["name"]: arm for arm in quant.arms_of(model, plan)[0]}
     tokens = models.tokens(40)
     known = quant.reference(model, tokens, arms["raw"])
     row = quant.score(model, tokens, arms["e8v@4.25"], known)
@@ -87,7 +87,7 @@ def test_distances_are_those_of_the_definitions():
 def test_sliding_layers_are_captured_whole(make):
     """Forty tokens through windows of sixteen: every cache stands for the same values."""
     model, tokens = make(), models.tokens(40)
-    arms = quant.arms_of(model, quant.Plan(("e8v@4.25", "e8@q10"), tokens=40))
+    arms, _ = quant.arms_of(model, quant.Plan(("e8v@4.25", "e8@q10"), tokens=40))
     known = quant.reference(model, tokens, arms[0])
     rows = {arm.section["name"]: quant.score(model, tokens, arm, known) for arm in arms}
     assert len({row["n_values"] for row in rows.values()}) == 1
@@ -99,7 +99,7 @@ def test_sliding_layers_are_captured_whole(make):
 
 def test_a_model_that_a_cache_does_not_serve():
     """Gemma 4's sharing layers hand their keys to attention without the cache that would say they are codes."""
-    with pytest.raises(BadInput, match="does not take the cache affine@4g64"):
+    with pytest.raises(BadInput, match="cannot use the cache affine@4g64"):
         quant.arms_of(models.gemma4(), quant.Plan(("affine@4g64",)))
 
 

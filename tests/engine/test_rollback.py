@@ -8,7 +8,7 @@ from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn, tree
-from tests.engine import models
+from tests.engine import architectures, models
 
 WINDOW, TOKENS = 16, 24
 
@@ -274,6 +274,78 @@ def test_a_layer_that_did_not_run_is_noticed(kind):
     rollback.forward(half, models.tokens(3))
     with pytest.raises(RollbackError):
         rollback.commit(3)
+
+
+def _offsets(caches):
+    return [cache.offset for cache in caches]
+
+
+@pytest.mark.parametrize("kind", ["auto", "late", "carry"])
+def test_a_failed_commit_leaves_all_caches_where_the_round_began(kind):
+    """The second layer is not run in the last round: the first one's cache must not keep it either."""
+    caches = [lm_cache.KVCache(), lm_cache.RotatingKVCache(8)]
+
+    def layers(count):
+        def run(x, cache):
+            keys = mx.ones((1, 1, x.shape[1], 8))
+            return [held.update_and_fetch(keys, keys)[0] for held in cache[:count]]
+
+        return run
+
+    rollback = rollback_for(caches, kind)
+    rollback.forward(layers(2), models.tokens(5))
+    rollback.commit(5)
+    rollback.forward(layers(1), models.tokens(3))
+    with pytest.raises(RollbackError):
+        rollback.commit(3)
+    rollback.settle(layers(2))
+    assert _offsets(caches) == [5, 5]
+    rollback.forward(layers(2), models.tokens(2))
+    rollback.commit(2)
+    assert _offsets(caches) == [7, 7]
+
+
+def test_a_state_that_cannot_be_recomputed_is_noticed_before_the_prompt_is_read():
+    """One call of Baichuan writes a state and keys and values: it cannot run again, so tails are carried."""
+    model = architectures.build("baichuan_m1")
+    caches = make_caches(model, "raw")
+    assert rollback_for(caches, "auto", model).name == "carry"
+    rollback = rollback_for(caches, "auto")
+    rollback.forward(rollback.prepare(model), models.tokens(4))
+    with pytest.raises(RollbackError, match="together with other caches") as refused:
+        rollback.commit(2)
+    assert "carry" in refused.value.remedy
+    rollback.settle(model)
+    assert [cache.caches[1].offset for cache in caches] == [0] * 4
+    assert all(state is None for cache in caches for state in cache.caches[0].cache)
+
+
+def test_the_module_that_touches_a_state_is_the_one_that_runs_again():
+    """Griffin's block hands plain arrays to its inner modules, whose argument is called cache too."""
+    model = architectures.build("recurrent_gemma")
+    rollback = rollback_for(make_caches(model, "raw"), "auto", model)
+    assert rollback.name == "late+recompute"
+    rollback.forward(rollback.prepare(model), models.tokens(4))
+    calls = [call for part in rollback.parts if part.name == "recompute" for call in part._calls]
+    assert [type(call.run.__self__).__name__ for call in calls] == ["RecurrentBlock"] * 4
+
+
+def test_what_a_model_stores_over_its_block_is_what_the_cache_gets():
+    """DeepSeek V3.2 empties the values of its index as soon as they are stored."""
+    cache = lm_cache.KVCache()
+    rollback = rollback_for([cache], "late")
+
+    def model(x, cache):
+        keys = mx.ones((1, 1, x.shape[1], 8))
+        cache[0].update_and_fetch(keys, keys)
+        cache[0].values = mx.zeros_like(cache[0].keys)
+
+    for rows, kept in ((3, 2), (4, 4)):
+        rollback.forward(model, models.tokens(rows))
+        rollback.commit(kept)
+    assert cache.offset == 6
+    keys, values = cache.keys_and_values()
+    assert (keys.sum().item(), values.sum().item()) == (48, 0)
 
 
 def test_a_model_that_was_not_prepared_is_noticed(built):

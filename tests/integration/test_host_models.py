@@ -45,7 +45,7 @@ def test_a_packed_cache_serves_the_model(pair):
     (needle,) = needles.make(pair.tokenizer, [512], [0.5], 1, 0, chat=False)
     plan = Plan(("e8v@4.25",), max_tokens=4)
     rows = {}
-    for arm in arms_of(pair.target, plan)[:2]:
+    for arm in arms_of(pair.target, plan)[0][:2]:
         rows[arm.name] = decode(pair.target, arm, needle, arm.make(needle), plan, set())
     packed = rows["e8v@4.25"]
     assert packed["counters"]["injected_positions"] > 0

@@ -44,11 +44,16 @@ def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from engine.bench.show import progress
     from engine.bench.verify import Sweep, reports
     from engine.cache.spec import parse
+    from engine.cli.measured import tell_left_out
+    from engine.evals.recall import usable
     from engine.models import load
 
     specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"].split(",")))
     pair = load(options["model"], draft=False, dtype=options["dtype"])
-    sweep = Sweep(options["lengths"], options["contexts"], specs, options["repeats"])
+    _, left_out = usable(pair.target, specs, 0)
+    tell_left_out(left_out)
+    kept = tuple(spec for spec in specs if spec not in left_out)
+    sweep = Sweep(options["lengths"], options["contexts"], kept, options["repeats"], left_out)
     with progress("verifying") as (on_start, on_run):
         on_start(sweep.passes)
         return reports(pair, sweep, on_run)

@@ -59,7 +59,7 @@ def kv_quant(
 
     plan = quant.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype)
-    arms = quant.arms_of(pair.target, plan)
+    arms, left_out = quant.arms_of(pair.target, plan)
     found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
     source = str(prompts or text or "bundled")
     sections = {
@@ -71,7 +71,14 @@ def kv_quant(
     job = Job(
         quant.KIND,
         sections,
-        {**plan.config(), "model": model, "dtype": dtype, "source": source, "max_prompts": max_prompts},
+        {
+            **plan.config(),
+            "model": model,
+            "dtype": dtype,
+            "source": source,
+            "max_prompts": max_prompts,
+            "left_out": left_out,
+        },
         key=("arm", "prompt"),
         steps=len(arms) * len(found),
         measure=lambda journal, advance: quant.measure(pair.target, arms, found, journal, advance),

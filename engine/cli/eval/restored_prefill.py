@@ -48,7 +48,7 @@ def restored_prefill(
 
     plan = restored.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype, restore=restorer)
-    arms = restored.arms_of(pair.target, plan, pair.restorer)
+    arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
     needles = make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)
     near = restored.reachable(needles, plan)
     if near:
@@ -56,13 +56,6 @@ def restored_prefill(
             f"the needle of {near[0]} stays within the window until the question",
             "ask for lesser depths, longer prompts or a smaller window",
         )
-    common.find_needles(
-        restored.KIND,
-        pair,
-        arms,
-        needles,
-        plan,
-        {"model": model, "dtype": dtype, "restorer": str(restorer) if restorer else None},
-        out,
-        as_json=as_json,
-    )
+    learned = str(restorer) if restorer else None
+    asked = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
+    common.find_needles(restored.KIND, pair, arms, needles, plan, asked, out, as_json=as_json)

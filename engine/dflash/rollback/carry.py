@@ -40,13 +40,17 @@ class Carry:
         """Note the cache. Arrays are noted by new handles, so a write into one makes MLX copy it first."""
         self._before = {name: _handles(getattr(self._held, name)) for name in self._names}
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Check that the forward went into the cache; all of it stays."""
+    def check(self, rows: int, kept: int) -> None:
+        """See that the forward went into the cache (RollbackError)."""
         del kept
         if "offset" in self._before and self._held.offset != self._before["offset"] + rows:
             raise RollbackError(
                 f"a cache of {self._before['offset']} tokens holds {self._held.offset} after a forward over {rows}"
             )
+
+    def commit(self, rows: int, kept: int) -> None:
+        """All of the forward stays."""
+        del rows, kept
         self._before = {}
 
     def abandon(self) -> None:
@@ -104,6 +108,10 @@ class Carrying(Rollback):
             self._note()
             self._run_tail(model)
 
+    def _check(self, rows: int, kept: int) -> None:
+        if kept == rows:
+            super()._check(rows + self._skip, kept + self._skip)
+
     def _commit(self, rows: int, kept: int) -> None:
         if kept == rows:
             super()._commit(rows + self._skip, kept + self._skip)
@@ -124,6 +132,7 @@ class Carrying(Rollback):
     def _run_tail(self, model: Callable) -> None:
         model(self._tail, cache=self._given)
         self.counters.recomputed += self.pending
+        super()._check(self.pending, self.pending)
         super()._commit(self.pending, self.pending)
         self._tail = None
 

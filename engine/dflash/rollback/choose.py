@@ -10,8 +10,9 @@ from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
 from engine.dflash.rollback.rounds import Part, Rollback
 from engine.dflash.rollback.trim import Trim
-from engine.errors import BadInput
+from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
 
 KINDS = ("auto", "late", "trim", "carry")
 GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
@@ -19,7 +20,7 @@ RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
 RECURRENT = (lm_cache.ArraysCache,)
 
 
-def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
+def rollback_for(caches: list[Any], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
     """Return a rollback over the caches of one generation.
 
     Args:
@@ -28,6 +29,8 @@ def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
             states), ``late`` (late commit for growing caches too, except mlx-lm's quantized ones), ``trim``
             (nothing else) or ``carry`` (snapshots; what a partly rejected block kept is run again at the head
             of the next).
+        model: what will run over them. A model whose recurrent layers cannot run again by themselves, because
+            they write keys and values too, gets ``carry`` instead of ``auto`` or ``late``.
 
     Raises:
         BadInput: no such kind, a cache of a class that is not known, or one that the kind cannot take back.
@@ -36,7 +39,22 @@ def rollback_for(caches: list[Any], kind: str = "auto") -> Rollback:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
     parts: list[Part] = []
     given = [_given(cache, kind, parts) for cache in caches]
+    recurrent = any(isinstance(part, Recompute) for part in parts)
+    if recurrent and model is not None and not _recomputes(model):
+        return rollback_for(caches, "carry")
     return (Carrying if kind == "carry" else Rollback)(parts, caches, given)
+
+
+def _recomputes(model: nn.Module) -> bool:
+    """Say whether a model's recurrent layers hand over what recomputing takes: tried, without computing anything."""
+    caches = lm_cache.make_prompt_cache(model)
+    trial = rollback_for(caches)
+    trial.forward(trial.prepare(model), mx.zeros((1, 2), mx.int32))
+    try:
+        trial.commit(1)
+    except RollbackError:
+        return False
+    return True
 
 
 def _given(cache: Any, kind: str, parts: list[Part]) -> Any:

@@ -50,6 +50,32 @@ class Late:
             return self._read(*(held or self.block))
         return self._read(*(mx.concatenate(pair, axis=2) for pair in zip(held, self.block, strict=True)))
 
+    # Some models replace what they have just stored, to tie computations together. During a round that is the block.
+
+    @property
+    def keys(self) -> Any:
+        """The block's keys; outside a round the cache's."""
+        return self.inner.keys if self.block is None else self.block[0]
+
+    @keys.setter
+    def keys(self, keys: mx.array) -> None:
+        if self.block is None:
+            self.inner.keys = keys
+        else:
+            self.block = keys, self.block[1]
+
+    @property
+    def values(self) -> Any:
+        """The block's values; outside a round the cache's."""
+        return self.inner.values if self.block is None else self.block[1]
+
+    @values.setter
+    def values(self, values: mx.array) -> None:
+        if self.block is None:
+            self.inner.values = values
+        else:
+            self.block = self.block[0], values
+
     @property
     def offset(self) -> int:
         """How many tokens have gone by, the block's among them."""
@@ -58,16 +84,16 @@ class Late:
     def begin(self) -> None:
         """Nothing to note: the cache stays as it is."""
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Append the first ``kept`` of the block's entries to the cache.
-
-        Raises:
-            RollbackError: the forward brought another number of rows.
-        """
-        block, self.block = self.block, None
-        if block is None or block[0].shape[2] != rows:
-            found = 0 if block is None else block[0].shape[2]
+    def check(self, rows: int, kept: int) -> None:
+        """See that the forward brought ``rows`` rows (RollbackError)."""
+        del kept
+        found = 0 if self.block is None else self.block[0].shape[2]
+        if found != rows:
             raise RollbackError(f"a layer brought {found} rows in a forward over {rows}")
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Append the first ``kept`` of the block's entries to the cache."""
+        block, self.block = self.block, None
         if kept:
             self._append(*(block if kept == rows else (x[:, :, :kept] for x in block)))
 
@@ -120,9 +146,14 @@ class LateRing(Late):
             self._append(keys, values)
             self._ahead = True
 
+    def check(self, rows: int, kept: int) -> None:
+        """See :meth:`Late.check`."""
+        if not self._ahead or rows != 1:
+            super().check(rows, kept)
+
     def commit(self, rows: int, kept: int) -> None:
         """See :meth:`Late.commit`."""
-        if not self._ahead or rows != 1:
+        if not self._ahead:
             super().commit(rows, kept)
         elif kept:
             self._ahead = False

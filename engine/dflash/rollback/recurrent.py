@@ -7,10 +7,13 @@ again from there over the inputs of what was kept, and their outputs are thrown 
 asked for only, so that costs, for ``n`` kept tokens and each such layer, the projections that feed the state
 and ``n`` steps of the recurrence: no output projection, no attention, no MLP, no head. A block that is kept
 whole costs nothing.
+
+Which module that is shows at run time: the innermost call that was given the cache and read or wrote a state.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.dflash.clones import as_kind, with_replaced
@@ -18,9 +21,27 @@ from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
+CARRY = "this model needs rollback carry"
+
+
+@dataclass
+class _Call:
+    """A call of a module that was given a recurrent cache.
+
+    Attributes:
+        touched: whether the module itself read or wrote a state, outside of the calls that it made.
+        inner: the calls that touched a state and were made within this one.
+    """
+
+    run: Callable
+    args: tuple
+    kwargs: dict
+    touched: bool = False
+    inner: list["_Call"] = field(default_factory=list)
+
 
 class Recompute(lm_cache.ArraysCache):
-    """A recurrent cache's stand-in for the rounds: it reads and writes the cache, and takes inputs down.
+    """A recurrent cache's stand-in for the rounds: it reads and writes the cache, and notes who did.
 
     The model has to be one that :func:`recorded` gave.
     """
@@ -30,11 +51,15 @@ class Recompute(lm_cache.ArraysCache):
     def __init__(self, states: lm_cache.ArraysCache) -> None:
         self.inner, self.given = states, self
         self._before: list[mx.array | None] = []
-        self._calls: list[tuple[Callable, tuple, dict]] = []
+        self._after: list[mx.array | None] | None = None
+        self._calls: list[_Call] = []
+        self._open: list[_Call] = []
 
     @property
     def cache(self) -> list[mx.array | None]:
         """The states, which are the inner cache's."""
+        if self._open:
+            self._open[-1].touched = True
         return self.inner.cache
 
     @property
@@ -43,56 +68,77 @@ class Recompute(lm_cache.ArraysCache):
 
     left_padding = lengths
 
-    def record(self, run: Callable, args: tuple, kwargs: dict) -> None:
-        """Note a call that reads and writes the states."""
-        self._calls.append((run, args, kwargs))
+    def enter(self, run: Callable, args: tuple, kwargs: dict) -> None:
+        """Begin a call that was given this cache."""
+        self._open.append(_Call(run, args, kwargs))
+
+    def leave(self) -> None:
+        """End the call that began last: it is noted if it touched a state, and otherwise what it called is."""
+        call = self._open.pop()
+        noted = [call] if call.touched else call.inner
+        (self._open[-1].inner if self._open else self._calls).extend(noted)
 
     def begin(self) -> None:
         """Keep the states."""
-        self._before, self._calls = list(self.inner.cache), []
+        self._before, self._after, self._calls, self._open = list(self.inner.cache), None, [], []
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Compute the states after the first ``kept`` of the ``rows`` tokens.
+    def check(self, rows: int, kept: int) -> None:
+        """Queue the states after the first ``kept`` of the ``rows`` tokens, beside the cache.
 
         Raises:
-            RollbackError: no module has handed its inputs over.
+            RollbackError: no module has handed its inputs over, or one cannot run again by itself.
         """
-        calls = self._calls
-        if not calls:
+        if not self._calls:
             raise RollbackError(
                 "a recurrent layer did not hand over its inputs",
-                "run the model that Rollback.prepare gave; where it was, this architecture needs rollback carry",
+                f"run the model that Rollback.prepare gave; if it was that model, {CARRY}",
             )
+        self._after = None
         if kept == rows:
-            self._before, self._calls = [], []
             return
-        self.abandon()
-        if kept:
-            for run, args, kwargs in calls:
-                run(
-                    *(self._cut(x, rows, kept) for x in args),
-                    **{name: self._cut(x, rows, kept) for name, x in kwargs.items()},
-                )
+        again = lm_cache.ArraysCache(len(self._before))
+        again.cache = list(self._before)
+        for call in self._calls if kept else ():
+            cut = [self._cut(x, rows, kept, again) for x in call.args]
+            named = {name: self._cut(x, rows, kept, again) for name, x in call.kwargs.items()}
+            try:
+                call.run(*cut, **named)
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise RollbackError(f"a recurrent layer cannot run again: {reason}", CARRY) from error
+        self._after = again.cache
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Take over the states that :meth:`check` queued."""
+        del rows, kept
+        if self._after is not None:
+            self.inner.cache = self._after
+        self._forget()
 
     def abandon(self) -> None:
         """Put the states back."""
         self.inner.cache = self._before
-        self._before, self._calls = [], []
+        self._forget()
 
     def held_bytes(self) -> int:
         """Return the bytes of the states from before and of the inputs."""
-        inputs = [x for _, args, kwargs in self._calls for x in (*args, *kwargs.values())]
+        inputs = [x for call in self._calls for x in (*call.args, *call.kwargs.values())]
         return sum(x.nbytes for x in (*self._before, *inputs) if isinstance(x, mx.array))
 
-    def _cut(self, x: Any, rows: int, kept: int) -> Any:
-        """Return an argument of the shorter run: the cache itself, and the first rows of what has rows."""
+    def _forget(self) -> None:
+        self._before, self._after, self._calls, self._open = [], None, [], []
+
+    def _cut(self, x: Any, rows: int, kept: int, again: lm_cache.ArraysCache) -> Any:
+        """Return an argument of the shorter run: the states beside the cache, the first rows of what has rows."""
         if x is self:
-            return self.inner
+            return again
+        if any(True for _ in _stand_ins(x)):
+            raise RollbackError("a layer writes its state together with other caches", CARRY)
         return x[:, :kept] if isinstance(x, mx.array) and x.ndim > 1 and x.shape[1] == rows else x
 
 
 def recorded(module: Any) -> Any:
-    """Return a clone of a model whose innermost modules that take a cache tell a :class:`Recompute` of it.
+    """Return a clone of a model whose modules that take a cache tell a :class:`Recompute` when they run.
 
     The modules on the way are copied, their parameters shared; the model itself stays as it is.
     """
@@ -108,10 +154,28 @@ def _recording(kind: type) -> type:
     """Return a subclass of a module's class, of the same name, whose calls are recorded."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for x in (*args, *kwargs.values()):
-            if isinstance(x, Recompute):
-                x.record(super(made, self).__call__, args, kwargs)
-        return super(made, self).__call__(*args, **kwargs)
+        run = super(made, self).__call__
+        told = list(_stand_ins((args, kwargs)))
+        for cache in told:
+            cache.enter(run, args, kwargs)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            for cache in told:
+                cache.leave()
 
     made = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
     return made
+
+
+def _stand_ins(x: Any) -> Iterator[Recompute]:
+    """Yield the stand-ins in an argument: itself, or in lists of caches."""
+    if isinstance(x, Recompute):
+        yield x
+    elif isinstance(x, lm_cache.CacheList):
+        yield from _stand_ins(x.caches)
+    elif isinstance(x, list | tuple):
+        for item in x:
+            yield from _stand_ins(item)
+    elif isinstance(x, dict):
+        yield from _stand_ins(list(x.values()))

@@ -53,8 +53,11 @@ class Part(Protocol):
     def begin(self) -> None:
         """Note what going back takes; the forward follows."""
 
+    def check(self, rows: int, kept: int) -> None:
+        """Raise RollbackError if the first ``kept`` of ``rows`` tokens cannot be kept; leave the cache as it is."""
+
     def commit(self, rows: int, kept: int) -> None:
-        """Keep the first ``kept`` of the ``rows`` tokens of the forward; RollbackError if that cannot be."""
+        """Keep the first ``kept`` of the ``rows`` tokens of the forward, after :meth:`check` of the same."""
 
     def abandon(self) -> None:
         """Go back to where ``begin`` was, after a forward that may have ended anywhere."""
@@ -145,13 +148,15 @@ class Rollback:
 
         Raises:
             RollbackError: no round is open, ``kept`` is not in 0 to L, or a cache does not hold what it has
-                to: a refused or partial trim, a layer that was not run. The caches are then not to be used.
+                to, such as that of a layer that was not run. The round stays open, so that abandoning it takes
+                all caches back to where it began. Only after a trim that was refused they are not to be used.
         """
         rows = self._rows
         if rows is None:
             raise RollbackError("no round is open", "run a forward first")
         if not 0 <= kept <= rows:
             raise RollbackError(f"{kept} of {rows} tokens cannot be kept")
+        self._check(rows, kept)
         self._rows = None
         self.counters.count(rows, kept, sum(part.held_bytes() for part in self.parts))
         self._commit(rows, kept)
@@ -182,6 +187,11 @@ class Rollback:
     def _note(self) -> None:
         for part in self.parts:
             part.begin()
+
+    def _check(self, rows: int, kept: int) -> None:
+        """Ask all parts before any of them changes."""
+        for part in self.parts:
+            part.check(rows, kept)
 
     def _commit(self, rows: int, kept: int) -> None:
         for part in self.parts:

@@ -22,16 +22,20 @@ class Trim:
         """Note the length."""
         self._before = self.given.offset
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Drop the last ``rows - kept`` entries.
-
-        Raises:
-            RollbackError: the forward added another number, or fewer were dropped than asked for.
-        """
+    def check(self, rows: int, kept: int) -> None:
+        """See that the forward added ``rows`` entries (RollbackError)."""
+        del kept
         if self.given.offset != self._before + rows:
             raise RollbackError(
                 f"a cache of {self._before} tokens holds {self.given.offset} after a forward over {rows}"
             )
+
+    def commit(self, rows: int, kept: int) -> None:
+        """Drop the last ``rows - kept`` entries.
+
+        Raises:
+            RollbackError: fewer were dropped than asked for; the cache is then not to be used any more.
+        """
         if kept < rows:
             self._drop(rows - kept)
 

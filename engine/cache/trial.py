@@ -1,0 +1,69 @@
+"""Can a model run over caches of a spec? Tried without computing anything: MLX checks shapes when it queues work."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from engine.cache.packed import PackedMixin
+from engine.cache.roundtrip import KakeyaLatticeMLXCache, codec_maker
+from engine.cache.spec import Spec
+from engine.errors import EngineError
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+
+ROWS = (2, 1)  # a block, then a single token: some models treat them differently
+
+
+def refusal(model: nn.Module, made: list[Any], spec: Spec) -> str | None:
+    """Return why a model cannot run over caches, in one line; None if it can.
+
+    Args:
+        model: an mlx-lm model.
+        made: fresh caches of ``spec`` for it. They are not to be used afterwards.
+        spec: what they hold.
+    """
+    raw = lm_cache.make_prompt_cache(model)
+    if _error(model, raw):
+        return None  # it runs over no caches at all: running it says why
+    plain = dict(_holders(raw))
+    for place, cache in _holders(made):
+        held = plain.get(place)
+        if held is None or held.keys is None:
+            continue
+        for x in (held.keys, held.values):
+            if reason := _misfit(cache, x.shape[-1], spec):
+                return reason
+    if spec.family != "affine":  # a codec's work depends on head sizes alone, and queuing it takes long
+        return None
+    return _error(model, made)
+
+
+def _error(model: nn.Module, caches: list[Any]) -> str | None:
+    try:
+        for rows in ROWS:
+            model(mx.zeros((1, rows), mx.int32), cache=caches)
+    except TypeError:
+        return "its attention takes keys and values as plain arrays only"
+    except Exception as error:  # noqa: BLE001 - whatever a model or MLX raises over these caches
+        return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return None
+
+
+def _misfit(cache: Any, dim: int, spec: Spec) -> str | None:
+    """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or keeps them as they are."""
+    if isinstance(cache, lm_cache.QuantizedKVCache) and (dim == 0 or dim % spec.group):
+        return f"it stores vectors of {dim} values, which groups of {spec.group} do not divide"
+    if isinstance(cache, PackedMixin | KakeyaLatticeMLXCache):
+        try:
+            codec_maker(spec.text)(dim)
+        except EngineError as error:
+            return error.message
+    return None
+
+
+def _holders(caches: list[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the caches of keys and values with their places, those in lists too."""
+    for i, cache in enumerate(caches):
+        if isinstance(cache, lm_cache.CacheList):
+            yield from (((i, *place), inner) for place, inner in _holders(list(cache.caches)))
+        elif not isinstance(cache, lm_cache.ArraysCache):
+            yield (i,), cache
