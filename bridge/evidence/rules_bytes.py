@@ -101,6 +101,7 @@ def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
 
 
 def odd_bytes(memory: Memory) -> str | None:
+    """Return where the bytes of a cache are not those of its arrays; None where they are."""
     for i, layer in enumerate(memory.layers):
         held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
         if held != layer.nbytes:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bridge.reports import DEFINITION, END, FIRST_CODE, NEEDLES as CODES, answer_of, model, text_of
+from tests.bridge.reports import DEFINITION, END, FIRST_CODE, answer_of, model, text_of
+from tests.bridge.reports import NEEDLES as CODES
 
 Report = dict[str, Any]
 Edit = Callable[[Report], object]

@@ -421,8 +421,9 @@ OLDER = {
         OLD, put("throughput", CROSS, "stage_timings", 1, "sample", to=7), ("RUNS_MISNUMBERED",)
     ),
     "samples that are not told": Lie(OLD, put("config", "n_samples", to=9), ("NOT_COVERED",)),
-    "a text that is correct here alone": Lie(OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4),
-                                             ("TEXT_CONTRADICTS",)),
+    "a text that is correct here alone": Lie(
+        OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4), ("TEXT_CONTRADICTS",)
+    ),
     "an older clock that stands still": Lie(
         OLD, stages(ORACLE, lambda row: row.update(decode_s=2.81)), ("CLOCK_IMPLAUSIBLE",), restate=True
     ),

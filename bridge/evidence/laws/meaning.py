@@ -51,20 +51,20 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
     "memory_saving": ("one less the median over prompts of the quotient of two arms' cache bytes",),
     "verify_ms": (
         (
-            "median milliseconds of a forward pass over where.length tokens on where.context cached ones, the likeliest "
-            "token of each row included"
+            "median milliseconds of a forward pass over where.length tokens on where.context cached ones, the "
+            "likeliest token of each row included"
         ),
     ),
     "verify_ratio": (
         (
-            "the median seconds of a forward pass over where.length tokens on where.context cached ones, over those of a "
-            "pass over one token"
+            "the median seconds of a forward pass over where.length tokens on where.context cached ones, over those "
+            "of a pass over one token"
         ),
     ),
     "stored_bits_per_value": (
         (
-            "eight times the bytes of the arrays of keys and values, scales and all, over the values that they stand for, "
-            "all prompts together"
+            "eight times the bytes of the arrays of keys and values, scales and all, over the values that they stand "
+            "for, all prompts together"
         ),
     ),
     "rel_mse": (_MSE,),

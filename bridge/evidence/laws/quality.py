@@ -92,7 +92,8 @@ def changes_within_divergence(view: View) -> Iterator[str]:
     for one in _sums(view):
         low, high = (share * math.sqrt(one.kl / one.positions) * one.positions for share in CHANGED)
         if one.role != "poison" and not low - 3 <= one.changed <= high + 3:
-            yield f"{one.arm}: {one.changed} of {one.positions} likeliest tokens changed at a divergence of {one.kl:.4g}"
+            shown = f"{one.changed} of {one.positions} likeliest tokens changed"
+            yield f"{one.arm}: {shown} at a divergence of {one.kl:.4g}"
 
 
 @law(
