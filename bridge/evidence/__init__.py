@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -42,7 +41,16 @@ __all__ = [
 
 def check_report(report: Mapping[str, Any]) -> list[Violation]:
     """Return every rule that a report breaks; an empty list means that its claims may be believed."""
-    return [*islice((violation(code, message) for code, message in _found(report)), MAX_VIOLATIONS)]
+    told: list[tuple[str, str]] = []
+    first: dict[str, tuple[str, str]] = {}
+    for one in _found(report):
+        if len(told) < MAX_VIOLATIONS:
+            told.append(one)
+        elif one[0] not in first:
+            first[one[0]] = one  # however much is told of others, the verdict is that of all
+    known = {code for code, _ in told}
+    late = [one for code, one in first.items() if code not in known]
+    return [violation(*one) for one in (*told[: MAX_VIOLATIONS - len(late)], *late)]
 
 
 def check_reports(reports: Mapping[str, Any], kinds: Collection[str] | None = None) -> Gate:
@@ -72,10 +80,10 @@ def judge(files: Mapping[str, bytes], kinds: Collection[str] | None = None) -> G
 
 
 def verdict(found: Collection[Violation]) -> Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]:
-    """Say what a list of violations amounts to: INCOMPLETE where things are missing, and nothing is wrong."""
+    """Say what a list of violations amounts to: INCOMPLETE if things are missing or unclear, and nothing is wrong."""
     if not found:
         return "ACCEPTED"
-    return "INCOMPLETE" if all(TABLE[one.code].missing for one in found) else "REJECTED"
+    return "REJECTED" if any(TABLE[one.code].verdict == "REJECTED" for one in found) else "INCOMPLETE"
 
 
 def violation(code: str, message: str) -> Violation:

@@ -13,6 +13,8 @@ from bridge.evidence import rules_recall as recall
 from bridge.evidence import rules_report as report
 from bridge.evidence import rules_speed as speed
 from bridge.evidence import rules_sweep as sweep
+from bridge.evidence.laws import laws_of
+from bridge.evidence.laws.law import Law
 from bridge.evidence.names import LEGACY
 
 Rule = Callable[[Any], Iterator[str]]
@@ -35,7 +37,7 @@ _TIMED: tuple[Rule, ...] = (
 )  # fmt: skip
 _SPECULATIVE: tuple[Rule, ...] = (
     *_DECODED, *_TIMED, speed.speedup_decode_only_missing, speed.speedup_oracle_loop, speed.not_interleaved,
-    speed.speedup_impossible,
+    speed.speedup_impossible, speed.times_unclear,
     speed.slow_oracle, speed.oracle_unchecked, speed.not_greedy, speed.liveness_missing, speed.fused_never_ran,
     output.oracle_missing, output.oracle_unfit, output.output_diverges, output.output_degenerate,
     report.interval_missing,
@@ -47,7 +49,7 @@ _FOUND: tuple[Rule, ...] = (
     recall.liveness_missing, recall.injection_never_ran,
 )  # fmt: skip
 
-RULES: dict[str, tuple[Rule, ...]] = {
+_SEEN: dict[str, tuple[Rule, ...]] = {
     "kakeya.codec-rd": (
         *_WHOLE, codec.bad_row, codec.row_repeated, codec.spread_impossible, codec.rate_impossible,
         codec.rate_omits_side_information, codec.limit_wrong,
@@ -55,13 +57,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "kakeya.spec-bench": _SPECULATIVE,
     "kakeya.acceptance": _SPECULATIVE,
     "kakeya.native": (
-        *_DECODED, *_TIMED, speed.slow_oracle, report.interval_missing, recall.recall_vacuous, recall.recall_scope,
+        *_DECODED, *_TIMED, speed.slow_oracle, speed.times_unclear, report.interval_missing, recall.recall_vacuous,
+        recall.recall_scope,
     ),
     "kakeya.recall": _FOUND,
     "kakeya.restored-prefill": (*_FOUND, recall.evicted_missing, recall.evicted_survives),
     "kakeya.verify-l": (
         *_WHOLE, speed.patched_oracle, sweep.row_contradicts, output.row_repeated, sweep.row_repeated,
-        sweep.speedup_samples, sweep.slow_oracle, sweep.decode_spread, sweep.not_interleaved,
+        sweep.speedup_samples, sweep.slow_oracle, sweep.times_unclear, sweep.decode_spread, sweep.not_interleaved,
     ),
     "kakeya.kv-quant": (
         *_PROMPTED, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
@@ -73,7 +76,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     LEGACY: legacy.RULES,
 }  # fmt: skip
 
+RULES: dict[str, tuple[Rule, ...]] = {kind: (*rules, *laws_of(kind)) for kind, rules in _SEEN.items()}
+
 
 def code_of(rule: Rule) -> str:
     """Return the code of what a rule finds."""
-    return str(getattr(rule, "__name__", "")).upper()
+    return rule.code if isinstance(rule, Law) else str(getattr(rule, "__name__", "")).upper()

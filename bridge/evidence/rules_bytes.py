@@ -35,7 +35,7 @@ def memory_not_live(view: View) -> Iterator[str]:
 def memory_claim_mismatch(view: View) -> Iterator[str]:
     """The bytes are those of the arrays, and compared caches have as many layers."""
     for i, row in enumerate(view.rows):
-        odd = _odd_bytes(row.memory) if row.memory else None
+        odd = odd_bytes(row.memory) if row.memory else None
         odd = odd or (_too_few(view, row) if isinstance(row, Decode) else None)
         if odd:
             yield f"row {i}: {odd}"
@@ -100,7 +100,8 @@ def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
     return array.shape[0] * array.shape[1] * positions * dim * bits / 8
 
 
-def _odd_bytes(memory: Memory) -> str | None:
+def odd_bytes(memory: Memory) -> str | None:
+    """Return where the bytes of a cache are not those of its arrays; None where they are."""
     for i, layer in enumerate(memory.layers):
         held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
         if held != layer.nbytes:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from bridge.evidence.kinds import Decode, ParityRow, QuantRow, VerifyRow
 from bridge.evidence.names import ACCEPTED, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm
-from bridge.evidence.stats import repeats_at_the_end
+from bridge.evidence.stats import loops
 from bridge.evidence.view import STOCK_LOOP, View
 
 # Two logits of a half-precision model that are this near change places with the order of a sum: two units in the
@@ -41,8 +41,7 @@ def row_contradicts(view: View) -> Iterator[str]:
 
 def longer_than_the_run(view: View, field: str) -> Iterator[str]:
     """Yield that rows took longer than the run that they are of; those of an earlier, interrupted run excepted."""
-    known = getattr(view.report.config, "resumed_rows", 0)
-    took = sum(getattr(row, field, 0.0) for row in view.rows[known if isinstance(known, int) else 0 :])
+    took = sum(getattr(row, field, 0.0) for row in view.rows[view.resumed :])
     if took > view.report.seconds + _ROUNDED:
         yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
 
@@ -139,12 +138,18 @@ def diverging(view: View, arm: Arm) -> Iterator[str]:
     """Yield what of an arm's rows is not its oracle's output, and why that is not explained."""
     for row in view.all_decodes(arm.name):
         oracle = view.oracle_of(row)
-        if oracle is None or row.tokens == oracle.tokens:
-            continue
-        at = first_difference(row.tokens, oracle.tokens)
-        odd = _unexplained(row, oracle, at)
+        odd = parting(row, oracle) if oracle is not None else None
         if odd:
-            yield f"{arm.name} on {row.prompt} leaves {arm.oracle} at token {at}: {odd}"
+            yield f"{arm.name} on {row.prompt} leaves {arm.oracle} {odd}"
+
+
+def parting(row: Decode, oracle: Decode) -> str | None:
+    """Return where a row leaves an oracle's tokens and why that is not explained; None where all is well."""
+    if row.tokens == oracle.tokens:
+        return None
+    at = first_difference(row.tokens, oracle.tokens)
+    odd = _unexplained(row, oracle, at)
+    return f"at token {at}: {odd}" if odd else None
 
 
 def first_difference(a: list[int], b: list[int]) -> int:
@@ -167,15 +172,15 @@ def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
 
 
 def output_degenerate(view: View) -> Iterator[str]:
-    """No arm but the poison ends in a loop that plain decoding does not end in."""
+    """No arm but the poison falls into a loop that plain decoding does not fall into."""
     plain = view.arms_of("baseline")
     for arm in view.arms_of("candidate", "identity", "reference"):
         for row in view.all_decodes(arm.name):
             oracle = view.oracle_of(row) or next(
                 (other for base in plain for other in view.decodes(base.name, row.prompt)), None
             )
-            faithful = oracle is not None and repeats_at_the_end(oracle.tokens)
-            if repeats_at_the_end(row.tokens) and not faithful:
+            faithful = oracle is not None and loops(oracle.tokens)
+            if loops(row.tokens) and not faithful:
                 yield f"{arm.name} on {row.prompt} ends in {row.text[-40:]!r}"
 
 
@@ -183,9 +188,7 @@ def workload_degenerate(view: View) -> Iterator[str]:
     """Speed and acceptance are not measured on text that repeats itself."""
     for claim in view.named(*TIMED, *ACCEPTED):
         prompts = view.common(claim)
-        looping = [
-            p for p in prompts if any(repeats_at_the_end(r.tokens) for r in view.decodes(claim.arm, p))
-        ]
+        looping = [p for p in prompts if any(loops(r.tokens) for r in view.decodes(claim.arm, p))]
         if len(looping) > _DEGENERATE * len(prompts):
             yield f"{claim.name}: {claim.arm} repeats itself on {len(looping)} of {len(prompts)} prompts"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from bridge.evidence.claims import figure
 from bridge.evidence.kinds import Parity, WithModels
-from bridge.evidence.names import ARMLESS, OF_KIND, missing_in
+from bridge.evidence.names import ARMLESS, OF_KIND, SHARES, missing_in
 from bridge.evidence.parts import Claim, Prompt
 from bridge.evidence.stats import shared_prefix, shared_suffix
 from bridge.evidence.view import View
@@ -190,10 +190,17 @@ def claim_not_from_rows(view: View) -> Iterator[str]:
         said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
         if math.isnan(found.value):
             yield f"{said} is given as {claim.value:g}; the rows give no such figure"
+        elif claim.name in SHARES and _rounded_up(claim.value, found.value):
+            yield f"{said} is given as {claim.value:g}; the rows give {found.value:.6g}, and no share is rounded to all"
         elif not _close(claim.value, found.value):
             yield f"{said} is given as {claim.value:g}; the rows give {found.value:.4g}"
         elif claim.interval is not None:
             yield from _interval(said, claim.interval, found.interval)
+
+
+def _rounded_up(given: float, found: float) -> bool:
+    """Say whether a share is told as all or as nothing that is neither."""
+    return (given >= 1) != (found >= 1) or (given <= 0) != (found <= 0)
 
 
 def _interval(said: str, given: list[float], found: tuple[float, float] | None) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -52,12 +53,30 @@ def row_contradicts(view: View) -> Iterator[str]:
 
 
 def slow_oracle(view: View) -> Iterator[str]:
-    """One token does not take clearly longer than several: what the others are compared with is not held back."""
-    took = {name: median(row.seconds for row in rows) for name, rows in _groups(view).items()}
-    for (length, context), seconds in took.items():
-        one = took.get((1, context), 0.0)
-        if one > _SLOWER * seconds:
-            yield f"on {context}, one token took {one:.3g} s and {length} took {seconds:.3g} s"
+    """No pass takes clearly longer than a longer one: what others are compared with is not held back."""
+    yield from (said for apart, said in _longer(view) if apart)
+
+
+def times_unclear(view: View) -> Iterator[str]:
+    """What passes say against one another is more than their repeats wander."""
+    yield from (said for apart, said in _longer(view) if not apart)
+
+
+def _longer(view: View) -> Iterator[tuple[bool, str]]:
+    """Yield which passes took longer than longer ones, and whether each did than each."""
+    groups = _groups(view)
+    took = {name: median(row.seconds for row in rows) for name, rows in groups.items()}
+    for context in sorted({context for _, context in took}):
+        lengths = sorted(length for length, other in took if other == context)
+        least, fastest = math.inf, math.inf
+        for length in reversed(lengths):
+            seconds = took[length, context]
+            if seconds > _SLOWER * least:
+                apart = min(row.seconds for row in groups[length, context]) > fastest
+                yield apart, f"on {context}, {length} took {seconds:.3g} s and more tokens {least:.3g} s"
+            if seconds < least:
+                least = seconds
+                fastest = max(row.seconds for row in groups[length, context])
 
 
 def row_repeated(view: View) -> Iterator[str]:

@@ -74,6 +74,17 @@ def shared_suffix(texts: Sequence[str]) -> str:
     return shared_prefix([text[::-1] for text in texts])[::-1]
 
 
+def loops(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
+    """Say whether one unit of at most `unit` items stands somewhere in a sequence, at least `times` over."""
+    for size in range(1, unit + 1):
+        run, wanted = 0, size * (times - 1)
+        for before, item in zip(items, items[size:], strict=False):
+            run = run + 1 if before == item else 0
+            if run >= wanted:
+                return True
+    return False
+
+
 def repeats_at_the_end(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
     """Say whether a sequence ends in one unit of at most `unit` items, at least `times` over."""
     for size in range(1, unit + 1):

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that can be wrong. `missing`: something is not there; otherwise what is there does not hold."""
+    """One thing that can be wrong.
+
+    `missing`: something is not there. `noise`: a machine that has other work to do does that to an honest run. Of
+    anything else, what is there does not hold.
+    """
 
     code: str
     why: str
     mend: str
     missing: bool = False
+    noise: bool = False
+
+    @property
+    def verdict(self) -> Literal["REJECTED", "INCOMPLETE"]:
+        """What a report comes to of which nothing else is said."""
+        return "INCOMPLETE" if self.missing or self.noise else "REJECTED"
 
 
 def _wrong(code: str, why: str, mend: str) -> Entry:
@@ -21,6 +32,10 @@ def _wrong(code: str, why: str, mend: str) -> Entry:
 
 def _missing(code: str, why: str, mend: str) -> Entry:
     return Entry(code, why, mend, missing=True)
+
+
+def _noise(code: str, why: str, mend: str = "measure again when the machine is idle") -> Entry:
+    return Entry(code, why, mend, noise=True)
 
 
 _ENTRIES = (
@@ -191,15 +206,17 @@ _ENTRIES = (
         "the other arm is no stock baseline",
         "compare with mlx_lm.generate_step, or claim decode_ratio",
     ),
-    _wrong(
+    _noise(
         "SPEEDUP_PREFILL_VARIANCE",
-        "identical prefill differs more than 3 times, within an arm or between two",
-        "measure on an idle machine with free memory",
+        "identical prefill differs more than 3 times within an arm: the machine had other work to do",
     ),
-    _wrong(
+    _noise(
         "DECODE_SPREAD",
-        "identical decoding differs more than 2 times within an arm",
-        "measure on an idle machine with free memory, arms taking turns",
+        "identical decoding differs more than 2 times within an arm: the machine had other work to do",
+    ),
+    _noise(
+        "TIMES_UNCLEAR",
+        "times contradict one another, and the repeats wander as far: the machine had other work to do",
     ),
     _wrong(
         "NOT_INTERLEAVED",
@@ -329,6 +346,67 @@ _ENTRIES = (
         "CLAIM_NOT_FROM_ROWS",
         "the rows give another figure",
         "compute it from the rows as docs/evidence.md says",
+    ),
+    # Laws of a run
+    _wrong(
+        "TIME_MISPLACED",
+        "one prompt was read in unlike times by two arms: what leaves decoding stands in prefill",
+        "take the time from the first token to the last as decode_s, in every arm",
+    ),
+    _wrong(
+        "TIME_UNACCOUNTED",
+        "the rows do not take most of the run's seconds: times were made smaller, or rows left out",
+        "report every row with the clock's own seconds",
+    ),
+    _wrong(
+        "CLOCK_IMPLAUSIBLE",
+        "times are rounded, copied or in no order: no clock gave them",
+        "write what the clock said, unrounded, of every run",
+    ),
+    _wrong(
+        "RUNS_MISNUMBERED",
+        "repeats are not those that were configured, in their order: runs were chosen",
+        "report every repeat, in the order in which they ran, warm-up first",
+    ),
+    _wrong(
+        "ROUNDS_CONTRADICT",
+        "no draft-verify loop commits, proposes and counts so",
+        "count rounds where they happen",
+    ),
+    _wrong(
+        "NOT_COVERED",
+        "what is configured or claimed was not measured on all of it: what is missing may have been chosen",
+        "measure all of it, or configure less",
+    ),
+    _wrong(
+        "BASELINE_UNSTEADY",
+        "plain greedy decoding gives unlike tokens for one prompt",
+        "find out what the baseline does",
+    ),
+    _wrong(
+        "BYTES_IMPOSSIBLE",
+        "the arrays are not those of that model, that cache and as many positions",
+        "list the live arrays of every layer",
+    ),
+    _wrong(
+        "TEXT_CONTRADICTS",
+        "tokens, text and stop do not belong to one another",
+        "write the text of exactly the tokens that were put out",
+    ),
+    _wrong(
+        "QUALITY_IMPOSSIBLE",
+        "errors, divergences and tokens are not those of one cache, or of that codec",
+        "look for a mistake in the sums",
+    ),
+    _wrong(
+        "IDENTITY_DOUBTFUL",
+        "models, machine or prompts are not what they are called",
+        "let the engine write identity, models and prompts",
+    ),
+    _wrong(
+        "MEANING_UNKNOWN",
+        "a word that decides how figures are read is of no closed list",
+        "write the names and definitions of this version's engine",
     ),
     # Reports of schema 2
     _missing("MISSING_STAGE_TIMINGS", "which path ran must be said for each sample", "write stage_timings"),

@@ -27,6 +27,12 @@ class View:
         self.workloads: dict[str, Workload] = getattr(report, "workloads", {})
 
     @cached_property
+    def resumed(self) -> int:
+        """How many of the first rows an earlier, interrupted run left."""
+        found = getattr(getattr(self.report, "config", None), "resumed_rows", 0)
+        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else 0
+
+    @cached_property
     def arms(self) -> dict[str, Arm]:
         """The arms by name."""
         return {arm.name: arm for arm in self.all_arms}

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.bridge.reports import DEFINITION, END, FIRST_CODE, answer_of, model, text_of
+from tests.bridge.reports import NEEDLES as CODES
+
 Report = dict[str, Any]
 Edit = Callable[[Report], object]
 
@@ -106,18 +109,26 @@ def on_repeat(repeat: int, change: Callable[[Report], object]) -> Callable[[Repo
     return lambda row: change(row) if row["repeat"] == repeat else None
 
 
+def says(row: Report, *tokens: int) -> None:
+    """Let a row put out other tokens, and their text."""
+    row.update(tokens=[*tokens], text=text_of([*tokens]), decode_tokens=len(tokens) - 1)
+
+
+def answering(first: int) -> Callable[[Report], None]:
+    """Let a row's answer begin with another token."""
+    return lambda row: says(row, *answer_of(first))
+
+
 def looping(row: Report, unit: tuple[int, ...] = (7, 7, 3)) -> None:
     """The needle first, and then the same over and over: what a cache that ran ahead puts out."""
-    row["tokens"] = row["tokens"][:1] + list(unit) * 12
-    row["text"] += " is is is is is is is is"
-    row["decode_tokens"] = len(row["tokens"]) - 1
-    if "commits" in row:
-        row.update(commits=[4] * 9, drafted=[7] * 9, accepted=[3] * 9)
+    over = list(unit) * 14
+    says(row, row["tokens"][0], *(over[:40] if row["stop"] == "length" else [*over, END]))
 
 
 def shorter(row: Report) -> None:
     slower(8 / row["decode_tokens"])(row)
-    row["tokens"], row["decode_tokens"] = row["tokens"][:9], 8
+    says(row, *row["tokens"][:8], END)
+    row["stop"] = "eos"
     if "commits" in row:
         row.update(commits=[4] * 2, drafted=[7] * 2, accepted=[3] * 2)
 
@@ -127,7 +138,7 @@ def parted(at: int, token: int, **divergence: Any) -> Callable[[Report], None]:
 
     def change(row: Report) -> None:
         plain = row["tokens"][at]
-        row["tokens"] = [*row["tokens"][:at], token, *row["tokens"][at + 1 :]]
+        says(row, *row["tokens"][:at], token, *row["tokens"][at + 1 :])
         if divergence:
             best = [[plain, 11.5], [token, divergence["low"]]]
             row["divergence"] = {"index": divergence["index"], "best": best}
@@ -215,7 +226,8 @@ def answers(change: Callable[[str], str]) -> Edit:
 
 
 def found(row: Report) -> None:
-    row["text"] = "PINE-4821 OAK-1177 MAPLE-9023 BIRCH-5560 ORCHID-3389 ZETA-7702"
+    """Every code of every prompt."""
+    says(row, *range(FIRST_CODE, FIRST_CODE + len(CODES)), *answer_of(int(row["prompt"][-1]) + 200))
 
 
 def width(arm: str, to: int) -> Edit:
@@ -240,7 +252,7 @@ def left_raw(*declared: int, counted: tuple[int, ...] = (0,)) -> Edit:
     """Let a cache leave layers as they are, and say so of some; `counted` are those whose arrays show it."""
 
     def change(row: Report) -> None:
-        row["counters"] = {"injected_positions": 600}
+        row["counters"] = {"injected_positions": row["counters"]["injected_positions"] // 2}
         for i in counted:
             arrays = [{"shape": [1, 2, 100, 64], "dtype": "bfloat16"}] * 2
             layer = {"kind": "KVCache", "nbytes": 51_200, "arrays": arrays}
@@ -248,6 +260,10 @@ def left_raw(*declared: int, counted: tuple[int, ...] = (0,)) -> Edit:
             row["memory"]["layers"][i] = layer
 
     return all_of(each("e8", change), put("arms", 1, "options", to={"raw_layers": [*declared]}))
+
+
+def doubled(row: Report) -> None:
+    row["counters"]["injected_positions"] *= 2
 
 
 def setting(**fields: Any) -> Callable[[Report], None]:
@@ -318,12 +334,37 @@ def smaller_cache(positions: int) -> Callable[[Report], None]:
     return change
 
 
+def rings(row: Report) -> None:
+    """Call a row's caches rings, which keep the last positions alone."""
+    for layer in row["memory"]["layers"]:
+        layer["kind"] = "RotatingKVCache"
+
+
+# As the published lattices do at their usual range.
+ERRS_LESS = each("e8", setting(sum_squared_error=0.09, sum_kl=0.03, same_top=48))
+
+
+def three_warm(report: Report) -> None:
+    row = report["rows"][2]
+    report["rows"][:0] = [
+        {
+            **row,
+            "warmup": True,
+            "repeat": i,
+            "prefill_s": 0.3 + i / 7,
+            "decode_s": 2.1 + i / 3,
+            "e2e_s": 2.41 + i / 2,
+        }
+        for i in range(3)
+    ]
+
+
 CLAIM = {
     "name": "decode_speedup",
     "arm": "dflash",
     "against": "mlx-lm",
     "value": 2.0,
-    "definition": "as it is defined",
+    "definition": DEFINITION,
 }
 
 REPORTS = {
@@ -413,11 +454,7 @@ ROWS = {
     ),
     "slow runs called warm-up": Lie(
         SPEC,
-        lambda r: r["rows"].extend(
-            {**row, "warmup": True, "repeat": repeat, "decode_s": 9.0 + repeat, "e2e_s": 10.0 + repeat}
-            for repeat in range(3) for row in r["rows"][2:3]
-        ),
-        ("ROWS_SET_ASIDE",),
+        three_warm, ("ROWS_SET_ASIDE",), restate=True,
     ),
     "a codec measured on louder values": Lie(
         QUANT, each("e8", lambda row: row.update(sum_squares=2 * row["sum_squares"])), ("ROW_CONTRADICTS",),
@@ -586,7 +623,7 @@ SPEED = {
     ),
     "faster than its rounds": Lie(SPEC, each("dflash", one_draft), ("SPEEDUP_IMPOSSIBLE",), restate=True),
     "decoding that is hidden in prefill": Lie(
-        SPEC, each("dflash", moved_to_prefill), ("SPEEDUP_PREFILL_VARIANCE",), restate=True
+        SPEC, each("dflash", moved_to_prefill), ("TIME_MISPLACED",), restate=True
     ),
     "a faster stock loop called a reference": Lie(
         SPEC, all_of(second_baseline, put("arms", 3, "role", to="reference")), ("SLOW_ORACLE",), restate=True
@@ -638,7 +675,7 @@ SPEED = {
     "2.18 times a slow oracle": Lie(SPEC, all_of(each("dflash", slower(25 / 11)), each("mlx-lm", slower(25 / 10.18))),
                                     ("SLOW_ORACLE",), restate=True),
     "a faster baseline passed over": Lie(SPEC, second_baseline, ("SLOW_ORACLE",), restate=True),
-    "a baseline that nothing checks": Lie(SPEC, without_rows("one-pass"), ("ORACLE_UNCHECKED",)),
+    "a baseline that nothing checks": Lie(SPEC, without_rows("one-pass"), ("ORACLE_UNCHECKED",), restate=True),
     "speculation that is not counted": Lie(
         SPEC,
         all_of(
@@ -712,7 +749,8 @@ BYTES = {
         restate=True,
     ),
     "equal Q sold as equal rate": Lie(
-        QUANT, all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38")), ("EQUAL_Q_NOT_EQUAL_RATE",), restate=True
+        QUANT, all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), ERRS_LESS), ("EQUAL_Q_NOT_EQUAL_RATE",),
+        restate=True,
     ),
     "a raw cache that errs": Lie(
         QUANT, each("raw", setting(sum_squared_error=0.1)), ("IDENTITY_BROKEN",), restate=True
@@ -737,6 +775,13 @@ CODECS = {
     ),
     "a spread that hides it": Lie(
         CODEC, lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.5), ("SPREAD_IMPOSSIBLE",)
+    ),
+    "a spread wider than the mean": Lie(CODEC, put("rows", 0, "rel_mse_stderr", to=0.2), ("SPREAD_IMPOSSIBLE",)),
+    "less error than any code makes": Lie(
+        CODEC,
+        lambda r: r["rows"][0].update(
+            bits=7, stored_bits_per_value=7.5, limit=2**-15.0, rel_mse=2**-16.5, rel_mse_stderr=2**-21.0),
+        ("RATE_IMPOSSIBLE",),
     ),
     "a mean of nothing": Lie(CODEC, put("rows", 0, "n_vectors", to=0), ("SPREAD_IMPOSSIBLE",)),
     "bits without scale and bias": Lie(
@@ -822,7 +867,7 @@ NEEDLES = {
     ),
     "half of the layers left raw, and no word of it": Lie(RECALL, left_raw(), ("INJECTION_NEVER_RAN",), restate=True),
     "layers left raw, and positions counted for them": Lie(
-        RECALL, all_of(left_raw(), each("e8", setting(counters={"injected_positions": 2048}))),
+        RECALL, all_of(left_raw(), each("e8", doubled)),
         ("INJECTION_NEVER_RAN",), restate=True,
     ),
     "more layers said to be raw than there are": Lie(
@@ -1022,12 +1067,72 @@ LIES: dict[str, Lie] = {
 }  # fmt: skip
 
 
+# What laws say of a lie besides its own code.
+ALSO: dict[str, tuple[str, ...]] = {
+    "rows of an arm that is not described": ("NOT_COVERED",),
+    "more tokens than were allowed": ("TEXT_CONTRADICTS",),
+    "more drafts accepted than proposed": ("ROUNDS_CONTRADICT",),
+    "rounds that commit less than was put out": ("ROUNDS_CONTRADICT",),
+    "rounds that commit more than was accepted": ("ROUNDS_CONTRADICT",),
+    "noise whose text alone is other": ("TEXT_CONTRADICTS",),
+    "more equal tokens than there were": ("QUALITY_IMPOSSIBLE",),
+    "one run written down as three": ("CLOCK_IMPLAUSIBLE",),
+    "a row that stands there twice": ("CLOCK_IMPLAUSIBLE", "NOT_COVERED", "RUNS_MISNUMBERED",),
+    "a draft that stands there twice": ("NOT_COVERED",),
+    "a pass that stands there twice": ("NOT_COVERED", "RUNS_MISNUMBERED",),
+    "values that the raw cache does not hold": ("BYTES_IMPOSSIBLE",),
+    "a clock that stands still": ("CLOCK_IMPLAUSIBLE",),
+    "more tokens than bytes": ("BYTES_IMPOSSIBLE",),
+    "an oracle that did not run": ("NOT_COVERED",),
+    "codecs without the raw cache": ("BYTES_IMPOSSIBLE",),
+    "the raw cache scored elsewhere": ("BYTES_IMPOSSIBLE", "NOT_COVERED",),
+    "an output that stops early": ("TEXT_CONTRADICTS",),
+    "an output that stops early, explained": ("TEXT_CONTRADICTS",),
+    "other tokens of a reference that is said to be faster": ("CLOCK_IMPLAUSIBLE",),
+    "a faster stock loop called a reference": ("CLOCK_IMPLAUSIBLE",),
+    "the hard prompt left out": ("NOT_COVERED",),
+    "a faster baseline passed over": ("CLOCK_IMPLAUSIBLE",),
+    "a candidate in a native report": ("ORACLE_UNCHECKED",),
+    "bytes of a formula": ("BYTES_IMPOSSIBLE",),
+    "a saving over numbers twice as wide as the model's": ("BYTES_IMPOSSIBLE",),
+    "a layer that is not listed": ("BYTES_IMPOSSIBLE",),
+    "half of the positions": ("BYTES_IMPOSSIBLE",),
+    "positions in fewer bits than the codec's": ("BYTES_IMPOSSIBLE",),
+    "a lattice below its points": ("QUALITY_IMPOSSIBLE",),
+    "an error that nothing reads": ("QUALITY_IMPOSSIBLE",),
+    "less error than is possible": ("QUALITY_IMPOSSIBLE",),
+    "a spread that hides it": ("QUALITY_IMPOSSIBLE",),
+    "a mean of nothing": ("NOT_COVERED",),
+    "half precision for nothing": ("QUALITY_IMPOSSIBLE",),
+    "an answer that the question gives away": ("ROW_CONTRADICTS", "TEXT_CONTRADICTS",),
+    "the same answer to all": ("TEXT_CONTRADICTS",),
+    "the native cache called a reference": ("CLOCK_IMPLAUSIBLE",),
+    "all layers left raw, and told": ("BYTES_IMPOSSIBLE",),
+    "the native cache called restored": ("BYTES_IMPOSSIBLE",),
+    "speed of an arm that did not run": ("NOT_COVERED",),
+    "a perplexity beyond a float": ("QUALITY_IMPOSSIBLE",),
+    "two samples": ("NOT_COVERED",),
+    "seven tokens": ("TIME_UNACCOUNTED",),
+    "prefill of 35 to 146 s": ("TIME_UNACCOUNTED",),
+    "2.183 against an oracle of 2.8 to 10.7 s": ("TIME_UNACCOUNTED",),
+}  # fmt: skip
+
+
 def warm(report: Report) -> None:
     """A first run of each arm, which counts nowhere."""
     report["rows"][:0] = [
-        {**row, "warmup": True, "decode_s": 50.0 + i, "e2e_s": 60.0 + i}
+        {**row, "warmup": True, "prefill_s": 0.6173 + i, "decode_s": 5.0831 + i, "e2e_s": 5.7004 + 2 * i}
         for i, row in enumerate(report["rows"][:3])
     ]
+
+
+def first_and_profiled(report: Report) -> None:
+    """A first run of the candidate, and a last one in which drafting and verifying were told apart."""
+    row = report["rows"][2]
+    first = {"warmup": True, "prefill_s": 0.3171, "decode_s": 1.9301, "e2e_s": 2.2472}
+    last = {"warmup": True, "repeat": 9, "prefill_s": 0.2573, "decode_s": 1.7101, "e2e_s": 1.9674}
+    report["rows"][:0] = [row | first]
+    report["rows"].append(row | last | {"profile": {"draft_share": 0.4}})
 
 
 def long_prompt(report: Report) -> None:
@@ -1044,8 +1149,9 @@ def five_repeats(report: Report) -> None:
         {
             **row,
             "repeat": repeat,
+            "prefill_s": row["prefill_s"] + s / 131,
             "decode_s": s * row["decode_s"],
-            "e2e_s": row["e2e_s"] + (s - 1) * row["decode_s"],
+            "e2e_s": row["e2e_s"] + s / 131 + (s - 1) * row["decode_s"],
         }
         for repeat, s in enumerate((1, 1.01, 1.02, 0.99, 0.98))
         for row in report["rows"][:3]
@@ -1072,13 +1178,11 @@ TWINS: dict[str, Lie] = {
     ),
     "a first run and a profiled one set aside": Lie(
         SPEC,
-        lambda r: r["rows"].extend(
-            {**row, "warmup": True, "repeat": repeat, "decode_s": 9.0 + repeat, "e2e_s": 10.0 + repeat}
-            for repeat in range(2) for row in r["rows"][2:3]
-        ),
+        first_and_profiled,
+        restate=True,
     ),
     "one prompt, called one": Lie(SPEC, five_repeats, restate=True),
-    "warm-up rows": Lie(SPEC, warm),
+    "warm-up rows": Lie(SPEC, warm, restate=True),
     "a prompt that no draft fits": Lie(
         SPEC, all_of(each("dflash", idle, "code-2"), each("dflash", slower(1.9), "code-2")), restate=True
     ),
@@ -1088,7 +1192,7 @@ TWINS: dict[str, Lie] = {
     "drafts of a model that is named": Lie(
         SPEC,
         all_of(each("dflash", setting(counters={"rounds_dflash": 10})),
-               lambda r: r["models"].append(r["models"][0] | {"role": "draft"})),
+               lambda r: r["models"].append(model("draft"))),
     ),
     "a workload beside all of them": Lie(
         SPEC,
@@ -1108,18 +1212,20 @@ TWINS: dict[str, Lie] = {
     ),
     "rings of fewer positions than were read": Lie(
         SPEC, all_of(each("dflash", smaller_cache(20)), each("mlx-lm", smaller_cache(30)), each(
-            "one-pass", smaller_cache(30))), restate=True,
+            "one-pass", smaller_cache(30)), each(None, rings)), restate=True,
     ),
     "passes that warm up": Lie(
         VERIFY,
-        lambda r: r["rows"].extend(row | {"warmup": True, "seconds": 9.0 + row["length"]} for row in r["rows"][:4]),
+        lambda r: r["rows"].__setitem__(
+            slice(0, 0), [row | {"warmup": True, "seconds": 0.9173 + row["length"]} for row in r["rows"][:4]]
+        ),
     ),
     "single tokens as slow as two": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (1.9 if row["length"] == 1 else 1))),
         restate=True,
     ),
     "a last round that reaches beyond the stop": Lie(SPEC, each("dflash", setting(
-        commits=[4] * 9 + [2] * 2 + [3], drafted=[7] * 12, accepted=[3] * 12)), restate=True),
+        commits=[4] * 10 + [3], drafted=[7] * 11, accepted=[3] * 11)), restate=True),
     "one prompt of six on which the model repeats itself": Lie(RECALL, each(None, looping, "needle-1")),
     "a dirty tree, told": Lie(SPEC, lambda r: r["identity"]["code"].update(commit="a" * 40, dirty=True)),
     "head and tail of a long prompt": Lie(SPEC, long_prompt),
@@ -1129,39 +1235,47 @@ TWINS: dict[str, Lie] = {
         SPEC, all_of(put("config", "temperature", to=0.7), only_claims("cache_bytes"))
     ),
     "a report that claims nothing": Lie(SPEC, only_claims()),
-    "five of six, with the interval": Lie(RECALL, each("e8", setting(text="nothing"), "needle-3"), restate=True),
-    "noise that leaves one of six": Lie(RECALL, each("noise", setting(text="PINE-4821"), "needle-0")),
+    "five of six, with the interval": Lie(RECALL, each("e8", answering(300), "needle-3"), restate=True),
+    "noise that leaves one of six": Lie(
+        RECALL, each("noise", answering(FIRST_CODE), "needle-0")
+    ),
     "an identity that parts at a tie": Lie(
         RECALL, each("same", parted(3, 5, index=3, low=11.5), "needle-2")
     ),
     "the lattice at the bits it stores": Lie(
         QUANT,
-        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        all_of(
+            width("e8", 28), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio"),
+            ERRS_LESS,
+        ),
         restate=True,
     ),
     "a Voronoi code of larger heads, which stores less": Lie(QUANT, heads_of_256, restate=True),
     "one layer of two left raw, and told": Lie(RECALL, left_raw(0), restate=True),
     "a codec of fewer bits that errs more": Lie(
         QUANT,
-        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"),
+        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"), ERRS_LESS,
                put("claims", 0, "arm", to="affine"), put("claims", 0, "against", to="e8")),
         restate=True,
     ),
     "drafts of which some differ": Lie(PARITY, put("rows", 3, "candidate", 2, to=1001), restate=True),
     "less error than Gaussian data allow, on others": Lie(
-        CODEC, lambda r: r["rows"][0].update(distribution="outliers", rel_mse=0.001, rel_mse_stderr=0.0001)
+        CODEC, lambda r: r["rows"][0].update(distribution="keys 64", rel_mse=0.001, rel_mse_stderr=0.0001)
     ),
     "a codec with one scale a vector": Lie(
-        CODEC, lambda r: r["rows"][0].update(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5)
+        CODEC, all_of(put("config", "dim", to=128), each(
+            None, setting(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5))),
     ),
     "the published formula's bits": Lie(
-        CODEC, lambda r: r["rows"][0].update(codec="e8 Q1", dim=64, stored_bits_per_value=2.125, limit=2**-4.25)
+        CODEC, each(None, setting(codec="e8 Q1", dim=64, stored_bits_per_value=2.125, limit=2**-4.25))
     ),
     "half precision": Lie(
-        CODEC, lambda r: r["rows"][0].update(codec="raw", stored_bits_per_value=16.0, limit=2**-32.0)
+        CODEC, each(None, setting(
+            codec="raw", stored_bits_per_value=16.0, limit=2**-32.0, rel_mse=2.9e-6, rel_mse_stderr=1e-8))
     ),
     "an error below the limit by the sample's spread": Lie(
-        CODEC, lambda r: r["rows"][0].update(rel_mse=0.03, rel_mse_stderr=0.001)
+        CODEC, each(None, setting(
+            codec="voronoi", stored_bits_per_value=2.375, limit=2**-4.75, rel_mse=0.036, rel_mse_stderr=0.001))
     ),
     "an older report without a quotient": Lie(OLD, all_of(NO_HEADLINE, stages(CROSS, drop("order")))),
     "a baseline, called one": Lie(OLD, all_of(UNRESTORED, CALLED_BASELINE, NO_HEADLINE, NO_RECALL)),

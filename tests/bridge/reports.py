@@ -13,23 +13,30 @@ from collections.abc import Callable
 from typing import Any
 
 Report = dict[str, Any]
-DIGEST = "sha256:" + "a" * 64
+DIGEST = "sha256:" + hashlib.sha256(b"the engine's sources").hexdigest()
 IDENTITY = {
     "host": "a-machine", "os": "an-os", "chip": "a-chip", "device": "cpu", "versions": {"mlx": "0.32.4"},
     "blas": {"name": "openblas"}, "load": [0.1], "modified": [],
     "code": {"version": "0.1.0", "digest": DIGEST, "commit": None, "dirty": None},
 }  # fmt: skip
-MODEL = {
-    "role": "target",
-    "id": "tiny",
-    "weights": DIGEST,
-    "config": DIGEST,
-    "tokenizer": DIGEST,
-    "dtype": "float32",
-}
+
+
+def model(role: str = "target", name: str = "small", **fields: Any) -> dict[str, Any]:
+    """A model that is none of those that come with the engine."""
+    digests = {
+        field: "sha256:" + hashlib.sha256(f"{field} of {role}".encode()).hexdigest()
+        for field in ("weights", "config", "tokenizer")
+    }
+    return {"role": role, "id": name, "dtype": "bfloat16", **digests, **fields}
+
+
+MODEL = model()
 DEFINITION = "as docs/evidence.md defines it"
 REPEATS = 3
 TOKENS = 41
+LAYERS = 2
+# The token that ends an answer, and those that stand for the codes of needles.
+END, FIRST_CODE = 2, 1000
 
 
 def copy(value: Any) -> Any:
@@ -82,7 +89,15 @@ def memory(positions: int, layers: int = 2, dtype: str = "bfloat16", width: int 
 
 def tokens_of(name: str) -> list[int]:
     dice = random.Random(name)
-    return [dice.randrange(1000) for _ in range(TOKENS)]
+    return [dice.randrange(END + 1, FIRST_CODE) for _ in range(TOKENS)]
+
+
+def text_of(tokens: list[int]) -> str:
+    """What these tokens stand for: a word each, or a needle's code."""
+    return "".join(
+        f" {NEEDLES[token - FIRST_CODE]}." if 0 <= token - FIRST_CODE < len(NEEDLES) else f" w{token:x}"
+        for token in tokens
+    )
 
 
 class Clock:
@@ -100,7 +115,7 @@ def decode(clock: Clock, arm: str, name: str, repeat: int, rate: float, **fields
     prefill, decoding = clock.about(0.2), clock.about((len(tokens) - 1) / rate)
     return {
         "arm": arm, "prompt": name, "repeat": repeat, "prefill_s": prefill, "decode_s": decoding,
-        "decode_tokens": len(tokens) - 1, "e2e_s": prefill + decoding, "tokens": tokens, "text": f"text of {name}",
+        "decode_tokens": len(tokens) - 1, "e2e_s": prefill + decoding, "tokens": tokens, "text": text_of(tokens),
         "stop": "length", **fields,
     }  # fmt: skip
 
@@ -145,10 +160,10 @@ def spec_bench(kind: str = "kakeya.spec-bench") -> Report:
         claim(name, "dflash")
         for name in ("accept_length", "accept_rate", "decode_tok_s", "identical_outputs")
     ]
-    return restate(envelope(
-        kind, config={"seed": 0, "temperature": 0.0, "max_tokens": 128, "block_size": 8}, models=[MODEL],
+    return timed(restate(envelope(
+        kind, config={"seed": 0, "temperature": 0.0, "max_tokens": TOKENS, "block_size": 8}, models=[MODEL],
         workloads={"code": CODE}, prompts=prompts, arms=SPEC_ARMS, rows=rows, claims=claims,
-    ))  # fmt: skip
+    )))  # fmt: skip
 
 
 def acceptance() -> Report:
@@ -162,7 +177,7 @@ def native() -> Report:
     made["arms"] = made["arms"][:2]
     made["rows"] = [row for row in made["rows"] if row["arm"] != "dflash"]
     made["claims"] = [claim("decode_tok_s", "mlx-lm"), claim("cache_bytes", "mlx-lm")]
-    return restate(made)
+    return timed(restate(made))
 
 
 QUESTION = "\nQuestion: what is the secret code? Answer:"
@@ -184,19 +199,25 @@ def recall(kind: str = "kakeya.recall") -> Report:
         for name, role in zip(caches, ("baseline", "candidate", "identity", "poison"), strict=True)
     ]
     rows = []
-    for asked in prompts:
+    for i, asked in enumerate(prompts):
         for name in caches:
-            text = "something else" if name == "noise" else f" {asked['expected']}."
-            fields: Report = {} if name == "mlx-lm" else {"counters": {"injected_positions": 2048}}
-            fields["tokens"] = tokens_of(f"{asked['id']} {name if name in ('e8', 'noise') else ''}")[:9]
+            tokens = answer_of(FIRST_CODE + i if name != "noise" else END + 1 + i)
+            went_in = LAYERS * (asked["n_tokens"] + len(tokens) - 1)
+            fields: Report = {} if name == "mlx-lm" else {"counters": {"injected_positions": went_in}}
             held = memory(100, dtype="uint32", width=16) if name == "e8" else memory(100)
-            rows.append(decode(clock, name, asked["id"], 0, 25.0, **fields) | {"text": text, "memory": held})
+            fields |= {"tokens": tokens, "memory": held, "stop": "eos"}
+            rows.append(decode(clock, name, asked["id"], 0, 25.0, **fields))
     claims = [claim("recall", name) for name in ("mlx-lm", "e8")] + [claim("recall_delta", "e8", "mlx-lm")]
     told = {"task": "recall", "source": "generated", "chat_template": False, "shared_suffix": f".{QUESTION}"}
-    return restate(envelope(
+    return timed(restate(envelope(
         kind, config={"seed": 42, "temperature": 0.0, "max_tokens": 64}, models=[MODEL], workloads={"needles": told},
         prompts=prompts, arms=arms, rows=rows, claims=[*claims, claim("memory_saving", "e8", "mlx-lm")],
-    ))  # fmt: skip
+    )))  # fmt: skip
+
+
+def answer_of(first: int) -> list[int]:
+    """An answer that begins with a token."""
+    return [first, *tokens_of(f"answer {first}")[:7], END]
 
 
 def restored_prefill() -> Report:
@@ -205,10 +226,12 @@ def restored_prefill() -> Report:
     clock.dice.seed(8)
     made["arms"].append(arm("nothing", "evicted", oracle="mlx-lm"))
     made["rows"] += [
-        decode(clock, "nothing", asked["id"], 0, 25.0, tokens=tokens_of(f"{asked['id']} nothing")[:9])
-        for asked in made["prompts"]
-    ]
-    return made
+        decode(
+            clock, "nothing", asked["id"], 0, 25.0, tokens=answer_of(END + 100 + i), stop="eos", memory=memory(100)
+        )
+        for i, asked in enumerate(made["prompts"])
+    ]  # fmt: skip
+    return timed(made)
 
 
 def verify_l() -> Report:
@@ -225,16 +248,19 @@ def verify_l() -> Report:
 
 
 def kv_quant() -> Report:
-    prompts = [
-        prompt(f"prose-{i}", "prose", text) for i, text in enumerate(("It was", "There is a", "On Monday"))
-    ]
+    texts = (
+        "It was late when the last of them came up the hill and saw the lamp.",
+        "There is a house by the river which nobody has lived in for years.",
+        "On Monday they went to the market, and on Tuesday they stayed away",
+    )
+    prompts = [prompt(f"prose-{i}", "prose", text, n_tokens=50) for i, text in enumerate(texts)]
     told = {"task": "prose", "source": "our own", "chat_template": False}
     errors = {"raw": (64, 0.0, 0.0), "affine": (18, 1.5, 0.4), "e8": (35, 0.9, 0.2)}
     caches = {"raw": "raw", "affine": "affine@4g64", "e8": "e8v@4.25"}
     rows = [
         {
-            "arm": name, "prompt": asked["id"], "n_values": 12_800, "sum_squares": 100.0 + i, "n_positions": 50,
-            "sum_squared_error": error, "sum_kl": kl, "same_top": 50 if name == "raw" else 48, "sum_nll": 60 + kl + i,
+            "arm": name, "prompt": asked["id"], "n_values": 12_800, "sum_squares": 100.0 + i, "n_positions": 49,
+            "sum_squared_error": error, "sum_kl": kl, "same_top": 49 if name == "raw" else 47, "sum_nll": 60 + kl + i,
             "memory": memory(50, layers=1, width=width, dtype="uint8" if name == "e8" else "bfloat16"),
         }
         for i, asked in enumerate(prompts)
@@ -259,7 +285,7 @@ def parity() -> Report:
     ]
     arms = [arm("package", "reference", loop="dflash"), arm("ours", "candidate")]
     return restate(envelope(
-        "kakeya.parity", config={"seed": 1234}, models=[MODEL, MODEL | {"role": "draft"}], workloads={"code": CODE},
+        "kakeya.parity", config={"seed": 1234}, models=[MODEL, model("draft")], workloads={"code": CODE},
         prompts=prompts, arms=arms, rows=rows, claims=[claim("agreement")],
     ))  # fmt: skip
 
@@ -322,6 +348,12 @@ def restate_legacy(made: Report) -> Report:
         pace.append(times[name]["tokens_per_second"])
     times["decode_only"]["speedup"] = rates[0] / rates[1]
     times["cross_model_speedup_vs_oracle_ar"] = pace[0] / pace[1]
+    return made
+
+
+def timed(made: Report) -> Report:
+    """Let a run take as long as its rows, and a little."""
+    made["seconds"] = 1.25 * sum(row.get("e2e_s", row.get("seconds", 1.0)) for row in made["rows"])
     return made
 
 

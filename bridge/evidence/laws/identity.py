@@ -1,0 +1,147 @@
+"""Laws of identity: models, machines and prompts are what they are called, and differ where they are said to."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bridge.evidence.laws.law import ALL, MODELLED, PROMPTED, law
+from bridge.evidence.view import View
+
+_BUNDLED = Path(__file__).parent.parent / "bundled.json"
+_EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+_NOTHING = re.compile(
+    r"[\W_]*|(?:n/?a|none|null|nil|unknown|undefined|todo|tbd|test|localhost\.?)", re.IGNORECASE
+)
+_FIRST_YEAR, _LAST_YEAR = 2024, 2090
+# No machine that runs MLX has less memory.
+_LEAST_MEMORY = 1 << 28
+# No digest of 64 digits has so few different ones: chance gives that less than once in 2^100.
+_DIGITS = 6
+
+
+@cache
+def bundled() -> dict[str, Any]:
+    """Return the digests of the models and prompts that come with the engine: see docs/build_bundled.py."""
+    return dict(json.loads(_BUNDLED.read_text(encoding="utf-8")))
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED, "models.id models.weights models.config models.tokenizer",
+    "a bundled model has the digests of that model",
+)  # fmt: skip
+def bundled_models(view: View) -> Iterator[str]:
+    for model in view.report.models:
+        known = bundled()["models"].get(model.id, {}).get(model.role)
+        for field, digest in (known or {}).items():
+            if getattr(model, field) != digest:
+                yield f"the {field} of {model.id} ({model.role}) are not those of the bundled model"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED, "models.role models.weights models.config",
+    "each role has one model, and unlike models have unlike weights",
+)  # fmt: skip
+def one_model_per_role(view: View) -> Iterator[str]:
+    for role, times in Counter(model.role for model in view.report.models).items():
+        if times > 1:
+            yield f"{times} models are the {role}"
+    for digest, times in Counter(model.weights for model in view.report.models).items():
+        if times > 1:
+            yield f"{times} models have the weights {digest[:19]}..."
+
+
+@law(
+    "IDENTITY_DOUBTFUL", ALL, "models identity.code prompts.sha256",
+    "a digest is of something, and no digest is another's",
+)  # fmt: skip
+def digests_of_something(view: View) -> Iterator[str]:
+    told = [("the code", view.report.identity.code.digest)]
+    for model in getattr(view.report, "models", []):
+        fields = [(name, getattr(model, name)) for name in ("weights", "config", "tokenizer")]
+        own = [digest for _, digest in fields if digest]
+        if len({*own}) != len(own):
+            yield f"weights, config and tokenizer of {model.id} have the same digest"
+        told += [(f"the {name} of {model.id}", digest) for name, digest in fields if digest]
+    for what, digest in told:
+        if digest == _EMPTY or len({*digest.partition(":")[2]}) <= _DIGITS:
+            yield f"the digest of {what} is of nothing"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", ALL, "identity created_at",
+    "host, system, chip and versions have names, memory and cores are a machine's, and the date is one",
+)  # fmt: skip
+def a_real_machine(view: View) -> Iterator[str]:
+    identity = view.report.identity
+    for field in ("host", "os", "chip", "device"):
+        if field != "host" and _NOTHING.fullmatch(getattr(identity, field).strip()):
+            yield f"identity.{field} is {getattr(identity, field)!r}"
+    if not identity.host.strip():
+        yield "identity.host is blank"
+    if _NOTHING.fullmatch(identity.code.version.strip()):
+        yield f"identity.code.version is {identity.code.version!r}"
+    if not identity.versions.get("mlx"):
+        yield "identity.versions does not name mlx"
+    if identity.memory_bytes is not None and identity.memory_bytes < _LEAST_MEMORY:
+        yield f"a machine of {identity.memory_bytes} bytes of memory"
+    try:
+        at = dt.datetime.strptime(view.report.created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
+    except ValueError:
+        yield f"created_at is {view.report.created_at}, which is no time"
+        return
+    if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        yield f"created_at is {view.report.created_at}"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED, "config.model models.id",
+    "the model that is configured is the one that is described",
+)  # fmt: skip
+def configured_model(view: View) -> Iterator[str]:
+    asked = getattr(view.report.config, "model", None)
+    ids = [model.id for model in view.report.models if model.role == "target"]
+    if isinstance(asked, str) and asked in bundled()["models"] and ids and asked not in ids:
+        yield f"{asked} is configured, and {ids[0]} is described"
+
+
+@law(
+    "PROMPT_REPEATED", PROMPTED, "prompts.text prompts.sha256",
+    "prompts differ by more than punctuation and what is invisible",
+)  # fmt: skip
+def prompts_differ(view: View) -> Iterator[str]:
+    plain = Counter(_letters(prompt.text) for prompt in view.all_prompts if prompt.text is not None)
+    exact = {" ".join(prompt.text.split()) for prompt in view.all_prompts if prompt.text is not None}
+    blanks = Counter(map(_letters, exact))
+    for letters, times in plain.items():
+        if times > 1 and blanks[letters] > 1:
+            yield f"{times} prompts differ in punctuation alone: {letters[:60]!r}"
+
+
+def _letters(text: str) -> str:
+    """Return a text's letters and digits: what is left where marks, blanks and invisible characters are taken out."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in plain if letter.isalnum()) or text
+
+
+@law(
+    "IDENTITY_DOUBTFUL", PROMPTED, "workloads.source prompts.sha256",
+    "prompts that are called bundled are the first of a bundled set, in its order",
+)  # fmt: skip
+def bundled_prompts(view: View) -> Iterator[str]:
+    for name, told in view.workloads.items():
+        digests = [prompt.sha256 for prompt in view.all_prompts if prompt.workload == name]
+        sets = bundled()["prompts"].values()
+        if (
+            told.source == "bundled"
+            and digests
+            and not any(known[: len(digests)] == digests for known in sets)
+        ):
+            yield f"the prompts of {name} are not the first {len(digests)} of a bundled set"

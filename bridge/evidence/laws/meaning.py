@@ -1,0 +1,144 @@
+"""Laws of meaning: words that decide how a figure is read come from closed lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bridge.evidence.floors import floor_of
+from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PROMPTED, QUANT, law
+from bridge.evidence.view import STOCK_LOOP, View
+
+# What any claim may say in place of its definition.
+GENERIC = "as docs/evidence.md defines it"
+
+_RATE = "decode_tokens / decode_s"
+_SHARE = "interval: exact (Clopper and Pearson), 95 %"
+_PER_ARM = f"the quotient of both arms' medians over repeats of {_RATE}"
+_KL = "mean over positions of the KL divergence in nats of the prediction from that with the raw cache"
+_MSE = "sum of squared errors of captured keys and values over their sum of squares, all prompts together"
+_RATIO = "quotient of the two arms' {}; the second arm stores as many bits a value or more"
+
+# The texts that the engine writes, for each claim. Another text may say that a claim is something else than it is.
+DEFINITIONS: dict[str, tuple[str, ...]] = {
+    "decode_tok_s": (f"median over prompts of the median over repeats of {_RATE}",),
+    "decode_speedup": (f"median over prompts of {_PER_ARM}",),
+    "worst_speedup": (f"the least over prompts of {_PER_ARM}",),
+    "decode_ratio": (f"median over prompts of {_PER_ARM}; the other arm is no stock baseline",),
+    "e2e_speedup": (
+        "median over prompts of the quotient of both arms' medians over repeats of all tokens / e2e_s",
+    ),
+    "accept_length": (
+        (
+            "tokens committed over rounds of the loop, the target's own token of each round counted, rounds without "
+            "drafts too"
+        ),
+    ),
+    "accept_rate": ("drafts accepted over drafts proposed",),
+    "identical_outputs": (
+        "share of prompts on which every repeat gives the oracle's tokens",
+        f"share of prompts on which every token is that of the arm's oracle in every repeat; {_SHARE}",
+    ),
+    "recall": (
+        "share of prompts whose greedy answer holds the expected code, case and all, in every repeat; "
+        + _SHARE,
+    ),
+    "recall_delta": ("recall of arm less recall of against, on the same prompts, with its sign",),
+    "cache_bytes": (
+        "the most bytes that the arrays of a row's caches held after its last token, filled or not",
+        "the most bytes that the arrays of a row's cache held after the last token, unused capacity included",
+    ),
+    "memory_saving": ("one less the median over prompts of the quotient of two arms' cache bytes",),
+    "verify_ms": (
+        (
+            "median milliseconds of a forward pass over where.length tokens on where.context cached ones, the "
+            "likeliest token of each row included"
+        ),
+    ),
+    "verify_ratio": (
+        (
+            "the median seconds of a forward pass over where.length tokens on where.context cached ones, over those "
+            "of a pass over one token"
+        ),
+    ),
+    "stored_bits_per_value": (
+        (
+            "eight times the bytes of the arrays of keys and values, scales and all, over the values that they stand "
+            "for, all prompts together"
+        ),
+    ),
+    "rel_mse": (_MSE,),
+    "kl": (_KL,),
+    "same_top": ("share of positions whose likeliest token is that with the raw cache",),
+    "perplexity": ("exp of the mean over positions of -ln p of the next token of the text",),
+    "rel_mse_ratio": (_RATIO.format(_MSE),),
+    "kl_ratio": (_RATIO.format(_KL),),
+    "agreement": (
+        f"share of drafted tokens on which both agree, position by position, all blocks together; {_SHARE}",
+    ),
+}
+
+DISTRIBUTIONS = re.compile(r"gaussian|t4|outliers|(?:keys|values)(?: \d{1,4})?")
+CODES = re.compile(r"raw|affine|voronoi|[de][48] Q[1-9]\d{0,3}", re.IGNORECASE)
+# What mlx-lm and the engine call their caches; what a model brings itself ends in Cache.
+KINDS = re.compile(r"[A-Z][A-Za-z0-9]{0,60}Cache|CacheList|packed by engine\.codec\.classic_store")
+LOOPS = re.compile(
+    rf"{re.escape(STOCK_LOOP)}|(?:engine|dflash)(?:\.[A-Za-z0-9_]+)*(?: (?:b?float(?:16|32)))?"
+)
+OWN = ("learned",)
+
+
+@law(
+    "MEANING_UNKNOWN", ALL, "claims.name claims.definition",
+    "a claim is defined by the text that belongs to its name",
+)  # fmt: skip
+def known_definitions(view: View) -> Iterator[str]:
+    for claim in view.claims:
+        texts = DEFINITIONS.get(claim.name)
+        if texts and claim.definition not in (*texts, GENERIC):
+            yield f"{claim.name} is said to be {claim.definition[:80]!r}"
+
+
+@law("MEANING_UNKNOWN", CODEC, "rows.distribution rows.codec", "codes and distributions have known names")
+def known_distributions(view: View) -> Iterator[str]:
+    for name in sorted({row.distribution for row in view.rows}):
+        if not DISTRIBUTIONS.fullmatch(name):
+            yield f"the distribution {name[:60]!r} is none"
+
+
+@law(
+    "MEANING_UNKNOWN", (*DECODED, *QUANT), "rows.memory.layers.kind",
+    "a layer's cache is of a known kind",
+)  # fmt: skip
+def known_kinds(view: View) -> Iterator[str]:
+    kinds = {layer.kind for row in view.rows if row.memory for layer in row.memory.layers}
+    for name in sorted(kinds):
+        if not KINDS.fullmatch(name):
+            yield f"{name[:60]!r} is no kind of cache"
+
+
+@law(
+    "MEANING_UNKNOWN",
+    PROMPTED,
+    "arms.loop",
+    "an arm is decoded by a loop of mlx-lm, of the engine or of the package",
+)
+def known_loops(view: View) -> Iterator[str]:
+    for arm in view.all_arms:
+        if not LOOPS.fullmatch(arm.loop):
+            yield f"{arm.name} is decoded by {arm.loop[:60]!r}"
+
+
+@law("MEANING_UNKNOWN", FOUND, "arms.cache", "a candidate keeps a cache of which it is known what it stores")
+def known_caches(view: View) -> Iterator[str]:
+    for arm in view.arms_of("candidate", "reference", "baseline"):
+        if arm.cache not in ("raw", *OWN) and floor_of(arm.cache) is None:
+            yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
+
+
+@law("MEANING_UNKNOWN", PROMPTED, "arms.name arms.role", "an arm is not called by the name of another role")
+def names_and_roles(view: View) -> Iterator[str]:
+    for arm in view.all_arms:
+        roles = [role for role in ("poison", "identity", "evicted", "verify1") if arm.name.lower() == role]
+        if roles and arm.role != roles[0]:
+            yield f"{arm.name} is said to be a {arm.role}"

@@ -1,0 +1,202 @@
+"""Laws of quality: error, divergence, equal tokens and perplexity bound one another; a codec's error has a floor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bridge.evidence.claims import stored_bits
+from bridge.evidence.floors import floor_of
+from bridge.evidence.kinds import CodecRow
+from bridge.evidence.laws.law import CODEC, QUANT, law
+from bridge.evidence.stats import median
+from bridge.evidence.view import View
+
+# Of a family of codecs: how many times 2^-2R its error may be, at the R bits that it stores.
+# Lattices and Voronoi codes rotate and scale each vector, so that it is nearly Gaussian, where E8 allows 1.22 at best
+# (its second moment, Conway and Sloane 1982); affine codes have no floor on values that lie close together.
+FAMILIES = {
+    "e8v": (1.1, 12.0),
+    "voronoi": (1.1, 12.0),
+    "e8": (1.2, 60.0),
+    "d4": (1.2, 60.0),
+    "affine": (0.2, 400.0),
+}
+# On Gaussian vectors an affine code does worse than the best scalar code of as many levels (Max 1960).
+BEST_SCALAR = {2: 0.1175, 3: 0.03454, 4: 0.009497, 5: 0.002499, 6: 0.0006417, 8: 0.0000408}
+# Vectors that are drawn, not captured.
+SEEDED = ("gaussian", "t4", "outliers")
+# Rounding to bfloat16: at most 2^-9 of a value, a third of its square in the mean, and more than a hundredth of that.
+HALF = (2e-7, 6e-6)
+# Standard deviations of a sum that chance is allowed.
+CHANCE = 8.0
+# By how much the divergence that an error of a given size makes may differ from codec to codec.
+ALIKE = 6.0
+# Tokens change with the root of the divergence: measured between 0.3 and 0.8 times that.
+CHANGED = (0.05, 4.0)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An arm's sums over all prompts, and those of the raw cache on the same ones."""
+
+    arm: str
+    cache: str
+    role: str
+    positions: int
+    error: float
+    kl: float
+    changed: int
+    nll: float
+    raw_nll: float
+    bits: float
+
+
+def _sums(view: View) -> Iterator[Sums]:
+    raw = {
+        row.prompt: row for arm in view.arms_of("baseline") if arm.cache == "raw"
+        for prompt in view.measured.get(arm.name, {}) for row in view.quants(arm.name, prompt)
+    }  # fmt: skip
+    for arm in view.all_arms:
+        rows = [row for prompt in view.measured.get(arm.name, {}) for row in view.quants(arm.name, prompt)]
+        rows = [row for row in rows if row.prompt in raw]
+        squares = sum(row.sum_squares for row in rows)
+        if rows and squares > 0:
+            yield Sums(
+                arm.name, arm.cache, arm.role, sum(row.n_positions for row in rows),
+                sum(row.sum_squared_error for row in rows) / squares, sum(row.sum_kl for row in rows),
+                sum(row.n_positions - row.same_top for row in rows), sum(row.sum_nll for row in rows),
+                sum(raw[row.prompt].sum_nll for row in rows),
+                stored_bits(view, arm.name, [row.prompt for row in rows]),
+            )  # fmt: skip
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_nll rows.sum_kl rows.n_positions",
+    "the mean of -ln p moves by no more than the divergence and chance allow",
+)  # fmt: skip
+def perplexity_within_divergence(view: View) -> Iterator[str]:
+    for one in _sums(view):
+        moved, room = one.nll - one.raw_nll, 3 * one.kl + CHANCE * math.sqrt(2 * max(one.kl, 1e-9)) + 1e-3
+        if one.role != "poison" and abs(moved) > room:
+            yield f"{one.arm}: -ln p moved by {moved:.4g} in all, and a divergence of {one.kl:.4g} allows {room:.4g}"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", QUANT, "rows.same_top rows.sum_kl rows.n_positions",
+    "as many likeliest tokens change as the divergence makes change",
+)  # fmt: skip
+def changes_within_divergence(view: View) -> Iterator[str]:
+    for one in _sums(view):
+        low, high = (share * math.sqrt(one.kl / one.positions) * one.positions for share in CHANGED)
+        if one.role != "poison" and not low - 3 <= one.changed <= high + 3:
+            shown = f"{one.changed} of {one.positions} likeliest tokens changed"
+            yield f"{one.arm}: {shown} at a divergence of {one.kl:.4g}"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_kl rows.sum_squared_error rows.sum_squares",
+    "errors of one size make divergences of about one size, whichever codec makes them",
+)  # fmt: skip
+def divergence_follows_error(view: View) -> Iterator[str]:
+    erring = [one for one in _sums(view) if one.error > 0 and one.kl > 0 and one.role != "poison"]
+    slopes = [one.kl / one.positions / one.error for one in erring]
+    for one, slope in zip(erring, slopes, strict=True):
+        middle = median(slopes)
+        if not middle / ALIKE <= slope <= middle * ALIKE:
+            yield f"{one.arm}: its divergence is {slope:.3g} times its error, and others' is {middle:.3g} times"
+
+
+def _family(cache: str) -> tuple[float, float] | None:
+    return FAMILIES.get(cache.partition("@")[0].partition(" ")[0].lower())
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_squared_error rows.memory arms.cache",
+    "a codec's error lies between its own floor and ceiling at the bits that it stores",
+)  # fmt: skip
+def error_of_the_codec(view: View) -> Iterator[str]:
+    for one in _sums(view):
+        bounds = _family(one.cache)
+        if bounds is None or one.error == 0 or floor_of(one.cache) is None:
+            continue
+        times = one.error * math.exp2(2 * one.bits)
+        if not bounds[0] <= times <= bounds[1]:
+            low, high = (bound * math.exp2(-2 * one.bits) for bound in bounds)
+            yield f"{one.arm} errs by {one.error:.3g} at {one.bits:.4g} bits; {low:.3g} to {high:.3g} can be"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.bits rows.distribution rows.codec",
+    "a code's error lies between its own floor and ceiling",
+)  # fmt: skip
+def error_of_the_code(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        low, high = _bounds(row)
+        if not low <= row.rel_mse <= high:
+            yield f"row {i}: {row.codec} errs by {row.rel_mse:.3g}; {low:.3g} to {high:.3g} can be"
+
+
+def _bounds(row: CodecRow) -> tuple[float, float]:
+    """Return the least and the greatest error of a code, sampling included."""
+    chance = CHANCE * row.rel_mse_stderr
+    if row.codec == "raw":
+        return HALF
+    family = _family(row.codec)
+    if family is None:
+        return 0.0, math.inf
+    low, high = (bound * math.exp2(-2 * row.stored_bits_per_value) for bound in family)
+    if row.codec == "affine" and row.distribution not in SEEDED:
+        low = 0.0
+    if row.codec == "affine" and row.distribution == "gaussian":
+        # Groups are scaled by themselves, so a little less than a code for the whole source can do.
+        low = max(low, 0.7 * BEST_SCALAR.get(row.bits or 0, 0.0))
+    return max(0.0, low - chance), high
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.bits rows.codec rows.group",
+    "more bits of the same code err less",
+)  # fmt: skip
+def more_bits_err_less(view: View) -> Iterator[str]:
+    groups: dict[tuple[object, ...], list[CodecRow]] = {}
+    for row in view.rows:
+        name = row.codec.partition(" ")[0]
+        key = (name, row.group, getattr(row, "rotated", None), row.dim, row.distribution)
+        groups.setdefault(key, []).append(row)
+    for rows in groups.values():
+        rows.sort(key=lambda row: row.stored_bits_per_value)
+        for one, other in pairwise(rows):
+            if other.rel_mse >= one.rel_mse and other.stored_bits_per_value > one.stored_bits_per_value:
+                more, less = other.stored_bits_per_value, one.stored_bits_per_value
+                yield f"{other.codec} at {more:g} bits errs no less than at {less:g}"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse_stderr rows.rel_mse rows.n_vectors",
+    "the errors of vectors spread as those of random vectors do",
+)  # fmt: skip
+def errors_spread(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        spread = row.rel_mse_stderr * math.sqrt(max(row.n_vectors, 1))
+        if row.rel_mse > 0 and not 0.01 * row.rel_mse <= spread <= 30 * row.rel_mse:
+            yield f"row {i}: {row.n_vectors} errors of mean {row.rel_mse:.3g} cannot spread by {spread:.3g}"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", CODEC, "rows.stored_bits_per_value rows.codec rows.bits rows.group rows.dim",
+    "a code stores the bits of its format, and not more either",
+)  # fmt: skip
+def bits_of_the_code(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        dim = row.dim or view.report.config.get("dim")
+        name = {
+            "affine": f"affine@{row.bits}g{row.group}", "voronoi": f"e8v@{row.bits}.25",
+        }.get(row.codec, row.codec.lower().replace(" q", "@q"))  # fmt: skip
+        most = (
+            16.0 if row.codec == "raw" else floor_of(name, dim) if isinstance(dim, int) and dim > 0 else None
+        )
+        if most is not None and row.stored_bits_per_value > most + 1e-6:
+            yield f"row {i} counts {row.stored_bits_per_value:g} bits; {row.codec} stores {most:g}"

@@ -1,0 +1,109 @@
+"""Laws of rounds: what a draft-verify loop can commit, propose and count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.evidence.kinds import Decode
+from bridge.evidence.laws.law import SPEC, law
+from bridge.evidence.parts import Arm
+from bridge.evidence.view import View
+
+_PACKAGE = "dflash."
+
+
+def _block(view: View, arm: Arm) -> int | None:
+    """Return the most rows that an arm verifies at once; None where nothing says so."""
+    for found in (
+        arm.options.get("block_size"), getattr(view.report.config, "block", None),
+        getattr(view.report.config, "block_size", None),
+    ):  # fmt: skip
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return found
+    return None
+
+
+def _drafted(view: View) -> Iterator[tuple[int, Decode, Arm]]:
+    """Yield the rows that count rounds, with their place and their arm."""
+    for i, row in enumerate(view.rows):
+        if row.commits and row.drafted is not None and row.accepted is not None and row.arm in view.arms:
+            yield i, row, view.arms[row.arm]
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.accepted",
+    "a round commits what was accepted and the target's own token; only the last one may be cut short",
+)  # fmt: skip
+def committed_is_accepted_and_one(view: View) -> Iterator[str]:
+    for i, row, _ in _drafted(view):
+        rounds = [*zip(row.commits or [], row.accepted or [], strict=False)]
+        odd = next((n for n, (c, a) in enumerate(rounds[:-1]) if c != a + 1), None)
+        if odd is not None:
+            yield f"row {i}: round {odd} committed {rounds[odd][0]} tokens, and {rounds[odd][1]} drafts were accepted"
+        elif rounds[-1][0] < 1:
+            yield f"row {i}: its last round committed nothing"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.drafted arms.options.block_size config.block",
+    "no round proposes more than its block has room for",
+)  # fmt: skip
+def within_the_block(view: View) -> Iterator[str]:
+    for i, row, arm in _drafted(view):
+        block = _block(view, arm)
+        if block is not None and max(row.drafted or [0]) > block - 1:
+            yield f"row {i}: {max(row.drafted or [0])} drafts in a block of {block}"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.drafted rows.commits arms.options config.max_tokens",
+    "a drafter of fixed blocks proposes whole blocks until the room for tokens ends",
+)  # fmt: skip
+def whole_blocks(view: View) -> Iterator[str]:
+    for i, row, arm in _drafted(view):
+        block = arm.options.get("block_size")
+        fixed = arm.options.get("lookup") is False and arm.options.get("adaptive") is False
+        if not isinstance(block, int) or not fixed or arm.loop.startswith(_PACKAGE):
+            continue
+        done = len(row.tokens) - sum(row.commits or [])
+        for n, (c, d) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
+            room = min(block, view.report.config.max_tokens - done) - 1
+            if d < room:
+                yield f"row {i}: round {n} proposed {d} drafts where {room} fit"
+                break
+            done += c
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.counters rows.commits arms.options",
+    "counters of rounds are those of the lists, and a drafter's rounds stand in arms that have it",
+)  # fmt: skip
+def counters_agree(view: View) -> Iterator[str]:
+    for i, row, arm in _drafted(view):
+        counted = {name: n for name, n in row.counters.items() if name.startswith("rounds_")}
+        rounds = len(row.commits or [])
+        if row.counters.get("rounds", rounds) != rounds:
+            yield f"row {i}: {row.counters['rounds']} rounds are counted, and {rounds} listed"
+        elif "rounds" in row.counters and counted and sum(counted.values()) != rounds:
+            yield f"row {i}: {sum(counted.values())} rounds are counted by drafter, and {rounds} listed"
+        elif counted.get("rounds_lookup") and arm.options.get("lookup") is False:
+            yield f"row {i}: {arm.name} drafted by lookup, and is said to have none"
+        elif row.counters.get("syncs", rounds) < rounds:
+            yield f"row {i}: {rounds} rounds, and {row.counters['syncs']} waits for the device"
+        elif "rounds_none" in counted and (row.drafted or []).count(0) < counted["rounds_none"]:
+            yield f"row {i}: {counted['rounds_none']} rounds without drafts are counted, and fewer listed"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.drafted rows.accepted rows.tokens arms.options.adaptive",
+    "the same tokens, drafted by the same arm on the same prompt, take the same rounds, unless it adapts to time",
+)  # fmt: skip
+def repeated_rounds(view: View) -> Iterator[str]:
+    known: dict[tuple[str, str, tuple[int, ...]], tuple[int, list[list[int]]]] = {}
+    for i, row, arm in _drafted(view):
+        if arm.options.get("adaptive") is not False:
+            continue
+        rounds = [row.commits or [], row.drafted or [], row.accepted or []]
+        first, other = known.setdefault((row.arm, row.prompt, tuple(row.tokens)), (i, rounds))
+        if rounds != other:
+            yield f"row {i}: its rounds are not those of row {first}, which has the same tokens"

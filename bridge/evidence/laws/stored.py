@@ -1,0 +1,214 @@
+"""Laws of bytes: what caches hold is what the model makes, of every position that went in, in the bits of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.evidence.claims import stored_bits
+from bridge.evidence.floors import LARGEST, floor_of
+from bridge.evidence.kinds import Decode, Layer, QuantRow
+from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
+from bridge.evidence.names import MEMORY
+from bridge.evidence.view import View
+
+# mlx-lm's caches grow by so many positions, and a prompt is read in pieces of up to so many.
+STEP = 256
+PIECE = 2048
+
+# Caches that keep every position.
+WHOLE = ("KVCache", "QuantizedKVCache", "LatticeKVCache", "KakeyaLatticeMLXCache", "ControlCache")
+
+_RANK = 4
+
+
+def _layers(view: View) -> int | None:
+    """Return how many layers the target is said to have; None where nothing says so."""
+    for model in view.report.models:
+        found = getattr(model, "layers", None)
+        if model.role == "target" and isinstance(found, int) and not isinstance(found, bool):
+            return found
+    return None
+
+
+@law(
+    "BYTES_IMPOSSIBLE", (*DECODED, *QUANT), "rows.memory.layers models.layers",
+    "a cache has a layer for each of the model's, in every row the same number",
+)  # fmt: skip
+def layers_of_the_model(view: View) -> Iterator[str]:
+    most = _layers(view)
+    counts: dict[int, int] = {}
+    for i, row in enumerate(view.rows):
+        if row.memory is not None:
+            counts.setdefault(len(row.memory.layers), i)
+    if len(counts) > 1:
+        (one, _), (other, at) = sorted(counts.items(), key=lambda item: item[1])[:2]
+        yield f"row {at} lists {other} layers, and others list {one}"
+    for count, i in counts.items():
+        if (most is not None and count > most) or (
+            most is not None and count < most and isinstance(view.rows[i], Decode)
+        ):
+            yield f"row {i} lists {count} layers; the model has {most}"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory",
+    "where one row lists its arrays, every row does",
+)  # fmt: skip
+def every_row_lists_arrays(view: View) -> Iterator[str]:
+    listed = [row.memory is not None for row in view.rows]
+    if any(listed) and not all(listed) and [*view.named(*MEMORY)]:
+        yield f"row {listed.index(False)} lists no arrays, and others do"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays rows.tokens prompts.n_tokens",
+    "a cache that keeps every position has room for all that went in, and for little more",
+)  # fmt: skip
+def room_for_all_positions(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        prompt = view.prompts.get(row.prompt)
+        if prompt is None or row.memory is None:
+            continue
+        least = prompt.n_tokens + len(row.tokens) - 1
+        for j, layer in enumerate(row.memory.layers):
+            for array in layer.arrays if layer.kind in WHOLE else ():
+                if len(array.shape) == _RANK and not least <= array.shape[2] <= least + STEP + PIECE:
+                    yield (f"row {i}: layer {j} has room for {array.shape[2]} positions, and {least} went in")
+                    break
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays models.dtype arms.cache",
+    "an uncompressed cache keeps numbers of the model's own width",
+)  # fmt: skip
+def width_of_the_model(view: View) -> Iterator[str]:
+    dtypes = {model.dtype for model in view.report.models if model.role == "target"}
+    for i, row in enumerate(view.rows):
+        arm = view.arms.get(row.arm)
+        if arm is None or arm.cache != "raw" or row.memory is None or len(dtypes) != 1:
+            continue
+        (dtype,) = dtypes
+        wide = {a.dtype for layer in row.memory.layers if layer.kind in WHOLE for a in layer.arrays}
+        if dtype in ("float32", "float16", "bfloat16") and wide - {dtype}:
+            yield f"row {i}: {arm.name} keeps {min(wide - {dtype})}, and the model computes in {dtype}"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays arms.cache",
+    "a cache by the name of a codec is not the raw one: its arrays are its codes",
+)  # fmt: skip
+def codes_are_codes(view: View) -> Iterator[str]:
+    raw: dict[str, list[Layer]] = {}
+    for row in view.rows:
+        arm = view.arms.get(row.arm)
+        if arm is not None and arm.role == "baseline" and arm.cache == "raw" and row.memory:
+            raw.setdefault(row.prompt, row.memory.layers)
+    for i, row in enumerate(view.rows):
+        arm, base = view.arms.get(row.arm), raw.get(row.prompt)
+        if arm is None or row.memory is None or not arm.cache.startswith(("e8v@", "affine@")) or not base:
+            continue
+        held = [
+            (layer.nbytes, plain.nbytes) for layer, plain in zip(row.memory.layers, base, strict=False)
+            if plain.kind in WHOLE
+        ]  # fmt: skip
+        if (
+            held
+            and all(one >= other for one, other in held)
+            and view.report.kind != "kakeya.restored-prefill"
+        ):
+            yield f"row {i}: {arm.name} keeps {arm.cache}, and no layer is smaller than the raw cache's"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.peak_bytes rows.memory.cache_bytes",
+    "the peak of a run is at least what the cache held at its end",
+)  # fmt: skip
+def peak_above_cache(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        memory = row.memory
+        if memory is not None and memory.peak_bytes is not None and memory.peak_bytes < memory.cache_bytes:
+            yield f"row {i}: {memory.cache_bytes} bytes of cache, and a peak of {memory.peak_bytes}"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.cache_bytes rows.tokens arms",
+    "the same arm holds the same arrays after the same tokens",
+)  # fmt: skip
+def same_tokens_same_bytes(view: View) -> Iterator[str]:
+    plain = {arm.name for arm in view.all_arms if arm.role in ("baseline", "verify1", "identity")}
+    known: dict[tuple[str, str, tuple[int, ...]], int] = {}
+    for i, row in enumerate(view.rows):
+        if row.arm in plain and row.memory is not None:
+            held = row.memory.cache_bytes
+            if known.setdefault((row.arm, row.prompt, tuple(row.tokens)), held) != held:
+                yield f"row {i}: {row.arm} holds other bytes on {row.prompt} than after the same tokens before"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", FOUND, "rows.counters rows.tokens prompts.n_tokens models.layers",
+    "in no layer more positions are put in place or kept raw than went in, and each is one of the two",
+)  # fmt: skip
+def positions_are_counted_once(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        prompt = view.prompts.get(row.prompt)
+        if prompt is None or row.memory is None:
+            continue
+        counted = [row.counters.get(name) for name in ("injected_positions", "raw_positions")]
+        if counted[0] is None:
+            continue
+        most = len(row.memory.layers) * (prompt.n_tokens + len(row.tokens))
+        if sum(n or 0 for n in counted) > most:
+            yield f"row {i}: {sum(n or 0 for n in counted)} positions are counted; {most} went in"
+        elif row.counters.get("packed_bytes", 0) > row.memory.cache_bytes:
+            yield f"row {i}: {row.counters['packed_bytes']} bytes of codes in {row.memory.cache_bytes} of cache"
+        elif row.counters.get("codec_failures"):
+            yield f"row {i}: the codec failed {row.counters['codec_failures']} times"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", QUANT, "rows.memory rows.n_values arms.cache",
+    "a codec stores the bits that its name stands for, and not more either",
+)  # fmt: skip
+def no_more_bits(view: View) -> Iterator[str]:
+    for arm in view.all_arms:
+        for prompt in view.measured.get(arm.name, {}):
+            most = _most(view, arm.cache, prompt)
+            bits = stored_bits(view, arm.name, [prompt])
+            left_raw = bool(arm.options.get("raw_layers"))
+            if most is not None and bits > most + 1e-6 and not left_raw:
+                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {most:.4g}"
+
+
+def _most(view: View, cache: str, prompt: str) -> float | None:
+    """Return the most bits a value that a cache stores: rows of codes are filled up to whole bytes."""
+    if cache == "raw":
+        return 32.0
+    rows = [
+        row for arm in view.arms_of("baseline") if arm.cache == "raw" for row in view.quants(arm.name, prompt)
+    ]
+    dims = {array.shape[-1] for row in rows for layer in row.memory.layers for array in layer.arrays}
+    dim = min(dims, default=LARGEST)
+    least = floor_of(cache, dim)
+    if least is None:
+        return None
+    # Scales and biases of affine codes are of the model's width, of 16 bits or of 32.
+    group = int(cache.rpartition("g")[2]) if cache.startswith("affine@") else 0
+    return least + (32 / group if group else 0.0 if cache.startswith("e8v@") else 32 / dim)
+
+
+@law(
+    "BYTES_IMPOSSIBLE", QUANT, "rows.memory.layers.arrays prompts.n_tokens rows.n_positions",
+    "the scored arrays hold each token of the text once, and one position fewer is scored",
+)  # fmt: skip
+def positions_of_the_text(view: View) -> Iterator[str]:
+    cut = getattr(view.report.config, "tokens", None)
+    for i, row in enumerate(view.rows):
+        prompt = view.prompts.get(row.prompt)
+        if prompt is None or not isinstance(row, QuantRow):
+            continue
+        tokens = min(prompt.n_tokens, cut) if isinstance(cut, int) and cut > 0 else prompt.n_tokens
+        if row.n_positions != tokens - 1:
+            yield f"row {i}: {row.n_positions} positions of {tokens} tokens are scored"
+        lengths = {a.shape[2] for layer in row.memory.layers for a in layer.arrays if len(a.shape) == _RANK}
+        if lengths - {tokens}:
+            yield f"row {i}: an array holds {min(lengths - {tokens})} positions; the text has {tokens} tokens"

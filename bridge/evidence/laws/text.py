@@ -1,0 +1,144 @@
+"""Laws of text: tokens are what was put out, text is theirs, and a stop is where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from bridge.evidence.kinds import Decode
+from bridge.evidence.laws.law import DECODED, PARITY, law
+from bridge.evidence.stats import loops
+from bridge.evidence.view import View
+
+# Characters that a token stands for, at most in the mean, and tokens that a character may be in pieces.
+CHARACTERS = 24
+PIECES = 3
+# Tokens that two outputs share show in a text that they share.
+SHARED_TOKENS = 4
+# Tokens of a text that repeats a few words twelve times are less varied.
+VARIED = 0.85
+TINY = 1e-6
+# Texts that are the same for so long come of the same tokens.
+SHARED_TEXT = 24
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens config.max_tokens",
+    "an answer that stops for its length has all tokens that were allowed, and no other has more",
+)  # fmt: skip
+def stop_agrees_with_length(view: View) -> Iterator[str]:
+    most = view.report.config.max_tokens
+    for i, row in enumerate(view.rows):
+        if row.stop == "length" and len(row.tokens) != most:
+            yield f"row {i}: it stopped for its length after {len(row.tokens)} tokens of {most}"
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens",
+    "the token that ends an answer stands in no answer before its end",
+)  # fmt: skip
+def ends_end(view: View) -> Iterator[str]:
+    ends = {row.tokens[-1] for row in view.rows if row.stop == "eos" and row.tokens}
+    for i, row in enumerate(view.rows):
+        if ends.intersection(row.tokens[:-1]):
+            yield f"row {i}: it goes on after a token that ends answers"
+        elif row.stop == "length" and row.tokens and row.tokens[-1] in ends:
+            yield f"row {i}: it stopped for its length at a token that ends answers"
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
+    "the same tokens are the same text, and the same text is of the same tokens",
+)  # fmt: skip
+def one_text_for_tokens(view: View) -> Iterator[str]:
+    texts: dict[tuple[int, ...], str] = {}
+    tokens: dict[str, tuple[int, ...]] = {}
+    for i, row in enumerate(view.rows):
+        if not _tells(view, row):
+            continue
+        put_out = tuple(row.tokens)
+        if texts.setdefault(put_out, row.text) != row.text:
+            yield f"row {i}: its tokens are {texts[put_out][:60]!r} elsewhere, and {row.text[:60]!r} here"
+        known = tokens.setdefault(row.text, put_out)
+        if known != put_out and known[:-1] != put_out[:-1] and row.text:
+            yield f"row {i}: other tokens are the same text {row.text[:60]!r} elsewhere"
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text rows.prompt",
+    "outputs that begin with the same tokens begin with the same text, and the other way round",
+)  # fmt: skip
+def texts_part_where_tokens_do(view: View) -> Iterator[str]:
+    told = sorted(
+        ((tuple(row.tokens), row.text, i) for i, row in enumerate(view.rows) if _tells(view, row)),
+        key=lambda item: item[0],
+    )
+    for (one, text, _), (other, beside, i) in pairwise(told):
+        tokens, letters = _common(one, other), _common(text, beside)
+        if tokens >= SHARED_TOKENS and letters < tokens / PIECES:
+            yield f"row {i}: {tokens} tokens are another row's, and {letters} characters of its text"
+    by_text = sorted(((text, tokens, i) for tokens, text, i in told), key=lambda item: item[0])
+    for (text, one, _), (beside, other, i) in pairwise(by_text):
+        letters, tokens = _common(text, beside), _common(one, other)
+        if letters >= SHARED_TEXT and tokens == 0 and text != beside:
+            yield f"row {i}: {letters} characters are another row's, and none of its tokens"
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
+    "a text is as long as so many tokens can be",
+)  # fmt: skip
+def length_of_text(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        if len(row.text) > CHARACTERS * (len(row.tokens) + 4) or (
+            _tells(view, row) and len(row.tokens) > 8 * PIECES and len(row.text) * PIECES < len(row.tokens)
+        ):
+            yield f"row {i}: {len(row.text)} characters of {len(row.tokens)} tokens"
+
+
+@law(
+    "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
+    "text that repeats itself is of tokens that do",
+)  # fmt: skip
+def loops_are_in_both(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        if (
+            _tells(view, row)
+            and loops(row.text.split(), unit=4)
+            and len({*row.tokens}) > VARIED * len(row.tokens)
+        ):
+            yield f"row {i}: its text repeats itself, and its tokens do not"
+
+
+@law(
+    "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate rows.margin rows.max_logit_error",
+    "drafts part only where logits do: a margin stands there where tokens differ, within twice the error of the logits",
+)  # fmt: skip
+def margins_fit(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        margin, error = getattr(row, "margin", None), row.max_logit_error
+        differ = row.reference != row.candidate
+        if margin is not None and not differ:
+            yield f"row {i}: a margin of {margin} is recorded, and the drafts are the same"
+        elif differ and error is not None and not isinstance(margin, int | float):
+            yield f"row {i}: the drafts differ, and no margin is recorded"
+        elif differ and error is not None and margin is not None and not -TINY <= margin <= 2 * error + TINY:
+            yield f"row {i}: the drafts differ at a margin of {margin:g}; the logits differ by {error:g} at most"
+
+
+def _tells(view: View, row: Decode) -> bool:
+    """Say whether a row's text is its tokens': one forward pass a token puts out no text."""
+    arm = view.arms.get(row.arm)
+    return bool(row.text) or not (arm is not None and arm.role == "verify1")
+
+
+def _common(one: tuple[int, ...] | str, other: tuple[int, ...] | str) -> int:
+    """Return how much two sequences share from their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

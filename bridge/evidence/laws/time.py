@@ -1,0 +1,187 @@
+"""Laws of time: where the seconds of a run went, and that a clock counted them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from bridge.evidence.kinds import Decode
+from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
+from bridge.evidence.names import QUOTIENTS
+from bridge.evidence.parts import Claim
+from bridge.evidence.stats import median
+from bridge.evidence.view import View
+
+# Reading a prompt takes both arms as long: a drafter's own share of it is small.
+LONGER, SHORTER = 1.25, 0.7
+# A difference that is smaller than this share of decoding changes no quotient much.
+MATTERS = 0.1
+# A difference this large changes every quotient, whatever share of prefill it is.
+DECIDES = 0.35
+
+# Most of a run is its rows. What else there is: caches are made, divergences looked into, the machine asked.
+MOST = 0.6
+BESIDE_S = 5.0
+
+# A performance counter gives far more digits than these.
+DIGITS = 1e-5
+COPY = 1e-9
+
+
+def _prefills(view: View, arm: str | None, prompt: str) -> list[float]:
+    return [row.prefill_s for row in view.decodes(arm, prompt)]
+
+
+def misplaced(view: View, claim: Claim) -> tuple[bool, float]:
+    """Say whether the prefills of a claim's arms differ by what decides its quotient, and if not by chance.
+
+    Returns whether they differ in the claim's favour, and the share of prompts on which all repeats of one arm took
+    longer than all of the other: chance separates few.
+    """
+    quotients, excess, apart, decoding = [], [], [], []
+    for prompt in view.common(claim):
+        one, other = (_prefills(view, arm, prompt) for arm in (claim.arm, claim.against))
+        if not one or not other:
+            continue
+        quotients.append(median(one) / median(other))
+        excess.append(median(one) - median(other))
+        decoding.append(median(row.decode_s for row in view.decodes(claim.arm, prompt)))
+        apart.append(min(one) > max(other) or max(one) < min(other))
+    if not quotients:
+        return False, 0.0
+    longer, more, took = median(quotients), median(excess), median(decoding)
+    decides = more > DECIDES * took or (longer > LONGER and more > MATTERS * took)
+    if claim.name == "e2e_speedup":
+        decides = decides or (longer < SHORTER and -more > MATTERS * took)
+    return decides and claim.value > 1, sum(apart) / len(apart)
+
+
+def _same_cache(view: View, claim: Claim) -> bool:
+    return view.arms[claim.arm or ""].cache == view.arms[claim.against or ""].cache
+
+
+@law(
+    "TIME_MISPLACED", SPEC, "rows.prefill_s rows.decode_s",
+    "one prompt is read in the same time by every arm over the same cache",
+)  # fmt: skip
+def equal_prefill(view: View) -> Iterator[str]:
+    for claim in view.named(*QUOTIENTS):
+        if _same_cache(view, claim):
+            decides, apart = misplaced(view, claim)
+            if decides and apart > 1 / 2:
+                yield f"{claim.name}: prefill of {claim.arm} and {claim.against} differ on the same prompts"
+
+
+@law(
+    "TIMES_UNCLEAR", SPEC, "rows.prefill_s rows.decode_s",
+    "the spread of prefill is small beside decoding",
+)  # fmt: skip
+def steady_prefill(view: View) -> Iterator[str]:
+    for claim in view.named(*QUOTIENTS):
+        if _same_cache(view, claim):
+            decides, apart = misplaced(view, claim)
+            if decides and apart <= 1 / 2:
+                yield f"{claim.name}: prefill of {claim.arm} and {claim.against} wanders by as much as decides it"
+
+
+def _took(row: Any) -> float:
+    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
+
+
+@law(
+    "TIME_UNACCOUNTED", TIMED, "rows.e2e_s seconds",
+    "the rows of a run take most of its seconds",
+)  # fmt: skip
+def rows_fill_the_run(view: View) -> Iterator[str]:
+    if view.resumed or view.report.seconds <= 0:
+        return
+    took = math.fsum(map(_took, view.rows))
+    if took < MOST * view.report.seconds - BESIDE_S:
+        yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.prefill_s rows.decode_s rows.e2e_s rows.seconds",
+    "seconds have the clock's full resolution",
+)  # fmt: skip
+def full_resolution(view: View) -> Iterator[str]:
+    times = [
+        value for row in view.rows for value in
+        ((row.prefill_s, row.decode_s) if isinstance(row, Decode) else (row.seconds,)) if value > 0
+    ]  # fmt: skip
+    rounded = sum(abs(value / DIGITS - round(value / DIGITS)) < COPY for value in times)
+    if times and rounded * 2 > len(times):
+        yield f"{rounded} of {len(times)} times are whole multiples of {DIGITS * 1e6:g} microseconds"
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", DECODED, "rows.prefill_s rows.decode_s",
+    "no two rows share a time, nor the quotient of two times, to the last digit",
+)  # fmt: skip
+def no_copies(view: View) -> Iterator[str]:
+    decoded = [row for row in view.rows if isinstance(row, Decode) and row.decode_s > 0]
+    for name, values in (
+        ("a prefill", [f"{row.prefill_s:.12g}" for row in decoded]),
+        ("a decoding", [f"{row.decode_s:.12g}" for row in decoded]),
+        ("a quotient of prefill and decoding", [f"{row.prefill_s / row.decode_s:.10g}" for row in decoded]),
+    ):
+        repeated = [value for value, times in Counter(values).items() if times > 1]
+        if repeated and len(repeated) * 10 >= len(decoded) ** 0.5:
+            yield f"{name} of {repeated[0]} stands there more than once"
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds seconds",
+    "rows start one after the other, each when the one before has ended, and end within the run",
+)  # fmt: skip
+def starts_in_order(view: View) -> Iterator[str]:
+    rows = view.rows[view.resumed :]
+    starts = [getattr(row, "started_s", None) for row in rows]
+    known = [isinstance(start, int | float) and not isinstance(start, bool) for start in starts]
+    if not any(known):
+        return
+    if not all(known):
+        yield f"row {view.resumed + known.index(False)} does not say when it started"
+        return
+    end = 0.0
+    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        if not start >= end - 1e-3:  # type: ignore[operator]
+            yield f"row {view.resumed + i} started before the one above it had ended"
+            return
+        end = start + _took(row)  # type: ignore[operator]
+    if end > view.report.seconds + 0.05:
+        yield f"the last row ended after {end:.4g} s of a run of {view.report.seconds:.4g} s"
+
+
+@law(
+    "RUNS_MISNUMBERED", (*DECODED, *SWEEP), "rows.repeat rows.warmup config.repeats",
+    "repeats of a cell stand in the order of their numbers, without a gap, as many as are configured; "
+    "what warms up stands first, and at most one profiled run last",
+)  # fmt: skip
+def numbered_repeats(view: View) -> Iterator[str]:
+    cells: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in view.rows:
+        key = (row.arm, row.prompt) if isinstance(row, Decode) else (row.length, row.context)
+        cells[key].append(row)
+    asked = getattr(view.report.config, "repeats", None)
+    for (one, other), rows in cells.items():
+        cell, odd = f"{one} on {other}", None
+        counted = [row.repeat for row in rows if not row.warmup]
+        places = [i for i, row in enumerate(rows) if not row.warmup]
+        late = [row for row in rows[places[0] :] if row.warmup] if places else []
+        if counted and counted != [*range(counted[0], counted[0] + len(counted))]:
+            odd = f"repeats of {cell} are numbered {', '.join(map(str, counted[:8]))}"
+        elif counted and counted[0] not in (0, 1):
+            odd = f"the first counted repeat of {cell} is number {counted[0]}"
+        elif isinstance(asked, int) and not isinstance(asked, bool) and len(counted) != asked:
+            odd = f"{cell} was run {len(counted)} times, and {asked} repeats are configured"
+        elif (
+            len(late) > 1
+            or any(getattr(row, "profile", None) is None for row in late)
+            or (late and not rows[-1].warmup)
+        ):
+            odd = f"runs of {cell} are set aside after others were counted"
+        if odd:
+            yield odd
