@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.shape import read
 from bridge.evidence.table import TABLE
-from bridge.evidence.view import View
+from bridge.evidence.view import TooLongError, View
 from bridge.wire import Gate, Violation
 
 SCHEMA_VERSION = 3
@@ -23,6 +24,9 @@ SCHEMA_VERSION = 3
 # A preset bounds its reports more tightly.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
+
+# A report of the size that presets allow is judged in a few seconds; one that is made to take longer is not judged.
+MAX_SECONDS = 30.0
 
 # More are not told: the verdict is clear by then, and the result stays readable.
 MAX_VIOLATIONS = 100
@@ -115,9 +119,21 @@ def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     read_report, wrong = read(model, report)
     yield from wrong
     if read_report is not None:
-        subject = read_report if old else View(read_report)  # type: ignore[arg-type]
-        for rule in RULES[kind]:
-            yield from ((code_of(rule), message) for message in rule(subject))
+        subject = read_report if old else View(read_report, MAX_SECONDS)  # type: ignore[arg-type]
+        until = time.monotonic() + MAX_SECONDS
+        try:
+            for rule in RULES[kind]:
+                for message in rule(subject):
+                    yield code_of(rule), message
+                    _look_at_the_clock(until)
+                _look_at_the_clock(until)
+        except TooLongError:
+            yield "JUDGED_TOO_LONG", f"after {MAX_SECONDS:g} s not all rules had been held against it"
+
+
+def _look_at_the_clock(until: float) -> None:
+    if time.monotonic() > until:
+        raise TooLongError
 
 
 def _parse(data: bytes) -> object:

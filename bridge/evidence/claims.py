@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bridge.evidence.kinds import Parity, VerifyL
 from bridge.evidence.parts import Claim
 from bridge.evidence.stats import exact_interval, median
-from bridge.evidence.view import View
+from bridge.evidence.view import View, where_of
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,13 @@ class Figure:
 
 def figure(view: View, claim: Claim) -> Figure:
     """Take a claim again from the rows of its report."""
+    about = (claim.name, claim.arm, claim.against, where_of(claim))
+    return view.once(("figure", *about), lambda: _figure(view, claim))
+
+
+def _figure(view: View, claim: Claim) -> Figure:
     if isinstance(view.report, VerifyL):
-        return Figure(_verify(view.report, claim))
+        return Figure(_verify(view, claim))
     if isinstance(view.report, Parity):
         return _agreement(view.report)
     if claim.name in QUANTISED:
@@ -143,15 +148,19 @@ def _ratio(of: Callable[[View, str | None, list[str]], float]) -> Callable[[View
     return take
 
 
-def _verify(report: VerifyL, claim: Claim) -> float:
+def _verify(view: View, claim: Claim) -> float:
     """Return median milliseconds, or their quotient over those of one token, at the claim's context."""
     context = claim.where.context
 
+    def index() -> dict[tuple[int, int], list[float]]:
+        found: dict[tuple[int, int], list[float]] = {}
+        for row in view.rows:
+            if not row.warmup:
+                found.setdefault((row.length, row.context), []).append(row.seconds)
+        return found
+
     def seconds(length: int | None) -> float:
-        return median(
-            row.seconds for row in report.rows
-            if not row.warmup and row.length == length and row.context == context
-        )  # fmt: skip
+        return median(view.once(("passes",), index).get((length or 0, context or 0), []))
 
     took = seconds(claim.where.length)
     return 1000 * took if claim.name == "verify_ms" else quotient(took, seconds(1))

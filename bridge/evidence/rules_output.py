@@ -188,9 +188,16 @@ def workload_degenerate(view: View) -> Iterator[str]:
     """Speed and acceptance are not measured on text that repeats itself."""
     for claim in view.named(*TIMED, *ACCEPTED):
         prompts = view.common(claim)
-        looping = [p for p in prompts if any(loops(r.tokens) for r in view.decodes(claim.arm, p))]
+        looping = [p for p in prompts if _loops(view, claim.arm, p)]
         if len(looping) > _DEGENERATE * len(prompts):
             yield f"{claim.name}: {claim.arm} repeats itself on {len(looping)} of {len(prompts)} prompts"
+
+
+def _loops(view: View, arm: str | None, prompt: str) -> bool:
+    def look() -> bool:
+        return any(loops(tokens) for tokens in {tuple(row.tokens) for row in view.decodes(arm, prompt)})
+
+    return view.once(("loops", arm, prompt), look)
 
 
 def _bound(view: View) -> list[Arm]:

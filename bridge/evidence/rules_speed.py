@@ -111,21 +111,31 @@ def speedup_impossible(view: View) -> Iterator[str]:
 
 def _faster_than_rounds(view: View) -> Iterator[tuple[bool, str]]:
     """Yield what is faster than its rounds allow, and whether that is so of each repeat against each plain one."""
-    plain = [arm.name for arm in view.all_arms if not drafting(view, arm.name)]
     for claim in view.named(*SPEEDUPS):
         for prompt in view.common(claim):
-            rows = [row for row in view.decodes(claim.arm, prompt) if row.commits]
-            passes = median(len(row.commits or []) / max(len(row.tokens), 1) for row in rows)
-            rates = [rate_of(row) for row in rows]
-            others = [[rate_of(row) for row in view.decodes(arm, prompt)] for arm in plain]
-            pace = max((median(found) for found in others if found), default=0.0)
-            if rows and pace and median(rates) * passes > _POSSIBLE * pace:
-                fastest = max(rate for found in others for rate in found)
-                times, tau = median(rates) / pace, 1 / passes
-                yield (
-                    min(rates) * passes > _POSSIBLE * fastest,
-                    f"{claim.name}: {claim.arm} is {times:.2f} times as fast on {prompt} by {tau:.2f} tokens a round",
-                )
+            found = _beyond(view, claim.arm, prompt)
+            if found is not None:
+                yield found[0], f"{claim.name}: {found[1]}"
+
+
+def _beyond(view: View, arm: str | None, prompt: str) -> tuple[bool, str] | None:
+    """Return how an arm is faster on a prompt than its rounds allow; None where it is not."""
+    return view.once(("beyond", arm, prompt), lambda: _look_beyond(view, arm, prompt))
+
+
+def _look_beyond(view: View, arm: str | None, prompt: str) -> tuple[bool, str] | None:
+    plain = [other.name for other in view.all_arms if not drafting(view, other.name)]
+    rows = [row for row in view.decodes(arm, prompt) if row.commits]
+    passes = median(len(row.commits or []) / max(len(row.tokens), 1) for row in rows)
+    rates = [rate_of(row) for row in rows]
+    others = [[rate_of(row) for row in view.decodes(other, prompt)] for other in plain]
+    pace = max((median(found) for found in others if found), default=0.0)
+    if not rows or not pace or not median(rates) * passes > _POSSIBLE * pace:
+        return None
+    fastest = max(rate for found in others for rate in found)
+    times, tau = median(rates) / pace, 1 / passes
+    said = f"{arm} is {times:.2f} times as fast on {prompt} by {tau:.2f} tokens a round"
+    return min(rates) * passes > _POSSIBLE * fastest, said
 
 
 def times_unclear(view: View) -> Iterator[str]:
@@ -136,7 +146,7 @@ def times_unclear(view: View) -> Iterator[str]:
 
 def drafting(view: View, arm: str) -> bool:
     """Say whether an arm drafted."""
-    return any(sum(row.drafted or []) for row in view.all_decodes(arm))
+    return view.once(("drafting", arm), lambda: any(sum(row.drafted or []) for row in view.all_decodes(arm)))
 
 
 def time_hidden(view: View) -> Iterator[str]:
@@ -193,8 +203,11 @@ def _behind(view: View) -> Iterator[tuple[bool, str]]:
 
 
 def _all_slower(view: View, one: str, other: str, prompt: str) -> bool:
-    ours, theirs = ([rate_of(row) for row in view.decodes(arm, prompt)] for arm in (one, other))
-    return max(ours) < min(theirs)
+    def look() -> bool:
+        ours, theirs = ([rate_of(row) for row in view.decodes(arm, prompt)] for arm in (one, other))
+        return max(ours) < min(theirs)
+
+    return view.once(("slower", one, other, prompt), look)
 
 
 def _beaten(view: View) -> Iterator[tuple[Claim, str]]:

@@ -43,6 +43,11 @@ _ENTRIES = (
     _missing(
         "NO_REPORT", "the preset promises a report and the run left none of that kind", "let the job write it"
     ),
+    _missing(
+        "JUDGED_TOO_LONG",
+        "judging it takes longer than it may",
+        "measure less in one report, or split it",
+    ),
     _wrong("UNREADABLE", "it is not one JSON object with one meaning", "write it with kakeya-engine"),
     _wrong(
         "UNKNOWN_KIND",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from bridge.evidence.kinds import Decode, Memory, QuantRow, Report
 from bridge.evidence.names import missing_in
@@ -14,12 +16,24 @@ from bridge.evidence.stats import median
 
 STOCK_LOOP = "mlx_lm.generate_step"
 
+T = TypeVar("T")
+
+
+class TooLongError(Exception):
+    """Judging a report took more time than it may."""
+
 
 class View:
-    """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere."""
+    """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
 
-    def __init__(self, report: Report) -> None:
+    What is asked again and again is looked up: hundreds of claims may be about the same rows. After `most_s` seconds
+    TooLongError is raised.
+    """
+
+    def __init__(self, report: Report, most_s: float = math.inf) -> None:
         self.report: Any = report
+        self._until = time.monotonic() + most_s
+        self._cache: dict[tuple[object, ...], Any] = {}
         self.claims = report.claims
         self.rows: list[Any] = getattr(report, "rows", [])
         self.all_arms: list[Arm] = getattr(report, "arms", [])
@@ -55,8 +69,19 @@ class View:
         arms = [arm for arm in (claim.arm, claim.against) if arm]
         return not missing_in(claim) and all(arm in self.arms for arm in arms)
 
+    def once(self, key: tuple[object, ...], of: Callable[[], T]) -> T:
+        """Return what is known by a key, or else what is then known by it."""
+        if key not in self._cache:
+            if time.monotonic() > self._until:
+                raise TooLongError
+            self._cache[key] = of()
+        return cast("T", self._cache[key])
+
     def wanted(self, claim: Claim) -> list[str]:
         """Return the ids of the prompts that a claim is about."""
+        return self.once(("wanted", where_of(claim)), lambda: self._wanted(claim))
+
+    def _wanted(self, claim: Claim) -> list[str]:
         where = claim.where
         return [
             prompt.id
@@ -70,7 +95,11 @@ class View:
     def common(self, claim: Claim) -> list[str]:
         """Return the prompts of a claim on which each arm that it names was measured."""
         names = [name for name in (claim.arm, claim.against) if name]
-        return [p for p in self.wanted(claim) if all(p in self.measured.get(name, {}) for name in names)]
+        ran = [self.measured.get(name, {}) for name in names]
+        return self.once(
+            ("common", *names, where_of(claim)),
+            lambda: [prompt for prompt in self.wanted(claim) if all(prompt in found for found in ran)],
+        )
 
     @cached_property
     def measured(self) -> dict[str, dict[str, list[Decode | QuantRow]]]:
@@ -84,7 +113,7 @@ class View:
     def decodes(self, arm: str | None, prompt: str) -> list[Decode]:
         """Return an arm's measured rows on a prompt."""
         rows = self.measured.get(arm or "", {}).get(prompt, [])
-        return [row for row in rows if isinstance(row, Decode)]
+        return self.once(("decodes", arm, prompt), lambda: [row for row in rows if isinstance(row, Decode)])
 
     def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
         """Return a codec's rows on a prompt."""
@@ -98,22 +127,31 @@ class View:
 
     def rate(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of decoded tokens a second; NaN where none is known."""
-        return median(map(rate_of, self.decodes(arm, prompt)))
+        return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.decodes(arm, prompt))))
 
     def e2e_rate(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of tokens put out over the whole time."""
-        return median(len(row.tokens) / row.e2e_s for row in self.decodes(arm, prompt))
+        return self.once(
+            ("e2e", arm, prompt),
+            lambda: median(len(row.tokens) / row.e2e_s for row in self.decodes(arm, prompt)),
+        )
 
     def oracle_of(self, row: Decode) -> Decode | None:
         """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
-        rows = self.decodes(self.arms[row.arm].oracle, row.prompt) if row.arm in self.arms else []
-        same = [other for other in rows if other.repeat == row.repeat]
-        return next(iter(same or rows), None)
+        oracle = self.arms[row.arm].oracle if row.arm in self.arms else None
+        rows = self.decodes(oracle, row.prompt)
+        known = self.once(
+            ("oracle", oracle, row.prompt), lambda: {other.repeat: other for other in reversed(rows)}
+        )
+        return known.get(row.repeat, rows[0] if rows else None)
 
     def finds(self, arm: str | None, prompt: str) -> bool:
         """Say whether every repeat of an arm on a prompt holds the expected answer."""
         expected = self.prompts[prompt].expected
-        return bool(expected) and all(str(expected) in row.text for row in self.decodes(arm, prompt))
+        return self.once(
+            ("finds", arm, prompt),
+            lambda: bool(expected) and all(str(expected) in row.text for row in self.decodes(arm, prompt)),
+        )
 
     def recall(self, arm: str, prompts: list[str] | None = None) -> float:
         """Return the share of prompts on which an arm finds the answer; NaN without any."""
@@ -123,10 +161,17 @@ class View:
 
     def memory(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of the live bytes of the cache; NaN where a row does not say."""
+        return self.once(("memory", arm, prompt), lambda: self._memory(arm, prompt))
+
+    def _memory(self, arm: str | None, prompt: str) -> float:
         held: list[Memory | None] = [row.memory for row in self.decodes(arm, prompt)]
-        return (
-            median(m.cache_bytes if m else float("nan") for m in held) if None not in held else float("nan")
-        )
+        return median(memory.cache_bytes if memory else math.nan for memory in held)
+
+
+def where_of(claim: Claim) -> tuple[object, ...]:
+    """Return what a claim is restricted to, as something that can be looked up."""
+    where = claim.where
+    return (where.workload, where.prompt, where.length, where.depth, where.context)
 
 
 def rate_of(row: Decode) -> float:

@@ -16,7 +16,9 @@ STEP = 256
 PIECE = 2048
 
 # Caches that keep every position.
-WHOLE = ("KVCache", "QuantizedKVCache", "LatticeKVCache", "KakeyaLatticeMLXCache", "ControlCache")
+WHOLE = ("KVCache", "QuantizedKVCache", "LatticeKVCache")
+# Those that stand before another one, which is the baseline's of that layer.
+AROUND = ("KakeyaLatticeMLXCache", "ControlCache")
 
 _RANK = 4
 
@@ -70,11 +72,33 @@ def room_for_all_positions(view: View) -> Iterator[str]:
         if prompt is None or row.memory is None:
             continue
         least = prompt.n_tokens + len(row.tokens) - 1
+        whole = _whole(view, row)
         for j, layer in enumerate(row.memory.layers):
-            for array in layer.arrays if layer.kind in WHOLE else ():
+            for array in layer.arrays if j in whole else ():
                 if len(array.shape) == _RANK and not least <= array.shape[2] <= least + STEP + PIECE:
                     yield (f"row {i}: layer {j} has room for {array.shape[2]} positions, and {least} went in")
                     break
+
+
+def _whole(view: View, row: Decode) -> set[int]:
+    """Return the layers of a row's cache that keep every position, as far as that can be known."""
+    plain = view.once(("plain layers", row.prompt), lambda: _plain(view, row.prompt))
+    layers = row.memory.layers if row.memory else []
+    return {
+        i for i, layer in enumerate(layers)
+        if layer.kind in WHOLE or (layer.kind in AROUND and i < len(plain) and plain[i].kind in WHOLE)
+    }  # fmt: skip
+
+
+def _plain(view: View, prompt: str) -> list[Layer]:
+    """Return the layers of the raw baseline's cache on a prompt."""
+    rows = [
+        row
+        for arm in view.arms_of("baseline")
+        if arm.cache == "raw"
+        for row in view.decodes(arm.name, prompt)
+    ]
+    return next((row.memory.layers for row in rows if row.memory), [])
 
 
 @law(
