@@ -1,0 +1,182 @@
+"""A wheel of this checkout, installed into a fresh environment, serves a model's job as README.md says.
+
+Packages come from the index that pip is set up for; without one the test is skipped. Nothing runs in the checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.repo import console
+
+ENGINE = "mac" if sys.platform == "darwin" else "cpu"
+PRESET = ("k3-native-baseline", "-p", "n_samples=1", "-p", "max_new_tokens=8")
+
+pytestmark = [pytest.mark.bus, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def build(out: Path, source: Path = console.ROOT, **env: str) -> Path:
+    """Build a wheel and return it."""
+    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    done = subprocess.run(argv, env=os.environ | env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def needs(wheel: Path) -> list[str]:
+    """Return what a wheel asks for."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return re.findall(r"^Requires-Dist: (.*)$", archive.read(name).decode(), re.MULTILINE)
+
+
+@dataclass
+class Machine:
+    """A machine that has Python and git, and nothing of ours but what is installed into its environment."""
+
+    home: Path
+
+    @property
+    def programs(self) -> Path:
+        return self.home / "venv" / "bin"
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if k.startswith(("PIP_", "SSL_", "GIT_")) or "PROXY" in k.upper()
+        }
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        return kept | {"HOME": str(self.home), "PATH": path, "LANG": "C.UTF-8"}
+
+    def run(
+        self, *argv: str, cwd: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            argv, cwd=cwd or self.home, env=self.env, capture_output=True, text=True, check=False
+        )
+        assert not check or done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}\n{done.stderr}"
+        return done
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    made = Machine(tmp_path_factory.mktemp("machine"))
+    made.run(sys.executable, "-m", "venv", str(made.home / "venv"))
+    argv = ("pip", "download", "--quiet", "--no-deps", "--dest", str(made.home / "try"), "hatchling")
+    tried = made.run(*argv, check=False)
+    if tried.returncode:
+        pytest.skip(f"no package index is reached: {tried.stderr.strip().splitlines()[-1:]}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def serving(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Machine, Path, str]]:
+    """Follow "Serve jobs" up to a runner that serves; yield the machine, the bus and what `check` said."""
+    wheel = build(tmp_path_factory.mktemp("dist"))
+    bus = machine.home / "bus.git"
+    machine.run("git", "init", "--quiet", "--bare", str(bus))
+    places = {".[mac]": f"{wheel}[{ENGINE}]", "git@example.com:team/bus.git": str(bus)}
+    steps = console.commands(console.section("Serve jobs"))
+    commands = [[places.get(word, word) for word in words] for words in steps]
+    assert commands[0] == ["pip", "install", f"{wheel}[{ENGINE}]"]
+    assert commands[-1] == ["kakeya-runner", "serve"]
+    said = [machine.run(*words).stdout for words in commands[:-1]]
+    log = machine.home / "serve.log"
+    with log.open("wb") as out:
+        runner = subprocess.Popen(commands[-1], cwd=machine.home, env=machine.env, stdout=out, stderr=out)
+    yield machine, bus, said[-1]
+    runner.terminate()
+    runner.wait(60)
+
+
+def test_check_says_what_the_engine_computes_with(serving):
+    machine, _, said = serving
+    assert re.search(r"ok +engine .*GFLOP/s", said), said
+    probe = json.loads(machine.run("kakeya-engine", "probe", "--json").stdout)
+    assert probe["healthy"]
+    if sys.platform == "linux":
+        assert str(machine.programs.parent) in probe["blas"]["library"]
+
+
+def test_nothing_comes_from_the_checkout(serving):
+    machine, _, _ = serving
+    code = "import bridge, engine.models.registry as r; print(bridge.__file__, r.data())"
+    done = machine.run("python", "-I", "-c", code)
+    assert all(Path(path).is_relative_to(machine.home) for path in done.stdout.split()), done.stdout
+
+
+def test_a_model_s_job_is_asked_for_and_answered(serving):
+    machine, bus, _ = serving
+    clone = machine.home / "clone"
+    machine.run("git", "clone", "--quiet", str(bus), str(clone))
+    who = ("-c", "user.name=A Requester", "-c", "user.email=requester@example.invalid")
+    machine.run("git", *who, "commit", "--quiet", "--allow-empty", "-m", "A workload", cwd=clone)
+    machine.run("git", "push", "--quiet", "origin", "HEAD:main", cwd=clone)
+
+    asked = machine.run("kakeya", "run", *PRESET, "--wait", "10m", "--json", cwd=clone, check=False)
+
+    assert asked.returncode == 0, asked.stdout + asked.stderr + (machine.home / "serve.log").read_text()
+    fetched = machine.run("kakeya", "fetch", cwd=clone)
+    reports = [*clone.glob("kakeya-results/**/reports/**/*.json")]
+    assert [json.loads(path.read_text())["kind"] for path in reports] == ["kakeya.native"], fetched.stdout
+
+
+def test_text_is_generated_from_the_bundled_pair(serving):
+    machine, _, _ = serving
+    done = machine.run("kakeya-engine", "generate", "--prompt", "def main", "--max-tokens", "8")
+    assert done.stdout.strip()
+
+
+def test_a_build_from_source_names_its_own_weights_and_never_looks_them_up(tmp_path):
+    asked = [need for need in needs(build(tmp_path)) if need.startswith("kakeya-bridge-models")]
+    folder = (console.ROOT / "weights").as_uri()
+    assert {need.partition(" ;")[0] for need in asked} == {f"kakeya-bridge-models @ {folder}"}
+    assert len(asked) == 3
+
+
+def test_the_wheels_of_a_release_belong_together_and_are_reproducible(tmp_path):
+    places = [tmp_path / name for name in ("one", "two")]
+    made = [
+        (build(place / "a", KAKEYA_RELEASE="1"), build(place / "b", console.ROOT / "weights"))
+        for place in places
+    ]
+    for wheel, other in zip(*made, strict=True):
+        assert wheel.name == other.name
+        assert wheel.read_bytes() == other.read_bytes()
+    main, weights = made[0]
+    version = weights.name.split("-")[1]
+    asked = {
+        need.partition(";")[0].strip() for need in needs(main) if need.startswith("kakeya-bridge-models")
+    }
+    assert asked == {f"kakeya-bridge-models=={version}"}
+    assert main.name.split("-")[1] == version
+
+
+def test_the_weights_are_whole_and_nothing_else(tmp_path):
+    data = console.ROOT / "engine" / "models" / "data"
+    files = {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(build(tmp_path, console.ROOT / "weights")) as archive:
+        held = {
+            name.removeprefix("kakeya_bridge_models/"): archive.read(name)
+            for name in archive.namelist()
+            if name.startswith("kakeya_bridge_models/")
+        }
+    assert {"__init__.py", "LICENSE"} <= set(held)
+    assert {name: held[name] for name in files} == files
+    assert set(held) - set(files) == {"__init__.py", "LICENSE"}
