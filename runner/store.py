@@ -28,7 +28,8 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "maintenance.auto": "false",
         "protocol.allow": "never",
         f"protocol.{_scheme(settings.url)}.allow": "always",
-        "http.followRedirects": "initial",
+        # Git sends an `Authorization` of ours to whatever host the first answer redirects it to.
+        "http.followRedirects": "false",
         "safe.bareRepository": "all",
     }
     if secret:
