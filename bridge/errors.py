@@ -108,7 +108,12 @@ class ProcessError(InfrastructureError):
         super().__init__(message or f"{argv[0]} ended with {returncode}: {self.last_line()}", fix=fix)
 
     def last_line(self) -> str:
-        """Return the line of standard error that says most: git's `fatal:`/`error:`, else the last one."""
+        """Return the line of standard error that says most: git's `fatal:`/`error:`, else the last one.
+
+        Of a program that was not run to its end the message says most.
+        """
+        if self.returncode is None and hasattr(self, "message"):
+            return self.message
         lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote: error:"))]
         return one_line((telling or lines or ["it printed nothing"])[-1])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from bridge import wire
+from bridge.deadline import stopped_by
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
 from runner import keys, workspace
@@ -71,8 +72,9 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         workspace.sweep(state)
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
+        stop = threading.Event()
         try:
-            yield Session(
+            session = Session(
                 policy=policy,
                 bus=bus,
                 ledger=ledger,
@@ -89,7 +91,10 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),
                 clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s)),
+                stop=stop,
             )
+            with stopped_by(stop):
+                yield session
         finally:
             ledger.close()
     finally:

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 
+from bridge.client import Client
+from bridge.deadline import stopped_by, within
+from bridge.errors import ProcessError, WaitTimeout
+from bridge.git import Git
+from bridge.process import KEPT_ERRORS, run
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus
 
 TOKEN = "canary-5b0c7a12-token"
 BRANCH = "refs/heads/mac-bridge/noop-1790000000-abc123"
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process is gone, or a zombie, within a few seconds."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.fixture
@@ -56,3 +76,115 @@ def test_row_62_the_token_follows_no_redirect_to_another_host(runners, serve, to
 
     assert any("authorization" in headers for _, _, headers in bus.asked)
     assert thief.asked == []
+
+
+def test_row_63_endless_messages_of_a_server_fill_no_memory(runners, serve, wait_for):
+    line = servers.packet(b"\2" + b"x" * 60_000 + b"\n")
+
+    def flood(handler):
+        if handler.command == "GET":
+            body = servers.advertisement(BRANCH)
+            return servers.say(handler, 200, body, Content_Type="application/x-git-upload-pack-advertisement")
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/x-git-upload-pack-result")
+        handler.end_headers()
+        handler.wfile.write(servers.packet(b"NAK\n"))
+        while True:
+            handler.wfile.write(line)
+
+    bus = serve(flood)
+    runner = runners.start(bus={"url": f"{bus.url}/bus.git", "poll_s": 0.1})
+    process, most = psutil.Process(runner.process.pid), 0
+
+    def told():
+        nonlocal most
+        most = max(most, process.memory_info().rss)
+        return "trying again" in runner.said()
+
+    wait_for(told, timeout=60)
+
+    assert "bytes of messages" in runner.said()
+    assert most < 150 << 20
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_row_63_of_a_child_that_prints_without_end_the_end_is_kept_and_it_is_ended(stream):
+    script = f"import sys\nwhile True: sys.{stream}.write('x' * 9999 + chr(10))"
+    with pytest.raises(ProcessError, match="printed more than"):
+        run(sys.executable, "-I", "-c", script, env={}, most=1 << 20, timeout=60)
+
+
+def test_row_63_of_many_messages_the_last_are_kept():
+    script = "import sys\nfor i in range(200_000): sys.stderr.write(f'{i}\\n')\nsys.exit(3)"
+    done = run(sys.executable, "-I", "-c", script, env={}, check=False, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.endswith(b"\n199999\n")
+    assert len(done.stderr) <= KEPT_ERRORS
+
+
+@pytest.mark.parametrize("scheme", ["http", "ssh", "git"])
+def test_row_63_a_server_that_never_answers_does_not_keep_a_runner_from_stopping(runners, wait_for, scheme):
+    if scheme == "ssh" and not Path("/usr/bin/ssh").exists():
+        pytest.skip("there is no OpenSSH here")
+    with servers.silent() as port:
+        runner = runners.start(bus={"url": f"{scheme}://127.0.0.1:{port}/bus.git", "poll_s": 0.1})
+        process = psutil.Process(runner.process.pid)
+        wait_for(lambda: process.children(recursive=True))
+        time.sleep(0.5)
+        helpers = process.children(recursive=True)
+
+        began = time.monotonic()
+        assert runner.stop(timeout=40) == 0
+
+        assert time.monotonic() - began < 20
+        assert psutil.wait_procs(helpers, 10)[1] == []
+
+
+def test_row_63_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
+    with servers.silent() as port:
+        git(clone, "remote", "set-url", "origin", f"http://127.0.0.1:{port}/bus.git")
+        began = time.monotonic()
+        with pytest.raises(WaitTimeout, match="did not answer within 1"):
+            Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
+        assert time.monotonic() - began < 15
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_row_63_what_a_child_starts_ends_with_it(tmp_path):
+    """Also where it has no session of its own, as the user's git, which may ask on the terminal, has not."""
+    script = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(ProcessError, match="took longer than 0"), within(0.5):
+        run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"})
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_row_63_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
+    script = f"sleep 60 & echo $! > {tmp_path}/pid; echo done"
+    began = time.monotonic()
+    done = run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"}, own_session=True)
+    assert done.text == "done"
+    assert time.monotonic() - began < 10
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_row_63_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(monkeypatch):
+    monkeypatch.setattr("bridge.deadline.AFTER_STOP_S", 0.2)
+
+    class Asked:
+        def is_set(self):
+            return True
+
+    with pytest.raises(ProcessError, match="asked to stop"), stopped_by(Asked()):
+        run("/bin/sh", "-c", "exec >&- 2>&-; sleep 60", env={"PATH": "/usr/bin:/bin"})
+
+
+def test_row_63_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
+    """Neither git nor a helper opens a window when no terminal is there."""
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
+    monkeypatch.setenv("DISPLAY", ":0")
+    with open("/dev/null") as nothing:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", nothing)
+        env = Git.of_user(clone).env
+    assert env["GIT_TERMINAL_PROMPT"] == "0"
+    assert env["SSH_ASKPASS_REQUIRE"] == "never"
+    assert "SSH_ASKPASS" not in env
