@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bridge import times
 from bridge.client import Client
 from bridge.deadline import stopped_by, within
 from bridge.errors import ProcessError, WaitTimeout
 from bridge.git import Git
 from bridge.process import KEPT_ERRORS, run
+from bridge.wire import State
 from tests.attacks import servers
+from tests.runner.test_clock import YEAR, shifted
 
 pytestmark = pytest.mark.bus
 
@@ -188,3 +192,87 @@ def test_row_63_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
     assert env["GIT_TERMINAL_PROMPT"] == "0"
     assert env["SSH_ASKPASS_REQUIRE"] == "never"
     assert "SSH_ASKPASS" not in env
+
+
+@shifted
+@pytest.mark.parametrize("by", [YEAR, -YEAR], ids=["a year ahead", "a year behind"])
+def test_row_64_a_clock_that_is_wrong_at_the_start_refuses_nothing(
+    runners,
+    client,
+    set_clock,
+    wait_for,
+    presets,
+    by,
+):
+    """What waits looks expired, or of the future, until the clock is set; then it runs."""
+    folder = presets(quick={"steps": [{"argv": ["/bin/true"]}]}, other={"steps": [{"argv": ["/bin/true"]}]})
+    client = Client(client.git.directory, presets=folder)
+    run, refused = client.run("quick"), client.run("other")
+    set_clock(by)
+    settings = {"poll_s": 0.1, "idle_poll_s": 0.2}
+    runner = runners.start(preset_folder=str(folder), bus=settings, presets=["quick"])
+    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+    with pytest.raises(WaitTimeout):
+        run.wait(timeout=2)
+    assert not client.view(refused.branch).stands.is_final
+
+    set_clock(0)
+
+    assert run.wait(timeout=60).state is State.SUCCEEDED
+    assert refused.wait(timeout=60).state is State.REFUSED
+
+
+@shifted
+def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
+    runners,
+    client,
+    set_clock,
+    wait_for,
+    bus,
+    git,
+):
+    runners.start()
+    done = [client.run("noop") for _ in range(3)]
+    for sent in done:
+        sent.wait(timeout=60)
+    runners.started[0].stop()
+    there = git(bus, "for-each-ref", "refs/heads/mac-bridge/")
+    set_clock(YEAR)
+
+    policy = runners.policy(retention={"days": 30, "keep": 1})
+    for argv in (
+        ["runner", "--policy", str(policy), "gc"],
+        ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches"],
+    ):
+        told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
+        assert "mac-bridge/" not in told.stdout
+    runner = runners.start(retention={"days": 30, "keep": 1}, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
+    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == there
+
+
+def test_row_64_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_path, git):
+    """Runners' own commits show nothing, and neither does a date that no clock here has reached."""
+    git(tmp_path, "init", "--quiet", "repo")
+    repo = Git.of_user(tmp_path / "repo")
+    tree = repo.text("mktree", stdin="")
+    now = 1_800_000_000
+    for name, who, date in (
+        ("mac-bridge/noop-1790000000-abc123", "kakeya-mac-bridge@localhost", now),
+        ("mac-bridge/noop-1790000500-abc123", "someone@example.invalid", 1_790_001_000),
+        ("mac-bridge/other", "someone@example.invalid", now + 10**9),
+    ):
+        dated = repo.with_env(
+            GIT_COMMITTER_EMAIL=who, GIT_COMMITTER_NAME="x", GIT_COMMITTER_DATE=f"@{date} +0000"
+        )
+        commit = dated.text("commit-tree", tree, "-m", "x")
+        repo("update-ref", f"refs/heads/{name}", commit)
+    seen = times.requested_below(repo, "refs/heads/")
+
+    assert sorted(seen) == [1_790_000_000, 1_790_000_500, 1_790_001_000, now + 10**9]
+    assert times.at_least(now, seen[:-1]) == 1_790_001_000 + times.TOLERANCE_S
+    assert times.at_least(now, seen) == now
+    assert times.at_least(now, []) == now
+    assert not times.agrees(now, seen)
+    assert times.agrees(1_790_000_900, seen)
