@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,10 +14,13 @@ import pytest
 from bridge import times
 from bridge.client import Client
 from bridge.deadline import stopped_by, within
-from bridge.errors import ProcessError, WaitTimeout
+from bridge.errors import PolicyError, PresetError, ProcessError, WaitTimeout
 from bridge.git import Git
+from bridge.presets import load_presets
 from bridge.process import KEPT_ERRORS, run
 from bridge.wire import State
+from runner.ownership import check_owned
+from runner.policy import load_policy
 from tests.attacks import servers
 from tests.runner.test_clock import YEAR, shifted
 
@@ -276,3 +280,117 @@ def test_row_64_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_pat
     assert times.at_least(now, []) == now
     assert not times.agrees(now, seen)
     assert times.agrees(1_790_000_900, seen)
+
+
+@pytest.fixture
+def configured(tmp_path, runners, presets):
+    """A policy deep in folders of its own, with presets beside it."""
+    folder = tmp_path / "above" / "config"
+    folder.mkdir(parents=True)
+    made = presets(quick={"steps": [{"argv": ["/bin/true"]}]})
+    there = folder / "presets"
+    made.rename(there)
+    policy = folder / "runner.yaml"
+    runners.policy(preset_folder=str(there)).rename(policy)
+    return policy
+
+
+def refused(policy: Path) -> PolicyError:
+    with pytest.raises(PolicyError, match="others") as caught:
+        load_policy(policy)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "place", ["..", "../config", "runner.yaml", "presets", "presets/quick.yaml", "presets/_fragments.yaml"]
+)
+@pytest.mark.parametrize("mode", [0o022, 0o002])
+def test_row_66_what_decides_what_runs_may_be_written_by_nobody_else(configured, place, mode):
+    load_policy(configured)
+    there = (configured.parent / place).resolve()
+    if not there.exists():
+        there.write_text("steps: {}\n")
+    there.chmod(there.stat().st_mode | mode)
+
+    error = refused(configured)
+
+    assert str(there) in error.message
+    assert error.fix == f"Run: chmod go-w {there}"
+
+
+def test_row_66_check_says_so_too(configured):
+    configured.parent.parent.chmod(0o777)
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(configured), "check"]
+    checked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert checked.returncode == 1
+    assert f"Run: chmod go-w {configured.parent.parent}" in checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("what", ["the policy", "its folder", "a link to a link", "the presets"])
+def test_row_66_a_link_is_as_safe_as_where_it_leads(configured, tmp_path, what):
+    open_folder, link = tmp_path / "open", tmp_path / "link"
+    open_folder.mkdir()
+    policy = link
+    if what == "the policy":
+        link.symlink_to(configured.rename(open_folder / "runner.yaml"))
+    elif what == "its folder":
+        configured.parent.rename(open_folder / "config")
+        link.symlink_to(open_folder / "config")
+        policy = link / "runner.yaml"
+    elif what == "a link to a link":
+        (open_folder / "between").symlink_to(configured)
+        link.symlink_to(open_folder / "between")
+    else:
+        (configured.parent / "presets").rename(open_folder / "presets")
+        (configured.parent / "presets").symlink_to(open_folder / "presets")
+        policy = configured
+    if what != "its folder":
+        load_policy(policy)
+    open_folder.chmod(0o777)
+
+    assert refused(policy).fix == f"Run: chmod go-w {open_folder}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_row_66_a_folder_of_somebody_else_is_no_place_for_a_policy(configured):
+    os.chown(configured.parent.parent, 65534, 65534)
+
+    error = refused(configured)
+
+    assert "belongs to another user" in error.message
+    assert error.fix == f"Run: chown root {configured.parent.parent}"
+
+
+def test_row_66_a_sticky_folder_is_a_place_for_a_policy(configured):
+    """Such as /tmp: nobody can replace a file of somebody else's there."""
+    configured.parent.parent.chmod(0o1777)
+    load_policy(configured)
+
+
+def test_row_66_links_without_end_are_no_way_to_a_policy(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(PolicyError, match="too many links"):
+        check_owned(tmp_path / "a", "the policy")
+
+
+NUL = {
+    "a variable": {"env": {"MODEL": "/models\0/tiny"}},
+    "a variable that is too long": {"env": {"MODEL": "x" * 40_000}},
+    "the state": {"state": "/var/lib/\0"},
+    "the interpreter": {"interpreter": "/usr/bin/python\0"},
+    "the token's file": {"bus": {"url": "/bus.git", "token_file": "/tok\0en"}},
+    "the list of signers": {"trust": {"allowed_signers": "/sign\0ers"}},
+}
+
+
+@pytest.mark.parametrize("keys", NUL.values(), ids=NUL)
+def test_row_66_what_no_process_can_be_given_is_no_policy(runners, keys):
+    with pytest.raises(PolicyError):
+        load_policy(runners.policy(**keys))
+
+
+def test_row_66_what_no_process_can_be_given_is_no_preset(presets):
+    folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
+    with pytest.raises(PresetError, match="WORD"):
+        load_presets(folder)
