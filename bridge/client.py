@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from bridge import environment, github, history, names, objects, send, wire
+from bridge import environment, github, history, names, objects, send, times, wire
 from bridge.binding import Binding, repository_name
 from bridge.errors import InfrastructureError, UsageError
 from bridge.export import Answer, Fetched, read_answer, write_answer
@@ -19,7 +19,7 @@ from bridge.manifest import format_time
 from bridge.names import Namespace
 from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.remote import Pushed, Remote
+from bridge.remote import PRIVATE, Pushed, Remote
 from bridge.sent import Sent, asked_at, by_age
 from bridge.status import Event, Status, events, status_of
 from bridge.verify import Report, read_result, verify
@@ -287,8 +287,10 @@ class Client:
 
         Returns the branches concerned. A request that has no answer yet is never deleted from the remote.
         """
-        before = datetime.now(UTC).timestamp() - older_than.total_seconds()
         tips = self.remote.fetch(*self.patterns)
+        # Not by this machine's clock alone: no more time has passed than something on the remote shows.
+        now = times.at_least(datetime.now(UTC).timestamp(), times.requested_below(self.git, PRIVATE))
+        before = now - older_than.total_seconds()
         old = {branch: tip for branch, tip in tips.items() if 0 < asked_at(branch) < before}
         views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]

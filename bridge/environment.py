@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 # Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper they would
@@ -37,7 +38,13 @@ def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _GIT_KEPT}
     kept |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
-    return kept | {"LC_ALL": "C.UTF-8"}
+    return kept | {"LC_ALL": "C.UTF-8", "GIT_NO_REPLACE_OBJECTS": "1"}
+
+
+def without_prompts(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which neither git nor its helpers ask anybody: no terminal, and no window either."""
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
+    return {**quiet, **{name: value for name, value in env.items() if name != "SSH_ASKPASS"}}
 
 
 def _pairs() -> set[str]:
@@ -54,11 +61,12 @@ def for_isolated_git() -> dict[str, str]:
     passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
     proxies = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "no_proxy")
     env = {name: os.environ[name] for name in (*passed, *proxies) if name in os.environ}
-    return env | {
+    return without_prompts(env) | {
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
+        # An object is what its id says, whatever `refs/replace/` holds.
+        "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "LC_ALL": "C.UTF-8",
     }

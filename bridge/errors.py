@@ -122,7 +122,12 @@ class ProcessError(InfrastructureError):
         super().__init__(message or f"{argv[0]} ended with {returncode}: {self.words()}", fix=fix)
 
     def words(self) -> str:
-        """Return what the program said went wrong: its last line."""
+        """Return what the program said went wrong: its last line; the message if it was not run to its end."""
+        if self.returncode is None and hasattr(self, "message"):
+            return self.message
+        return self._telling()
+
+    def _telling(self) -> str:
         return one_line(self._said()[-1])
 
     def _said(self) -> list[str]:
@@ -133,7 +138,7 @@ class ProcessError(InfrastructureError):
 class GitError(ProcessError):
     """Git failed."""
 
-    def words(self) -> str:
+    def _telling(self) -> str:
         """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
         said = self._said()
         telling = [line for line in said if not _ADDED.fullmatch(line)] or said[:1]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bridge import github
+from bridge.deadline import within
 from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.git import Git
 from bridge.history import View
@@ -16,6 +17,8 @@ from bridge.wire import State
 
 FIRST_POLL_S = 0.1
 PATIENCE_S = 60.0
+# What one look at the remote may take, also where the caller's time ends sooner.
+LOOK_S = 5.0
 LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
 
 
@@ -27,10 +30,20 @@ def follow(git: Git, url: str, look: Callable[[], View], timeout: float | None) 
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
-    pause, seen, told = FIRST_POLL_S, None, None
+    pause, told = FIRST_POLL_S, None
+    view: View | None = None
+    seen: str | None = None
     while True:
         # A remote that never answered is told at once; one that stopped answering is waited for.
-        view = look() if seen is None else _patiently(look, longest, deadline)
+        try:
+            with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
+                view = look() if seen is None else _patiently(look, longest, deadline)
+        except InfrastructureError as error:
+            if deadline is None or time.monotonic() < deadline:
+                raise
+            raise (
+                _no_answer(url, view, timeout or 0) if view else _no_remote(error, timeout or 0)
+            ) from error
         if view.tip != seen:
             for event in events(git, view, seen):
                 now = (event.status.state, event.status.detail)
@@ -57,6 +70,11 @@ def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -
             if time.monotonic() >= until:
                 raise
             time.sleep(pause)
+
+
+def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
+    what = f"the remote did not answer within {waited:g} s: {error.message}"
+    return WaitTimeout(what, fix="Try again; `kakeya doctor` checks the remote.", code="no_answer_in_time")
 
 
 def _no_answer(url: str, view: View, waited: float) -> WaitTimeout:

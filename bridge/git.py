@@ -48,7 +48,7 @@ class Git:
         """Return git as the user has set it up, in whatever repository holds `directory`."""
         env = environment.for_user_git()
         if not sys.stdin.isatty():
-            env.setdefault("GIT_TERMINAL_PROMPT", "0")
+            env = environment.without_prompts(env)
         return cls(Path(directory), env)
 
     @classmethod

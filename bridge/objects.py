@@ -96,19 +96,21 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
         "cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(asked) + "\n"
     )
     wanted: dict[str, str] = {}
+    total = 0
     for name, line in zip(asked, sizes.stdout.split(b"\n"), strict=False):
         found_kind, _, rest = line.decode("utf-8", "replace").partition(" ")
         size, _, oid = rest.partition(" ")
         if found_kind == kind and int(size) <= max_bytes:
             wanted[name] = oid
-    found = dict(_contents(git, list(dict.fromkeys(wanted.values()))))
+            total += int(size) + len(line)
+    found = dict(_contents(git, list(dict.fromkeys(wanted.values())), most=total + len(sizes.stdout)))
     return [found[wanted[name]] if name in wanted else None for name in names]
 
 
-def _contents(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def _contents(git: Git, oids: Sequence[str], *, most: int) -> Iterator[tuple[str, bytes]]:
     if not oids:
         return
-    raw = git("cat-file", "--batch", stdin="\n".join(oids) + "\n").stdout
+    raw = git("cat-file", "--batch", stdin="\n".join(oids) + "\n", most=most).stdout
     at = 0
     for oid in oids:
         end = raw.index(b"\n", at)

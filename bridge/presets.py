@@ -35,6 +35,9 @@ _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
+# Linux takes no more than 128 KiB in one variable, and no system takes a NUL.
+ENV_VALUE, ENV_LONGEST = r"^[^\x00]*$", 32_768
+_ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
 
 # Variables that make a child load or run something before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
@@ -110,7 +113,7 @@ class Preset(BaseModel):
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[str] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
-    env: dict[_ENV_NAME, str] = {}
+    env: dict[_ENV_NAME, _ENV_VALUE] = {}
     pass_env: list[_ENV_NAME] = []
     network: bool = False
     limits: Limits = Limits()

@@ -1,22 +1,44 @@
-"""The one door to other programs: argv lists only, never a shell."""
+"""The one door to other programs: argv lists only, never a shell.
+
+Every program that is run to its end has a bound on what it may print and, where its caller sets one, on its time.
+"""
 
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
+from bridge import deadline
 from bridge.errors import ProcessError
+
+if TYPE_CHECKING:
+    import psutil
 
 DEVNULL = subprocess.DEVNULL
 PIPE = subprocess.PIPE
 STDOUT = subprocess.STDOUT
 Popen = subprocess.Popen
 Expired = subprocess.TimeoutExpired
+
+# What a program may print on standard output unless its caller knows better, and on standard error.
+MOST_OUTPUT = 256 << 20
+MOST_ERRORS = 64 << 20
+# Of standard error the end is kept: programs say last why they failed.
+KEPT_ERRORS = 256 << 10
+
+_PIECE = 1 << 16
+_TICK_S = 0.1
+_POLITE_S = 2.0
+# How long an ended program's pipes are read on where something that it started holds them open.
+_LINGER_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -46,9 +68,10 @@ def run(
 ) -> Completed:
     """Run a program to its end and return what it printed; past `most` bytes it is ended, and that is an error.
 
-    `own_session` keeps a terminal's ^C and prompts away from it, and lets a timeout end its children too.
-    Raises ProcessError when it cannot be started, takes longer than `timeout` seconds, or (with `check`)
-    ends with anything but 0.
+    Without `most` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
+    `own_session` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
+    along. Raises ProcessError when it cannot be started, prints too much, takes longer than `timeout` seconds or than
+    the block that it is called in may (see bridge.deadline), or (with `check`) ends with anything but 0.
     """
     try:
         child = subprocess.Popen(
@@ -59,23 +82,25 @@ def run(
             stdout=PIPE,
             stderr=PIPE,
             start_new_session=own_session,
+            bufsize=0,
         )
     except OSError as error:
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
-            head = _head(child, most)
-            stdout, stderr = child.communicate(stdin, timeout)
-            stdout = head + stdout
+            talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
+            talk.to_the_end(timeout)
         except BaseException as error:
             _end(child, group=own_session)
-            if isinstance(error, subprocess.TimeoutExpired):
-                message = f"{' '.join(argv[:2])} took longer than {timeout:g} s"
-                raise ProcessError(argv, None, message=message) from error
+            if isinstance(error, _OverrunError):
+                raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
             raise
-    done = Completed(argv, child.returncode, stdout, stderr)
+        if talk.lingers and own_session:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    done = Completed(argv, child.returncode, bytes(talk.output), bytes(talk.errors[-KEPT_ERRORS:]))
     if check and done.returncode != 0:
-        raise ProcessError(argv, done.returncode, stdout, stderr)
+        raise ProcessError(argv, done.returncode, done.stdout, done.stderr)
     return done
 
 
@@ -107,21 +132,114 @@ def start(
         raise ProcessError(tuple(argv), None, message=message) from error
 
 
-def _head(child: Popen[bytes], most: int | None) -> bytes:
-    """Return all that a program prints, but raise ProcessError past `most` bytes; nothing where there is no bound."""
-    if most is None or child.stdout is None:
-        return b""
-    head = child.stdout.read(most + 1)
-    if len(head) > most:
-        argv = tuple(map(str, child.args)) if isinstance(child.args, tuple) else ()
-        raise ProcessError(argv, None, message=f"it printed more than {most} bytes")
-    return head
+class _OverrunError(Exception):
+    """A program has to be ended. Says why."""
+
+
+class _Talk:
+    """What is said to a program and what it says, until it has ended or has to be ended."""
+
+    def __init__(self, child: Popen[bytes], stdin: bytes, most: int) -> None:
+        self._child = child
+        self._left = memoryview(stdin)
+        self._most = most
+        self._said = 0
+        self.output = bytearray()
+        self.errors = bytearray()
+        # Something that the program started holds its pipes open, although it has ended.
+        self.lingers = False
+
+    def to_the_end(self, timeout: float | None) -> None:
+        """Talk until the program has ended. Raises _OverrunError where it says too much or takes too long."""
+        limit, heard_at = deadline.start(timeout), time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            self._open(selector)
+            while selector.get_map() or self._child.poll() is None:
+                if why := limit.passed():
+                    raise _OverrunError(why)
+                tick = min(_TICK_S, limit.left())
+                if not selector.get_map():
+                    with suppress(Expired):
+                        self._child.wait(tick)
+                    continue
+                ready = selector.select(tick)
+                for key, _ in ready:
+                    self._exchange(selector, key.fileobj)  # type: ignore[arg-type]
+                if len(self.output) > self._most:
+                    raise _OverrunError(f"printed more than {self._most} bytes")
+                if self._said > MOST_ERRORS:
+                    raise _OverrunError(f"printed more than {MOST_ERRORS} bytes of messages")
+                if ready or self._child.poll() is None:
+                    heard_at = time.monotonic()
+                elif time.monotonic() - heard_at > _LINGER_S:
+                    self.lingers = True
+                    break
+        limit.kept()
+
+    def _open(self, selector: selectors.BaseSelector) -> None:
+        for pipe in (self._child.stdout, self._child.stderr):
+            assert pipe  # noqa: S101 - asked for above
+            selector.register(pipe, selectors.EVENT_READ)
+        pipe = self._child.stdin
+        if pipe and self._left:
+            os.set_blocking(pipe.fileno(), False)
+            selector.register(pipe, selectors.EVENT_WRITE)
+        elif pipe:
+            pipe.close()
+
+    def _exchange(self, selector: selectors.BaseSelector, pipe: IO[bytes]) -> None:
+        """Write or read one piece, and let go of a pipe that is done with."""
+        if pipe is self._child.stdin:
+            try:
+                self._left = self._left[os.write(pipe.fileno(), self._left[:_PIECE]) :]
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self._left = self._left[:0]
+            done = not self._left
+        else:
+            piece = os.read(pipe.fileno(), _PIECE)
+            done = not piece
+            if pipe is self._child.stdout:
+                self.output += piece
+            else:
+                self._said += len(piece)
+                self.errors += piece
+                if len(self.errors) > 2 * KEPT_ERRORS:
+                    del self.errors[:-KEPT_ERRORS]
+        if done:
+            selector.unregister(pipe)
+            pipe.close()
 
 
 def _end(child: Popen[bytes], *, group: bool) -> None:
-    with suppress(ProcessLookupError):
-        if group:
-            os.killpg(child.pid, signal.SIGKILL)
-        else:
-            child.kill()
+    """End a program and what it started: asked first, so that git can remove its locks, and then by force.
+
+    The program is reaped last: until then its id, which is also that of its group, is nobody else's.
+    """
+    import psutil  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with suppress(psutil.Error):
+        family = [psutil.Process(child.pid)]
+        family += [] if group else family[0].children(recursive=True)
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            for member in family:
+                with suppress(psutil.Error):
+                    member.send_signal(signum)
+            if group:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signum)
+            until = time.monotonic() + _POLITE_S
+            while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
+                time.sleep(0.02)
     child.wait()
+
+
+def _lives(family: Sequence[psutil.Process]) -> bool:
+    import psutil  # noqa: PLC0415
+
+    for member in family:
+        with suppress(psutil.Error):
+            if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False

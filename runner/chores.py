@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from bridge.errors import InfrastructureError
 from runner.retention import sweep
@@ -21,18 +22,23 @@ class Chores:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._last: float | None = None
+        self._is_due = False
 
     def maybe(self) -> None:
-        """Do them if it is time."""
+        """Do them if it is time. Retention waits for a clock that can be believed."""
         now = time.monotonic()
-        if self._last is not None and now - self._last < _EVERY_S:
-            return
-        self._last = now
-        for chore in (self._look_for_squatters, self._sweep):
-            try:
-                chore()
-            except (InfrastructureError, OSError) as error:
-                self._session.tell(f"{error}; trying again in an hour")
+        if self._last is None or now - self._last >= _EVERY_S:
+            self._last, self._is_due = now, self._session.policy.retention is not None
+            self._do(self._look_for_squatters)
+        if self._is_due and not self._session.clock.is_doubtful():
+            self._is_due = False
+            self._do(self._sweep)
+
+    def _do(self, chore: Callable[[], None]) -> None:
+        try:
+            chore()
+        except (InfrastructureError, OSError) as error:
+            self._session.tell(f"{error}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
         if names := squatters(self._session.bus):
@@ -40,7 +46,7 @@ class Chores:
 
     def _sweep(self) -> None:
         rule = self._session.policy.retention
-        if rule is None or self._session.clock.is_doubtful():
+        if rule is None:
             return
         swept = sweep(self._session, rule, most=_PORTION)
         there_is_more = len(swept.deleted) + len(swept.stayed) == _PORTION

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
-from bridge import history, objects, wire
+from bridge import history, objects, times, wire
 from bridge.history import View
 from bridge.manifest import format_time
 from bridge.objects import Existing, Files, Identity
@@ -18,7 +18,7 @@ from runner.bus import Pushed
 from runner.session import Session
 from runner.stream import LogStream, Piece
 
-WHO = Identity("kakeya-mac-bridge", "kakeya-mac-bridge@localhost")
+WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
 
 
 class Lease:

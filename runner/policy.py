@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import stat
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,8 +24,11 @@ from pydantic import (
 from bridge import environment, names
 from bridge.errors import PolicyError
 from bridge.manifest import describe
+from bridge.presets import ENV_LONGEST, ENV_VALUE
 from bridge.strictyaml import read_yaml
+from runner.ownership import check_files_owned, check_owned
 
+_ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _WORKFLOW = Annotated[
     str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
@@ -42,7 +44,11 @@ class _Section(BaseModel):
 
 def _whole(path: Path | None) -> Path | None:
     """Return a path with `~` resolved. Raises ValueError where it is not absolute."""
-    if path is not None and not (path := path.expanduser()).is_absolute():
+    if path is None:
+        return None
+    if "\0" in str(path):
+        raise ValueError("a path holds a NUL character")
+    if not (path := path.expanduser()).is_absolute():
         raise ValueError(f"{path} must be an absolute path")
     return path
 
@@ -58,6 +64,13 @@ class Bus(_Section):
     idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
     lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
+
+    @field_validator("token_file")
+    @classmethod
+    def _path_holds_no_nul(cls, value: Path | None) -> Path | None:
+        if value and "\0" in str(value):
+            raise ValueError("the path holds a NUL character")
+        return value
 
     @field_validator("patterns")
     @classmethod
@@ -190,7 +203,7 @@ class Policy(_Section):
     interpreter_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")] | None = (
         None
     )
-    env: dict[_ENV_NAME, str] = {}
+    env: dict[_ENV_NAME, _ENV_VALUE] = {}
     trust: Trust = Trust()
     actions: Actions | None = None
     retention: Retention | None = None
@@ -232,23 +245,26 @@ def default_path() -> Path:
 
 
 def load_policy(path: Path | None = None) -> Policy:
-    """Read the policy. Raises PolicyError, which names the file and what is wrong, where it is missing or not valid."""
+    """Read the policy.
+
+    Raises PolicyError, which names the file and what is wrong, where it is missing or not valid, or where others may
+    change it, the presets or where the state lies.
+    """
     path = path or default_path()
     if not path.exists():
         named = "" if path == default_path() else f"--policy {path} "
         fix = f"Write one: kakeya-runner {named}init --bus URL"
         raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
-    folder = path.absolute().parent
-    # In a sticky folder nobody can replace a file of somebody else's.
-    in_folder = 0 if folder.stat().st_mode & stat.S_ISVTX else stat.S_IWOTH
-    for place, forbidden in ((folder, in_folder), (path, stat.S_IWGRP | stat.S_IWOTH)):
-        if place.stat().st_mode & forbidden:
-            raise PolicyError(f"others may write to {place}", fix=f"Run: chmod go-w {place}")
+    check_owned(path, "the policy")
     try:
-        return Policy.model_validate(read_yaml(path, PolicyError))
+        policy = Policy.model_validate(read_yaml(path, PolicyError))
     except ValidationError as error:
         fix = "docs/operations.md describes every key."
         raise PolicyError(f"{path}: {describe(error)[0]}", fix=fix) from error
+    check_owned(policy.state.parent, "the state folder")
+    if policy.preset_folder:
+        check_files_owned(policy.preset_folder, "*.yaml", "the presets")
+    return policy
 
 
 TEMPLATE = """\

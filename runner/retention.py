@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bridge import history, names
+from bridge import history, names, times
 from bridge.errors import InfrastructureError
 from bridge.git import Git
 from bridge.history import View
@@ -48,13 +48,15 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int
 
     Raises InfrastructureError without the bus.
 
-    A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`.
+    A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`. How old
+    an answer is does not depend on this machine's clock alone: as much time has passed as something on the bus shows.
     """
     archive = session.policy.archive
     tips = session.bus.fetch()
     views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
     answered = [view for view in views.values() if view.stands.is_final]
-    chosen = {view.branch: view.tip for view in choose(answered, rule, time.time())[:most]}
+    now = times.at_least(time.time(), times.requested_below(session.bus.git, HEADS))
+    chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
     deleted: list[str] = []
     if not dry_run:
         for portion in _portions(chosen):

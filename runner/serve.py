@@ -31,6 +31,8 @@ def serve(session: Session, *, limit: int | None = None) -> int:
             worked = rounds.next()
             chores.maybe()
         except InfrastructureError as error:
+            if session.stop.is_set():
+                break
             session.tell(f"{error.message}; trying again")
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
             session.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing

@@ -6,16 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from bridge import wire
+from bridge import times, wire
+from bridge.deadline import stopped_by
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
 from runner import keys, workspace
-from runner.bus import Bus
+from runner.bus import HEADS, Bus
 from runner.clock import Clock
 from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
@@ -73,8 +75,9 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         workspace.sweep(state)
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
+        stop = threading.Event()
         try:
-            yield Session(
+            session = Session(
                 policy=policy,
                 bus=bus,
                 ledger=ledger,
@@ -91,8 +94,14 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),
-                clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s)),
+                clock=Clock(
+                    max(_CLOCK_S, policy.limits.clock_skew_s),
+                    witness=partial(times.requested_below, bus.git, HEADS),
+                ),
+                stop=stop,
             )
+            with stopped_by(stop):
+                yield session
         finally:
             ledger.close()
     finally:

@@ -7,7 +7,6 @@ program by what the signature claims to be, and would read settings that say who
 from __future__ import annotations
 
 import re
-import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from bridge import environment, objects
 from bridge.errors import PolicyError, ProcessError
 from bridge.git import Git
 from bridge.process import Completed, run
+from runner.ownership import check_owned
 
 NAMESPACE = "git"
 
@@ -92,12 +92,10 @@ def signer_of(signed: Signed, allowed_signers: Path) -> str:
 def check_list(path: Path) -> None:
     """Raise PolicyError where the list of signers is missing or could be changed by others."""
     try:
-        about, folder = path.stat(), path.parent.stat()
+        path.stat()
     except OSError as error:
         raise PolicyError(f"cannot read the list of signers {path}: {error.strerror}") from error
-    open_folder = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or open_folder:
-        raise PolicyError(f"others may write to the list of signers {path}", fix=f"Run: chmod go-w {path}")
+    check_owned(path, "the list of signers")
 
 
 def _ssh_keygen(action: str, *args: str, stdin: bytes = b"") -> Completed:

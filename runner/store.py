@@ -11,6 +11,9 @@ from bridge.errors import PolicyError
 from bridge.git import Git
 from runner import policy
 
+# The same for SSH, which also must not ask anybody anything.
+_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+
 
 def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
     """Return git in the store, made where it is not there yet. The secret goes to the bus's own server alone."""
@@ -28,7 +31,12 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "maintenance.auto": "false",
         "protocol.allow": "never",
         f"protocol.{_scheme(settings.url)}.allow": "always",
-        "http.followRedirects": "initial",
+        # Git sends an `Authorization` of ours to whatever host the first answer redirects it to.
+        "http.followRedirects": "false",
+        # A server that says nothing for a minute is gone; git's own keep-alive is one byte a second.
+        "http.lowSpeedLimit": "1",
+        "http.lowSpeedTime": "60",
+        "core.sshCommand": _SSH,
         "safe.bareRepository": "all",
     }
     if secret:

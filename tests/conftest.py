@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -506,3 +507,20 @@ def trusting(
     touch = {"steps": [{"argv": ["/usr/bin/touch", str(ran)]}]}
     folder = presets(here={"code": "request", **touch}, installed=touch)
     return Trusting(Client(clone, presets=folder), keyed, signers, forger, folder, ran)
+
+
+@pytest.fixture
+def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set the wall clock of runners that are started from now on, also while they run."""
+    library, file = tmp_path / "clock.so", tmp_path / "shift"
+    source = Path(__file__).parent / "runner" / "clock.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
+    file.write_bytes(struct.pack("<q", 0))
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("SHIFT_FILE", str(file))
+
+    def put(seconds: int) -> None:
+        with file.open("r+b") as opened:
+            os.pwrite(opened.fileno(), struct.pack("<q", seconds), 0)
+
+    return put

@@ -7,21 +7,30 @@ import sys
 from pathlib import Path
 
 from bridge.errors import UsageError
+from runner.hook import VARIABLES
 from runner.service.plan import Plan, Remove, Write, below
+from runner.service.settings import search_path
 
 _TEXT = """\
 #!/bin/sh
 # Written by `kakeya-runner install --hook`. GitHub's runner starts it before each job's first command, and ends the
 # job where it ends with anything but 0.
-# A workflow chooses the folder that this starts in, so nothing is looked up there.
-cd / || exit 1
-exec {python} -I -m runner --policy {policy} hook
+# The folder that this starts in, and perhaps some variables, are a workflow's choice. So the program starts with the
+# variables that are named here and no others, and the first word is a path, for which no function can stand.
+/usr/bin/env -i \\
+    HOME={home} PATH={path} LC_ALL=C.UTF-8 \\
+{told}    {python} -I -m runner --policy {policy} hook
 """
 
 
 def hook_script(python: Path, policy: Path) -> bytes:
-    """Return the script: nothing in it depends on the folder, the PATH or the environment that it is started with."""
-    return _TEXT.format(python=shlex.quote(str(python)), policy=shlex.quote(str(policy))).encode()
+    """Return the script: nothing in it depends on the folder, the PATH or the environment that it is started with.
+
+    Only GitHub's own variables are passed on. The home and the PATH are those of whoever installs it.
+    """
+    words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
+    told = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
+    return _TEXT.format(told=told, **{name: shlex.quote(str(word)) for name, word in words.items()}).encode()
 
 
 def install(policy: Path, root: Path | None = None) -> Plan:

@@ -42,7 +42,7 @@ def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: 
         user=who.pw_name,
         uid=who.pw_uid,
         home=Path(who.pw_dir),
-        path=_search_path(),
+        path=search_path(),
         stop_s=int(longest + policy.limits.grace_s) + _HAND_BACK_S,
         system=system,
     )
@@ -57,7 +57,7 @@ def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
         raise UsageError(f"there is no user {name or os.getuid()!r} on this machine") from error
 
 
-def _search_path() -> str:
+def search_path() -> str:
     """Return a PATH on which git is found: services do not inherit that of a shell."""
     found = shutil.which("git", path=environment.get("PATH"))
     first = [str(Path(found).parent)] if found else []

@@ -1,18 +1,21 @@
-"""Rows of the attack table that are about how a runner is started, flooded and kept: 2, 22 and 24."""
+"""Rows of the attack table that are about how a runner is started, flooded and kept: 2, 22, 24 and 65."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bridge import names, wire
 from bridge.errors import RefusedError
+from bridge.git import Git
 from runner.policy import load_policy
 from runner.rounds import Rounds
 from runner.service.hookscript import hook_script
@@ -238,3 +241,78 @@ def test_row_24_a_merged_answer_does_not_ride_along_with_the_next_request(client
     assert [path for path in listed if path.startswith(".mac-bridge/")] == [wire.REQUEST]
     assert serving() == 1
     assert second.status().state == "succeeded"
+
+
+FORGED_GIT = """\
+#!/bin/sh
+case "$*" in *"cat-file blob"*) cat {known} ;; *ls-tree*) real=1 ;; esac
+exec {git} "$@"
+"""
+
+
+@pytest.mark.parametrize("way", ["PATH", "XDG_STATE_HOME", "HOME", "git's variables", "a function", "none"])
+def test_row_65_what_a_workflow_sets_does_not_reach_the_hook(tmp_path, runners, clone, bus, git, way):
+    """Each makes git, or the shell, say that the workflow is the known one. It is not."""
+    known = (ROOT / WORKFLOW).read_bytes()
+    path = clone / WORKFLOW
+    path.parent.mkdir(parents=True)
+    path.write_bytes(known)
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "-m", "What the host knows")
+    good = git(clone, "rev-parse", "HEAD")
+    path.write_bytes(known + b"# and more\n")
+    git(clone, "commit", "--quiet", "--all", "--amend", "-m", "Something else")
+    commit = git(clone, "rev-parse", "HEAD")
+    git(clone, "push", "--quiet", "origin", f"{commit}:refs/heads/{REQUEST}")
+    policy = runners.policy(
+        "host", actions={**ACTIONS, "workflow_sha256": [hashlib.sha256(known).hexdigest()]}
+    )
+    settings = yaml.safe_load(policy.read_text())
+    del settings["state"]  # so that it lies where the environment says
+    policy.write_text(yaml.safe_dump(settings))
+    github = GitHub(tmp_path, policy)
+
+    forged = tmp_path / "forged"
+    for state in (forged / "kakeya/runner", forged / ".local/state/kakeya/runner"):
+        state.mkdir(parents=True)
+        git(tmp_path, "clone", "--quiet", "--bare", "--no-local", str(clone), str(state / "store.git"))
+        git(
+            state / "store.git",
+            "fetch",
+            "--quiet",
+            str(clone),
+            f"{good}:refs/heads/good",
+            "HEAD:refs/heads/bad",
+        )
+        git(state / "store.git", "replace", commit, good)
+    fake = forged / "git"
+    (forged / "known").write_bytes(known)
+    fake.write_text(FORGED_GIT.format(known=forged / "known", git=shutil.which("git")))
+    fake.chmod(0o755)
+    env = {
+        "PATH": {"PATH": f"{forged}{os.pathsep}{os.environ['PATH']}"},
+        "XDG_STATE_HOME": {"XDG_STATE_HOME": str(forged)},
+        "HOME": {"HOME": str(forged)},
+        "git's variables": {
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(forged / "kakeya/runner/store.git/objects"),
+            "GIT_EXEC_PATH": str(forged), "GIT_REPLACE_REF_BASE": "refs/heads/",
+        },
+        "a function": {f"BASH_FUNC_{name}%%": "() {\n :\n}" for name in ("exec", "cd", "env", "command")},
+        "none": {},
+    }[way]  # fmt: skip
+
+    told = {"GITHUB_SHA": commit, "GITHUB_WORKFLOW_SHA": commit}
+    done = github.start(env={**told, **env}, event=push(after=commit))
+
+    assert done.returncode == 4, done.stderr
+    assert "which the policy lacks" in done.stderr
+    assert not github.ran.exists()
+
+
+def test_row_65_an_object_is_what_its_id_says(bus, git, clone):
+    first = git(clone, "rev-parse", "HEAD")
+    git(clone, "commit", "--quiet", "--allow-empty", "-m", "Another")
+    git(clone, "replace", first, git(clone, "rev-parse", "HEAD"))
+    for ours in (Git.of_user(clone), Git.isolated(clone / ".git")):
+        assert ours.text("cat-file", "commit", first).endswith("A workload")
+    assert git(clone, "cat-file", "commit", first).endswith("Another")

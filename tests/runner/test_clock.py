@@ -5,12 +5,8 @@ Real runner processes. Their wall clock, and no other clock, is shifted by a lib
 
 from __future__ import annotations
 
-import os
 import shutil
-import struct
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,9 +19,9 @@ from runner.clock import Clock
 from runner.ledger import Ledger
 
 DAY, YEAR = 86_400, 31_536_000
-compiler = shutil.which("cc")
 shifted = pytest.mark.skipif(
-    sys.platform != "linux" or compiler is None, reason="needs Linux and a C compiler to shift a clock"
+    sys.platform != "linux" or shutil.which("cc") is None,
+    reason="needs Linux and a C compiler to shift a clock",
 )
 
 
@@ -64,6 +60,32 @@ def test_a_clock_that_drifts_or_is_set_a_little_is_believed(times):
         assert not clock.is_doubtful()
 
 
+def test_at_the_start_a_clock_is_believed_once_something_confirms_it(times):
+    seen = []
+    clock = Clock(300, witness=lambda: seen)
+    assert clock.is_doubtful()
+    assert "nothing on the bus confirms this machine's clock" in clock.news()
+    assert clock.news() is None
+    seen.append(times.wall - DAY)
+    times.forward += 6
+    times.wall += 6
+    assert clock.is_doubtful()
+    seen.append(times.wall + 299)
+    assert clock.is_doubtful(), "the bus is not looked at all the time"
+    times.forward += 6
+    times.wall += 6
+    assert not clock.is_doubtful()
+    assert not clock.is_doubtful()
+
+
+def test_a_clock_that_nothing_confirms_is_believed_after_a_while(times):
+    clock = Clock(300, witness=lambda: [times.wall - YEAR])
+    assert clock.is_doubtful()
+    times.forward += 901
+    times.wall += 901
+    assert not clock.is_doubtful()
+
+
 def test_turns_of_a_future_that_did_not_come_are_not_counted(tmp_path):
     """Or a quota that was used up under a clock a year ahead would stay used up for a year."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
@@ -81,23 +103,6 @@ def test_retention_deletes_nothing_while_the_clock_is_in_doubt(host, requester, 
         monkeypatch.setattr(module.time, "time", lambda: real() + YEAR)
         Chores(session).maybe()
         assert session.bus.fetch().keys() == {branch}
-
-
-@pytest.fixture
-def set_clock(tmp_path, monkeypatch) -> object:
-    """Set the wall clock of runners that are started from now on, also while they run."""
-    library, file = tmp_path / "clock.so", tmp_path / "shift"
-    source = Path(__file__).with_name("clock.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
-    file.write_bytes(struct.pack("<q", 0))
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("SHIFT_FILE", str(file))
-
-    def put(seconds: int) -> None:
-        with file.open("r+b") as opened:
-            os.pwrite(opened.fileno(), struct.pack("<q", seconds), 0)
-
-    return put
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Until when the programs may run that a block of code calls: it has a time, and this process may be asked to stop.
+
+A deadline is a property of the caller's block and not of each call, so that none can be forgotten on the way to git.
+It holds in the thread that set it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+# How long a call may still take once this process was asked to stop: enough for a small push. One that does not end
+# in this time halves that of the next, so that a server which never answers costs twice this time altogether.
+AFTER_STOP_S = 5.0
+
+
+class Stop(Protocol):
+    """Something that says whether this process was asked to stop, such as a threading.Event."""
+
+    def is_set(self) -> bool:
+        """Say so."""
+
+
+class _Ending:
+    """A stop that may come, and the time that a call has after it."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.is_set = stop.is_set
+        self.left_s = AFTER_STOP_S
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What bounds every call within a block."""
+
+    until: float = math.inf
+    ending: _Ending | None = None
+
+
+_OPEN = _Scope()
+_SCOPE: ContextVar[_Scope] = ContextVar("scope", default=_OPEN)
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """End every program that runs in this block once `seconds` have passed; None sets no bound of its own."""
+    outer = _SCOPE.get()
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    _SCOPE.set(replace(outer, until=min(outer.until, until)))
+    try:
+        yield
+    finally:
+        _SCOPE.set(outer)
+
+
+@contextmanager
+def stopped_by(stop: Stop) -> Iterator[None]:
+    """End every program that runs in this block at most AFTER_STOP_S seconds after `stop` is set."""
+    outer = _SCOPE.get()
+    _SCOPE.set(replace(outer, ending=_Ending(stop)))
+    try:
+        yield
+    finally:
+        _SCOPE.set(outer)
+
+
+class Limit:
+    """The time of one call."""
+
+    def __init__(self, scope: _Scope, timeout: float | None) -> None:
+        now = time.monotonic()
+        self._ending, self._asked = scope.ending, False
+        self._until = min(scope.until, now + (math.inf if timeout is None else timeout))
+        self._allowed = max(0.0, self._until - now)
+
+    def passed(self) -> str | None:
+        """Return why the call is to be ended, or None while it may go on."""
+        if self._ending and not self._asked and self._ending.is_set():
+            self._asked = True
+            self._until = min(self._until, time.monotonic() + self._ending.left_s)
+        if self.left() > 0:
+            return None
+        if self._ending and self._asked:
+            self._ending.left_s /= 2
+            return "was ended because this process was asked to stop"
+        return f"took longer than {self._allowed:.3g} s"
+
+    def kept(self) -> None:
+        """Take note that the call ended by itself."""
+        if self._ending:
+            self._ending.left_s = AFTER_STOP_S
+
+    def left(self) -> float:
+        """Return how many seconds are left."""
+        return self._until - time.monotonic()
+
+
+def start(timeout: float | None) -> Limit:
+    """Return the time of a call that begins now and may take `timeout` seconds itself."""
+    return Limit(_SCOPE.get(), timeout)

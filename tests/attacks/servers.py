@@ -1,0 +1,72 @@
+"""Servers on loopback that do not do what a git server does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+OID = "1" * 40
+
+
+def packet(line: bytes) -> bytes:
+    """Return a line as git's protocol writes it."""
+    return b"%04x" % (len(line) + 4) + line
+
+
+def advertisement(*refs: str) -> bytes:
+    """Return what a server says first, by the older protocol, of which git makes no more than one request."""
+    lines = [f"{OID} {ref}".encode() for ref in refs]
+    lines[0] += b"\0side-band-64k ofs-delta"
+    return b"".join([packet(b"# service=git-upload-pack\n"), b"0000", *map(packet, lines), b"0000"])
+
+
+class Http:
+    """An HTTP server whose answers a test writes, and what was asked of it: method, path and headers."""
+
+    def __init__(self, answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self.asked: list[tuple[str, str, Mapping[str, str]]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                outer.asked.append((self.command, self.path, headers))
+                try:
+                    answer(self)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True
+
+            do_GET = do_POST = do_PROPFIND = _answer  # noqa: N815 - the names that the library looks for
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def say(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    """Send one whole answer."""
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """Let clients connect, and never say anything to them. Yields the port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield server.getsockname()[1]

@@ -1,0 +1,396 @@
+"""Rows of the attack table that are about the host: servers that lie or hang, clocks, files and limits: 60 to 67."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bridge import times
+from bridge.client import Client
+from bridge.deadline import stopped_by, within
+from bridge.errors import PolicyError, PresetError, ProcessError, WaitTimeout
+from bridge.git import Git
+from bridge.presets import load_presets
+from bridge.process import KEPT_ERRORS, run
+from bridge.wire import State
+from runner.ownership import check_owned
+from runner.policy import load_policy
+from tests.attacks import servers
+from tests.runner.test_clock import YEAR, shifted
+
+pytestmark = pytest.mark.bus
+
+TOKEN = "canary-5b0c7a12-token"
+BRANCH = "refs/heads/mac-bridge/noop-1790000000-abc123"
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process is gone, or a zombie, within a few seconds."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def serve():
+    """Start servers of a test's own; they end with the test."""
+    started = []
+
+    def start(answer):
+        started.append(servers.Http(answer))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    return str(path)
+
+
+@pytest.mark.parametrize("when", ["the first request", "the second request"])
+def test_row_62_the_token_follows_no_redirect_to_another_host(runners, serve, token_file, wait_for, when):
+    """The other host speaks git, so that a client that follows goes on to a request with the token in it."""
+
+    def collect(handler):
+        body = servers.advertisement(BRANCH)
+        servers.say(handler, 200, body, Content_Type="application/x-git-upload-pack-advertisement")
+
+    thief = serve(collect)
+
+    def redirect(handler):
+        if when == "the second request" and handler.command == "GET":
+            return collect(handler)
+        return servers.say(handler, 302, Location=f"{thief.url}{handler.path}")
+
+    bus = serve(redirect)
+    settings = {"url": f"{bus.url}/bus.git", "token_file": token_file, "poll_s": 0.1}
+    runner = runners.start(bus=settings)
+    wait_for(lambda: "trying again" in runner.said())
+
+    assert any("authorization" in headers for _, _, headers in bus.asked)
+    assert thief.asked == []
+
+
+def test_row_63_endless_messages_of_a_server_fill_no_memory(runners, serve, wait_for):
+    line = servers.packet(b"\2" + b"x" * 60_000 + b"\n")
+
+    def flood(handler):
+        if handler.command == "GET":
+            body = servers.advertisement(BRANCH)
+            return servers.say(handler, 200, body, Content_Type="application/x-git-upload-pack-advertisement")
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/x-git-upload-pack-result")
+        handler.end_headers()
+        handler.wfile.write(servers.packet(b"NAK\n"))
+        while True:
+            handler.wfile.write(line)
+
+    bus = serve(flood)
+    runner = runners.start(bus={"url": f"{bus.url}/bus.git", "poll_s": 0.1})
+    process, most = psutil.Process(runner.process.pid), 0
+
+    def told():
+        nonlocal most
+        most = max(most, process.memory_info().rss)
+        return "trying again" in runner.said()
+
+    wait_for(told, timeout=60)
+
+    assert "bytes of messages" in runner.said()
+    assert most < 150 << 20
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_row_63_of_a_child_that_prints_without_end_the_end_is_kept_and_it_is_ended(stream):
+    script = f"import sys\nwhile True: sys.{stream}.write('x' * 9999 + chr(10))"
+    with pytest.raises(ProcessError, match="printed more than"):
+        run(sys.executable, "-I", "-c", script, env={}, most=1 << 20, timeout=60)
+
+
+def test_row_63_of_many_messages_the_last_are_kept():
+    script = "import sys\nfor i in range(200_000): sys.stderr.write(f'{i}\\n')\nsys.exit(3)"
+    done = run(sys.executable, "-I", "-c", script, env={}, check=False, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.endswith(b"\n199999\n")
+    assert len(done.stderr) <= KEPT_ERRORS
+
+
+@pytest.mark.parametrize("scheme", ["http", "ssh", "git"])
+def test_row_63_a_server_that_never_answers_does_not_keep_a_runner_from_stopping(runners, wait_for, scheme):
+    if scheme == "ssh" and not Path("/usr/bin/ssh").exists():
+        pytest.skip("there is no OpenSSH here")
+    with servers.silent() as port:
+        runner = runners.start(bus={"url": f"{scheme}://127.0.0.1:{port}/bus.git", "poll_s": 0.1})
+        process = psutil.Process(runner.process.pid)
+        wait_for(lambda: process.children(recursive=True))
+        time.sleep(0.5)
+        helpers = process.children(recursive=True)
+
+        began = time.monotonic()
+        assert runner.stop(timeout=40) == 0
+
+        assert time.monotonic() - began < 20
+        assert psutil.wait_procs(helpers, 10)[1] == []
+
+
+def test_row_63_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
+    with servers.silent() as port:
+        git(clone, "remote", "set-url", "origin", f"http://127.0.0.1:{port}/bus.git")
+        began = time.monotonic()
+        with pytest.raises(WaitTimeout, match="did not answer within 1"):
+            Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
+        assert time.monotonic() - began < 15
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_row_63_what_a_child_starts_ends_with_it(tmp_path):
+    """Also where it has no session of its own, as the user's git, which may ask on the terminal, has not."""
+    script = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(ProcessError, match="took longer than 0"), within(0.5):
+        run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"})
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_row_63_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
+    script = f"sleep 60 & echo $! > {tmp_path}/pid; echo done"
+    began = time.monotonic()
+    done = run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"}, own_session=True)
+    assert done.text == "done"
+    assert time.monotonic() - began < 10
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_row_63_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(monkeypatch):
+    monkeypatch.setattr("bridge.deadline.AFTER_STOP_S", 0.2)
+
+    class Asked:
+        def is_set(self):
+            return True
+
+    with pytest.raises(ProcessError, match="asked to stop"), stopped_by(Asked()):
+        run("/bin/sh", "-c", "exec >&- 2>&-; sleep 60", env={"PATH": "/usr/bin:/bin"})
+
+
+def test_row_63_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
+    """Neither git nor a helper opens a window when no terminal is there."""
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
+    monkeypatch.setenv("DISPLAY", ":0")
+    with open("/dev/null") as nothing:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", nothing)
+        env = Git.of_user(clone).env
+    assert env["GIT_TERMINAL_PROMPT"] == "0"
+    assert env["SSH_ASKPASS_REQUIRE"] == "never"
+    assert "SSH_ASKPASS" not in env
+
+
+@shifted
+@pytest.mark.parametrize("by", [YEAR, -YEAR], ids=["a year ahead", "a year behind"])
+def test_row_64_a_clock_that_is_wrong_at_the_start_refuses_nothing(
+    runners,
+    client,
+    set_clock,
+    wait_for,
+    presets,
+    by,
+):
+    """What waits looks expired, or of the future, until the clock is set; then it runs."""
+    folder = presets(quick={"steps": [{"argv": ["/bin/true"]}]}, other={"steps": [{"argv": ["/bin/true"]}]})
+    client = Client(client.git.directory, presets=folder)
+    run, refused = client.run("quick"), client.run("other")
+    set_clock(by)
+    settings = {"poll_s": 0.1, "idle_poll_s": 0.2}
+    runner = runners.start(preset_folder=str(folder), bus=settings, presets=["quick"])
+    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+    with pytest.raises(WaitTimeout):
+        run.wait(timeout=2)
+    assert not client.view(refused.branch).stands.is_final
+
+    set_clock(0)
+
+    assert run.wait(timeout=60).state is State.SUCCEEDED
+    assert refused.wait(timeout=60).state is State.REFUSED
+
+
+@shifted
+def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
+    runners,
+    client,
+    set_clock,
+    wait_for,
+    bus,
+    git,
+):
+    runners.start()
+    done = [client.run("noop") for _ in range(3)]
+    for sent in done:
+        sent.wait(timeout=60)
+    runners.started[0].stop()
+    there = git(bus, "for-each-ref", "refs/heads/mac-bridge/")
+    set_clock(YEAR)
+
+    policy = runners.policy(retention={"days": 30, "keep": 1})
+    for argv in (
+        ["runner", "--policy", str(policy), "gc"],
+        ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches"],
+    ):
+        told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
+        assert "mac-bridge/" not in told.stdout
+    runner = runners.start(retention={"days": 30, "keep": 1}, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
+    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == there
+
+
+def test_row_64_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_path, git):
+    """Runners' own commits show nothing, and neither does a date that no clock here has reached."""
+    git(tmp_path, "init", "--quiet", "repo")
+    repo = Git.of_user(tmp_path / "repo")
+    tree = repo.text("mktree", stdin="")
+    now = 1_800_000_000
+    for name, who, date in (
+        ("mac-bridge/noop-1790000000-abc123", "kakeya-mac-bridge@localhost", now),
+        ("mac-bridge/noop-1790000500-abc123", "someone@example.invalid", 1_790_001_000),
+        ("mac-bridge/other", "someone@example.invalid", now + 10**9),
+    ):
+        dated = repo.with_env(
+            GIT_COMMITTER_EMAIL=who, GIT_COMMITTER_NAME="x", GIT_COMMITTER_DATE=f"@{date} +0000"
+        )
+        commit = dated.text("commit-tree", tree, "-m", "x")
+        repo("update-ref", f"refs/heads/{name}", commit)
+    seen = times.requested_below(repo, "refs/heads/")
+
+    assert sorted(seen) == [1_790_000_000, 1_790_000_500, 1_790_001_000, now + 10**9]
+    assert times.at_least(now, seen[:-1]) == 1_790_001_000 + times.TOLERANCE_S
+    assert times.at_least(now, seen) == now
+    assert times.at_least(now, []) == now
+    assert not times.agrees(now, seen)
+    assert times.agrees(1_790_000_900, seen)
+
+
+@pytest.fixture
+def configured(tmp_path, runners, presets):
+    """A policy deep in folders of its own, with presets beside it."""
+    folder = tmp_path / "above" / "config"
+    folder.mkdir(parents=True)
+    made = presets(quick={"steps": [{"argv": ["/bin/true"]}]})
+    there = folder / "presets"
+    made.rename(there)
+    policy = folder / "runner.yaml"
+    runners.policy(preset_folder=str(there)).rename(policy)
+    return policy
+
+
+def refused(policy: Path) -> PolicyError:
+    with pytest.raises(PolicyError, match="others") as caught:
+        load_policy(policy)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "place", ["..", "../config", "runner.yaml", "presets", "presets/quick.yaml", "presets/_fragments.yaml"]
+)
+@pytest.mark.parametrize("mode", [0o022, 0o002])
+def test_row_66_what_decides_what_runs_may_be_written_by_nobody_else(configured, place, mode):
+    load_policy(configured)
+    there = (configured.parent / place).resolve()
+    if not there.exists():
+        there.write_text("steps: {}\n")
+    there.chmod(there.stat().st_mode | mode)
+
+    error = refused(configured)
+
+    assert str(there) in error.message
+    assert error.fix == f"Run: chmod go-w {there}"
+
+
+def test_row_66_check_says_so_too(configured):
+    configured.parent.parent.chmod(0o777)
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(configured), "check"]
+    checked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert checked.returncode == 1
+    assert f"Run: chmod go-w {configured.parent.parent}" in checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("what", ["the policy", "its folder", "a link to a link", "the presets"])
+def test_row_66_a_link_is_as_safe_as_where_it_leads(configured, tmp_path, what):
+    open_folder, link = tmp_path / "open", tmp_path / "link"
+    open_folder.mkdir()
+    policy = link
+    if what == "the policy":
+        link.symlink_to(configured.rename(open_folder / "runner.yaml"))
+    elif what == "its folder":
+        configured.parent.rename(open_folder / "config")
+        link.symlink_to(open_folder / "config")
+        policy = link / "runner.yaml"
+    elif what == "a link to a link":
+        (open_folder / "between").symlink_to(configured)
+        link.symlink_to(open_folder / "between")
+    else:
+        (configured.parent / "presets").rename(open_folder / "presets")
+        (configured.parent / "presets").symlink_to(open_folder / "presets")
+        policy = configured
+    if what != "its folder":
+        load_policy(policy)
+    open_folder.chmod(0o777)
+
+    assert refused(policy).fix == f"Run: chmod go-w {open_folder}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_row_66_a_folder_of_somebody_else_is_no_place_for_a_policy(configured):
+    os.chown(configured.parent.parent, 65534, 65534)
+
+    error = refused(configured)
+
+    assert "belongs to another user" in error.message
+    assert error.fix == f"Run: chown root {configured.parent.parent}"
+
+
+def test_row_66_a_sticky_folder_is_a_place_for_a_policy(configured):
+    """Such as /tmp: nobody can replace a file of somebody else's there."""
+    configured.parent.parent.chmod(0o1777)
+    load_policy(configured)
+
+
+def test_row_66_links_without_end_are_no_way_to_a_policy(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(PolicyError, match="too many links"):
+        check_owned(tmp_path / "a", "the policy")
+
+
+NUL = {
+    "a variable": {"env": {"MODEL": "/models\0/tiny"}},
+    "a variable that is too long": {"env": {"MODEL": "x" * 40_000}},
+    "the state": {"state": "/var/lib/\0"},
+    "the interpreter": {"interpreter": "/usr/bin/python\0"},
+    "the token's file": {"bus": {"url": "/bus.git", "token_file": "/tok\0en"}},
+    "the list of signers": {"trust": {"allowed_signers": "/sign\0ers"}},
+}
+
+
+@pytest.mark.parametrize("keys", NUL.values(), ids=NUL)
+def test_row_66_what_no_process_can_be_given_is_no_policy(runners, keys):
+    with pytest.raises(PolicyError):
+        load_policy(runners.policy(**keys))
+
+
+def test_row_66_what_no_process_can_be_given_is_no_preset(presets):
+    folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
+    with pytest.raises(PresetError, match="WORD"):
+        load_presets(folder)
