@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from bridge import wire
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
-from runner import trust
+from runner import lfs, trust
 from runner.answer import Outcome, answer
 from runner.approvals import Approvals
 from runner.bounds import bounds, explain
@@ -38,6 +39,20 @@ class Halt(Enum):
     STOPPING = "stopping"
 
 
+_CANCELLED = {
+    Halt.CANCELLED: "the requester cancelled it",
+    Halt.SUPERSEDED: "the branch was pushed to again",
+}
+
+
+class _Halted(Exception):  # noqa: N818 - an end from outside, no fault
+    """The job was ended from outside before its first step."""
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(halt.value)
+        self.halt = halt
+
+
 def execute(session: Session, admitted: Admitted) -> State | None:
     """Claim a request, run it, and answer. Returns the state that was published, None where nothing was.
 
@@ -58,17 +73,17 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     )
     with workspace(session.policy.state, request.preset) as place:
         try:
-            if admitted.preset.code == "request":
-                # Once more: a key may have been taken off the list since the request was admitted.
-                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy)
-                export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
-                check_paths(admitted.preset, admitted.params, place.tree)
-            elif admitted.preset.inputs:
-                export_inputs(session.bus.git, lease.request, admitted.preset.inputs, place.tree)
-            halt = _run_steps(session, lease, admitted, place, outcome)
+            left = _prepare(session, lease, admitted, place)
+            if left:
+                outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
+            halt = None if left else _run_steps(session, lease, admitted, place, outcome)
         except Refusal as refusal:
             outcome.end(State.REFUSED, refusal.code, refusal.message)
             halt = None
+        except _Halted as ended:
+            halt = ended.halt
+            if halt in _CANCELLED:
+                outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
         if halt in (Halt.FENCED, Halt.STOPPING):
             _let_go(session, lease, halt)
             return None
@@ -80,6 +95,39 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         Approvals(session.policy.state).withdraw(lease.request)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
+
+
+def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
+    """Put into the workspace what the job gets of the request's tree. Returns the files that stayed LFS pointers."""
+    git, preset, policy = session.bus.git, admitted.preset, session.policy
+    if preset.code == "installed":
+        if preset.inputs:
+            export_inputs(git, lease.request, preset.inputs, place.tree)
+        return {}
+    # Once more: a key may have been taken off the list since the request was admitted.
+    trust.judge(git, admitted.view, preset, policy)
+    pointers = export_tree(git, lease.request, place.tree, policy.limits)
+    check_paths(preset, admitted.params, place.tree)
+    secret = next(iter(session.bus.secrets), None)
+    attend = _attendant(session, lease)
+    return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, attend)
+
+
+def _attendant(session: Session, lease: Lease) -> Callable[[], None]:
+    """Return what keeps a claim alive before the first step, and raises _Halted when the job is to end."""
+    last = time.monotonic()
+
+    def attend() -> None:
+        nonlocal last
+        if session.stop.is_set() and session.policy.on_stop == "hand_back":
+            raise _Halted(Halt.STOPPING)
+        if time.monotonic() - last >= session.policy.bus.lease_s / 3:
+            last = time.monotonic()
+            lease.advance(State.RUNNING, detail="files of Git LFS are being fetched")
+            if halt := _look(lease):
+                raise _Halted(halt)
+
+    return attend
 
 
 def answer_without_running(
@@ -142,11 +190,7 @@ def _run_steps(
             return halt
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
-            words = {
-                Halt.CANCELLED: "the requester cancelled it",
-                Halt.SUPERSEDED: "the branch was pushed to again",
-            }
-            outcome.end(State.CANCELLED, halt.value, words[halt])
+            outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
             return halt
         if _failed(outcome, ended, i, admitted.timeout_s):
             return None
