@@ -119,6 +119,7 @@ def _attendant(session: Session, lease: Lease) -> Callable[[], None]:
 
     def attend() -> None:
         nonlocal last
+        session.pulse.beat()
         if session.stop.is_set() and session.policy.on_stop == "hand_back":
             raise _Halted(Halt.STOPPING)
         if time.monotonic() - last >= session.policy.bus.lease_s / 3:
@@ -203,6 +204,7 @@ def _attend(session: Session, lease: Lease, command: Command, sink: LogSink, ste
     budget = session.bus.budget
     last_look = last_beat = time.monotonic()
     while command.poll(_TICK_S) is None:
+        session.pulse.beat()
         if session.stop.is_set() and session.policy.on_stop == "hand_back":
             return Halt.STOPPING
         now = time.monotonic()

@@ -74,10 +74,8 @@ def told(left: Left) -> str:
     names = sorted(left)
     shown = ", ".join(ascii(name)[1:-1] for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    how_many = "1 file is" if len(names) == 1 else f"{len(names)} files are"
-    return (
-        f"{how_many} a pointer of Git LFS and not the content: {shown}{more}; {names[0]!a}: {left[names[0]]}"
-    )
+    how_many = "1 file is a pointer" if len(names) == 1 else f"{len(names)} files are pointers"
+    return f"{how_many} of Git LFS and not the content: {shown}{more}. {names[0]!a}: {left[names[0]]}"
 
 
 def _all(pointers: Sequence[Pointer], why: str) -> Left:

@@ -70,7 +70,7 @@ class Server:
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     # Changes an entry of the batch answer, or the whole answer to any request.
     entry: Callable[[dict], dict] = lambda entry: entry
-    answer: Callable[[str], tuple[int, dict[str, str], bytes] | None] = lambda path: None
+    answer: Callable[[str], tuple[int, dict[str, str], bytes] | None] = lambda _: None
     drip: float = 0.0
     token: str | None = None
 
