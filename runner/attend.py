@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum
 
 from bridge.errors import InfrastructureError
+from bridge.wire import State
 from runner.bus import Pushed
 from runner.heartbeat import Heartbeat
 from runner.lease import Lease
@@ -24,11 +26,38 @@ class Halt(Enum):
     STOPPING = "stopping"
 
 
+class Halted(Exception):  # noqa: N818 - an end from outside, no fault
+    """The job was ended from outside before its first step."""
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(halt.value)
+        self.halt = halt
+
+
+def attendant(session: Session, lease: Lease) -> Callable[[], None]:
+    """Return what keeps a claim alive before the first step, and raises Halted when the job is to end."""
+    last = time.monotonic()
+
+    def attend() -> None:
+        nonlocal last
+        session.pulse.beat()
+        if session.stop.is_set() and session.policy.on_stop == "hand_back":
+            raise Halted(Halt.STOPPING)
+        if time.monotonic() - last >= session.policy.bus.lease_s / 3:
+            last = time.monotonic()
+            lease.advance(State.RUNNING, detail="files of Git LFS are being fetched")
+            if halt := _look(lease):
+                raise Halted(halt)
+
+    return attend
+
+
 def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbeat, step: int) -> Halt | None:
     """Wait for a command to end. Returns why it is to be ended from outside, None where it ended by itself."""
     shortest, _ = session.policy.bus.poll
     last_look = time.monotonic()
     while command.poll(_TICK_S) is None:
+        session.pulse.beat()
         if session.stop.is_set() and session.policy.on_stop == "hand_back":
             return Halt.STOPPING
         if heartbeat.maybe(step) is Pushed.STALE:

@@ -8,10 +8,10 @@ from pathlib import Path
 from bridge import wire
 from bridge.manifest import Request
 from bridge.wire import CommandResult, LogDigest, State
-from runner import trust
+from runner import lfs, trust
 from runner.answer import Outcome, answer
 from runner.approvals import Approvals
-from runner.attend import Halt, attend
+from runner.attend import Halt, Halted, attend, attendant
 from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
@@ -25,6 +25,11 @@ from runner.redact import Redactor
 from runner.refusal import Refusal
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
+
+_CANCELLED = {
+    Halt.CANCELLED: "the requester cancelled it",
+    Halt.SUPERSEDED: "the branch was pushed to again",
+}
 
 
 def execute(session: Session, admitted: Admitted) -> State | None:
@@ -47,17 +52,17 @@ def execute(session: Session, admitted: Admitted) -> State | None:
     )
     with workspace(session.policy.state, request.preset) as place:
         try:
-            if admitted.preset.code == "request":
-                # Once more: a key may have been taken off the list since the request was admitted.
-                trust.judge(session.bus.git, admitted.view, admitted.preset, session.policy)
-                export_tree(session.bus.git, f"{lease.request}", place.tree, session.policy.limits)
-                check_paths(admitted.preset, admitted.params, place.tree)
-            elif admitted.preset.inputs:
-                export_inputs(session.bus.git, lease.request, admitted.preset.inputs, place.tree)
-            halt = _run_steps(session, lease, admitted, place, outcome)
+            left = _prepare(session, lease, admitted, place)
+            if left:
+                outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
+            halt = None if left else _run_steps(session, lease, admitted, place, outcome)
         except Refusal as refusal:
             outcome.end(State.REFUSED, refusal.code, refusal.message)
             halt = None
+        except Halted as ended:
+            halt = ended.halt
+            if halt in _CANCELLED:
+                outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
         if halt in (Halt.FENCED, Halt.STOPPING):
             _let_go(session, lease, halt)
             return None
@@ -69,6 +74,22 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         Approvals(session.policy.state).withdraw(lease.request)
     session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
     return published
+
+
+def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
+    """Put into the workspace what the job gets of the request's tree. Returns the files that stayed LFS pointers."""
+    git, preset, policy = session.bus.git, admitted.preset, session.policy
+    if preset.code == "installed":
+        if preset.inputs:
+            export_inputs(git, lease.request, preset.inputs, place.tree)
+        return {}
+    # Once more: a key may have been taken off the list since the request was admitted.
+    trust.judge(git, admitted.view, preset, policy)
+    pointers = export_tree(git, lease.request, place.tree, policy.limits)
+    check_paths(preset, admitted.params, place.tree)
+    secret = next(iter(session.bus.secrets), None)
+    keep_claim = attendant(session, lease)
+    return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
 def answer_without_running(
@@ -132,11 +153,7 @@ def _run_steps(
             return halt
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
-            words = {
-                Halt.CANCELLED: "the requester cancelled it",
-                Halt.SUPERSEDED: "the branch was pushed to again",
-            }
-            outcome.end(State.CANCELLED, halt.value, words[halt])
+            outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
             return halt
         if _failed(outcome, ended, i, admitted.timeout_s):
             return None

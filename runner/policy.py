@@ -161,6 +161,18 @@ class Retention(_Section):
         return self
 
 
+class Lfs(_Section):
+    """Files that Git LFS keeps, fetched for jobs that run a request's tree. Without this section none are."""
+
+    file_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 2_048
+    total_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 8_192
+    files: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    timeout_s: Annotated[int, Field(ge=1, le=7_200)] = 600
+    # Other servers, as HOST or HOST:PORT, from which the bus's server may say that files are to be fetched. They see
+    # no secret of this host.
+    hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$")]] = []
+
+
 class Quota(_Section):
     """What one requester may ask of this host. More of it waits; nothing is refused for it."""
 
@@ -207,6 +219,7 @@ class Policy(_Section):
     trust: Trust = Trust()
     actions: Actions | None = None
     retention: Retention | None = None
+    lfs: Lfs | None = None
     # `auto`: the sandbox that this host has. `require`: none, no runner. `off`: jobs see what this user sees.
     sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()

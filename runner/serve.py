@@ -27,6 +27,7 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     rounds, chores = Rounds(session), Chores(session)
     pause, handled = shortest, 0
     while not session.stop.is_set():
+        session.pulse.beat()
         try:
             worked = rounds.next()
             chores.maybe()

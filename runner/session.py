@@ -25,6 +25,7 @@ from runner.interpreter import Interpreter
 from runner.ledger import Ledger
 from runner.models import Models
 from runner.policy import Policy
+from runner.pulse import Pulse
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
 
@@ -53,6 +54,8 @@ class Session:
     # What signs this runner's answers; None where it was given no key.
     signer: Signer | None = None
     clock: Clock = field(default_factory=Clock)
+    # Beats only where the runner serves.
+    pulse: Pulse = field(default_factory=Pulse)
     stop: threading.Event = field(default_factory=threading.Event)
 
 

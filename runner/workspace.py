@@ -19,6 +19,7 @@ from bridge.git import Git
 from bridge.objects import Entry
 from bridge.params import PathParam, Value
 from bridge.presets import Inputs, Preset
+from runner.lfs.pointer import Pointer, parse_pointer
 from runner.policy import Limits
 from runner.refusal import Refusal
 from runner.remove import remove
@@ -66,10 +67,11 @@ def sweep(state: Path) -> None:
         remove(left)
 
 
-def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
+def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> list[Pointer]:
     """Write a commit's tree below `root`. Raises Refusal where it is too large or holds what no tree should.
 
-    Symbolic links are written only where they point inside the tree; submodules stay empty folders.
+    Symbolic links are written only where they point inside the tree; submodules stay empty folders. Returns the files
+    that are only pointers of Git LFS.
     """
     entries = _list(git, commit, limits.tree_files)
     size = sum(entry.size for entry in entries)
@@ -78,11 +80,13 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> None:
     _check_names(entries)
     submodules = [entry for entry in entries if entry.kind == "commit"]
     _check_modes(git, commit, submodules, limits.tree_files)
+    pointers: list[Pointer] = []
     for batch in _batches(entry for entry in entries if entry.is_file):
-        _write_files(git, batch, root)
+        pointers += _write_files(git, batch, root)
     for entry in submodules:
         (root / entry.path).mkdir(parents=True, exist_ok=True)
     _write_links(git, [entry for entry in entries if entry.mode == "120000"], root)
+    return pointers
 
 
 def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
@@ -205,7 +209,8 @@ def _fold(name: str) -> str:
     return unicodedata.normalize("NFD", plain.casefold()).rstrip(" .")
 
 
-def _write_files(git: Git, files: list[Entry], root: Path) -> None:
+def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
+    """Write files, and return those that are pointers of Git LFS."""
     largest = max((entry.size for entry in files), default=0)
     blobs = objects.read_many(git, [entry.oid for entry in files], max_bytes=largest)
     for entry, blob in zip(files, blobs, strict=True):
@@ -216,6 +221,11 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> None:
             os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb"
         ) as file:
             file.write(blob or b"")
+    return [
+        pointer
+        for entry, blob in zip(files, blobs, strict=True)
+        if (pointer := parse_pointer(entry.path, blob or b""))
+    ]
 
 
 def _write_links(git: Git, links: list[Entry], root: Path) -> None:

@@ -10,6 +10,7 @@ import click
 from bridge.command import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
+    "setup": ("runner.cli.setup", "From nothing to serving: policy, key, check, service."),
     "init": ("runner.cli.init", "Write a policy to start from."),
     "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
@@ -18,6 +19,7 @@ COMMANDS = {
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
     "install": ("runner.cli.install", "Let this machine start the runner by itself."),
+    "watchdog": ("runner.cli.watchdog", "Look whether the runner hangs, and end it then."),
     "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
     "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
 }

@@ -10,11 +10,10 @@ import click
 from bridge.command import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
-from runner.service import hookscript, launchd, systemd
+from runner.service import hookscript
 from runner.service.plan import Plan
 from runner.service.settings import find_user, settings_for
-
-_SYSTEMS = {"darwin": launchd, "linux": systemd}
+from runner.setup import SYSTEMS
 
 
 @click.command()
@@ -28,6 +27,10 @@ _SYSTEMS = {"darwin": launchd, "linux": systemd}
     "--as", "name", metavar="NAME", help="With --system: the user that it runs as.  [default: SUDO_USER]"
 )
 @click.option("--hook", is_flag=True, help="Instead: the script for GitHub's job-started hook.")
+@click.option(
+    "--listener", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="On macOS: watch GitHub's own runner in DIR too, and start it again.",
+)  # fmt: skip
 @click.option("--uninstall", is_flag=True, help="Remove what was installed; policy and state stay.")
 @click.option("--yes", is_flag=True, help="Do it. Without this, nothing is changed.")
 @click.option(
@@ -40,6 +43,7 @@ def command(
     scope: str,
     name: str | None,
     root: Path | None,
+    listener: Path | None,
     *,
     hook: bool,
     uninstall: bool,
@@ -50,7 +54,9 @@ def command(
     Says what it will do, with each file in full or as a diff, and does it with --yes. What is as it is to be is left
     alone.
     """
-    plan = _plan(policy, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall)
+    plan = _plan(
+        policy, listener, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall
+    )
     if plan.is_done:
         say("nothing to do: everything is as it is to be")
         return
@@ -66,7 +72,14 @@ def command(
 
 
 def _plan(
-    policy: Path | None, *, system: bool, name: str | None, root: Path | None, hook: bool, uninstall: bool
+    policy: Path | None,
+    listener: Path | None,
+    *,
+    system: bool,
+    name: str | None,
+    root: Path | None,
+    hook: bool,
+    uninstall: bool,
 ) -> Plan:
     if name and not system:
         raise UsageError("--as is for --system: a service of your own runs as you")
@@ -76,10 +89,10 @@ def _plan(
     rules = load_policy(file)
     if hook:
         return hookscript.uninstall(file, root) if uninstall else hookscript.install(file, root)
-    service = _SYSTEMS.get(sys.platform)
+    service = SYSTEMS.get(sys.platform)
     if service is None:
         fix = "Let your own start: kakeya-runner serve"
         raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
-    settings = settings_for(rules, file, who, system=system)
+    settings = settings_for(rules, file, who, system=system, listener=listener)
     plan: Plan = service.uninstall(settings, root) if uninstall else service.install(settings, root)
     return plan

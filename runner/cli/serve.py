@@ -29,6 +29,10 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
             f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
             f"; presets: {', '.join(session.presets)}"
         )
-        with awake() if keep_awake else nullcontext():
-            handled = serve(session, limit=limit)
+        session.pulse.begin(session.policy.state)
+        try:
+            with awake() if keep_awake else nullcontext():
+                handled = serve(session, limit=limit)
+        finally:
+            session.pulse.end()
         tell(f"stopped after {handled} requests")

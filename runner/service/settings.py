@@ -29,16 +29,23 @@ class Settings:
     path: str
     stop_s: int
     system: bool
+    # What looks every minute whether the runner hangs, where the system does not do it by itself.
+    watchdog: tuple[str, ...] = ()
 
 
-def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
+def settings_for(
+    policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool, listener: Path | None = None
+) -> Settings:
     """Return the settings for serving a policy. Raises UsageError where a system service would run as root."""
     if system and who.pw_uid == 0:
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)
     longest = policy.limits.timeout_s if policy.on_stop == "finish" else 0
+    runner = (sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()))
+    watched = ("--listener", str(listener.absolute())) if listener else ()
     return Settings(
-        argv=(sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()), "serve", "--awake"),
+        argv=(*runner, "serve", "--awake"),
+        watchdog=(*runner, "watchdog", *watched),
         user=who.pw_name,
         uid=who.pw_uid,
         home=Path(who.pw_dir),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from runner.pulse import SILENCE_S
 from runner.service.plan import Call, Plan, Remove, Step, Write, below
 from runner.service.settings import Settings
 
@@ -38,7 +39,12 @@ Description=kakeya-bridge runner
 {network}StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+Type=notify
+NotifyAccess=main
+# A runner that gives no sign of life for this long is killed and started again.
+WatchdogSec={SILENCE_S}
+# Before it serves it may have to make its ledger anew.
+TimeoutStartSec={SILENCE_S}
 {user}ExecStart={" ".join(map(quote, settings.argv))}
 WorkingDirectory=/
 Environment={quote(f"PATH={settings.path}")}

@@ -74,12 +74,31 @@ def test_the_property_list_says_what_a_runner_needs(settings, system):
     assert all(Path(word).is_absolute() for word in (made.argv[0], made.argv[5]))
 
 
+@pytest.mark.parametrize("system", [False, True], ids=["agent", "daemon"])
+def test_a_second_job_watches_the_first(settings, system):
+    made = settings(system=system)
+    keys = plistlib.loads(launchd.watchdog_plist(made))
+    assert keys["Label"] == "com.kakeya.bridge-runner-watchdog"
+    assert keys["ProgramArguments"] == [*made.argv[:6], "watchdog"]
+    assert (keys["StartInterval"], keys["RunAtLoad"], keys["AbandonProcessGroup"]) == (60, True, True)
+    assert "KeepAlive" not in keys
+    # A daemon runs as the runner's user: what root starts must not lie where that user can write.
+    assert keys.get("UserName") == ("nobody" if system else None)
+
+
+def test_the_watchdog_is_told_of_githubs_listener(runners, tmp_path):
+    file = runners.policy("host")
+    made = settings_for(load_policy(file), file, NOBODY, system=False, listener=tmp_path / "actions")
+    assert made.watchdog[-3:] == ("watchdog", "--listener", str(tmp_path / "actions"))
+
+
 @pytest.mark.skipif(sys.platform != "darwin", reason="plutil comes with macOS")
 @pytest.mark.parametrize("system", [False, True])
 def test_macos_takes_the_property_list(settings, tmp_path, system):
     file = tmp_path / "runner.plist"
-    file.write_bytes(launchd.plist(settings(system=system)))
-    subprocess.run(["/usr/bin/plutil", "-lint", str(file)], check=True)
+    for content in (launchd.plist, launchd.watchdog_plist):
+        file.write_bytes(content(settings(system=system)))
+        subprocess.run(["/usr/bin/plutil", "-lint", str(file)], check=True)
 
 
 def parse(unit: bytes) -> dict[str, dict[str, str]]:
@@ -97,6 +116,7 @@ def test_the_unit_says_what_a_runner_needs(settings, system):
     assert service["ExecStart"] == " ".join(f'"{word}"' for word in made.argv)
     assert (service["Restart"], service["KillMode"], service["TimeoutStopSec"]) == ("always", "mixed", "65")
     assert (service["OOMPolicy"], service["NoNewPrivileges"]) == ("continue", "yes")
+    assert (service["Type"], service["NotifyAccess"], service["WatchdogSec"]) == ("notify", "main", "900")
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
     assert service.get("User") == ("nobody" if system else None)
     assert service.get("ProtectSystem") == ("full" if system else None)
@@ -141,9 +161,16 @@ def test_names_with_a_meaning_to_systemd_are_quoted(settings):
         (
             launchd,
             [
-                f"launchctl bootout gui/{NOBODY.pw_uid}/com.kakeya.bridge-runner",
-                f"launchctl enable gui/{NOBODY.pw_uid}/com.kakeya.bridge-runner",
-                f"launchctl bootstrap gui/{NOBODY.pw_uid} {{file}}",
+                line.format(f"gui/{NOBODY.pw_uid}", label, file)
+                for label, file in (
+                    ("com.kakeya.bridge-runner", "{file}"),
+                    ("com.kakeya.bridge-runner-watchdog", "{watchdog}"),
+                )
+                for line in (
+                    "launchctl bootout {0}/{1}",
+                    "launchctl enable {0}/{1}",
+                    "launchctl bootstrap {0} {2}",
+                )
             ],
         ),
         (
@@ -164,14 +191,15 @@ def test_install_shows_then_does_and_does_it_once(settings, calls, service, want
     plan = service.install(made)
     shown = list(plan.show())
     assert shown[0] == f"write {file}"
-    commands = [line.format(file=file) for line in wanted]
+    commands = [line.format(file=file, watchdog=file.with_stem(f"{file.stem}-watchdog")) for line in wanted]
     assert [line.removeprefix("run ") for line in shown if line.startswith("run ")] == commands
     assert not file.exists()
     assert calls() == []
 
     said = list(plan.carry_out())
 
-    assert said == [f"write {file}", *(f"run {line}" for line in commands)]
+    assert said[0] == f"write {file}"
+    assert [line for line in said if line.startswith("run ")] == [f"run {line}" for line in commands]
     assert calls() == commands
     assert service.install(made).is_done
     assert list(service.install(made).carry_out()) == []
@@ -187,7 +215,7 @@ def test_a_change_is_shown_as_a_diff(settings, calls, service):
     assert shown[0] == f"change {service.place(made, None)}"
     assert any(line.startswith("    -") and made.path in line for line in shown)
     assert any(line.startswith("    +") and "/opt/git/bin" in line for line in shown)
-    assert len(shown) < 25
+    assert len(shown) < 25 * sum(line.startswith("change ") for line in shown)
     list(changed.carry_out())
     assert b"/opt/git/bin" in service.place(made, None).read_bytes()
 

@@ -1,0 +1,96 @@
+"""`kakeya-runner setup`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridge.checks import show
+from bridge.command import say
+from bridge.errors import ExitCode
+from runner.cli.common import say_refused
+from runner.policy import default_path
+from runner.setup import Step, Wanted, draft, is_ready, ready, steps
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--bus", "url", required=True, metavar="URL", help="The git remote to serve.")
+@click.option("--id", "runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
+@click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
+@click.option(
+    "--clone", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+    help="A clone of the bus: the public key is written into it, for a maintainer to commit.",
+)  # fmt: skip
+@click.option(
+    "--listener", type=_FOLDER, metavar="DIR", help="The folder of GitHub's own runner, to guard and watch."
+)
+@click.option(
+    "--root", type=_FOLDER, metavar="DIR", help="Write the service's files below DIR, and run no command."
+)
+@click.option("--yes", is_flag=True, help="Do it all. Without this each step is asked for, or only shown.")
+@click.pass_obj
+def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
+    """From nothing to serving: write a policy, make a key, check the host, install the service.
+
+    Every step is shown before it is done, and one that is done already is left alone, so the command may be run again.
+    Without a terminal and without --yes nothing is changed.
+    """
+    wanted = Wanted((policy or default_path()).absolute(), **asked)
+    asks = sys.stdin.isatty()
+    todo: list[str] = []
+    for step in steps(wanted):
+        if (
+            step.title == "service"
+            and wanted.policy.exists()
+            and not _is_fit(wanted.policy, changes=yes or asks)
+        ):
+            say("nothing more is installed: mend the lines marked FAIL and run this again")
+            return ExitCode.FAILED
+        done = _take(step, wanted, yes=yes, asks=asks)
+        if done is None:
+            say(f"stopped before: {step.title}. Run this again to go on")
+            return ExitCode.FAILED
+        todo += step.then
+    if not yes and not asks:
+        say("nothing was changed; add --yes to do this, or run it in a terminal")
+        return ExitCode.SUCCEEDED
+    say_refused(draft(wanted))
+    if todo:
+        say("left to you:")
+    for line in todo:
+        say(f"  {line}")
+    return ExitCode.SUCCEEDED
+
+
+def _is_fit(policy: Path, *, changes: bool) -> bool:
+    """Check the host before a service is installed on it, and show what was found."""
+    if not changes:
+        return True
+    found = []
+    for check in ready(policy):
+        found.append(check)
+        show([check])
+    return is_ready(found)
+
+
+def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:
+    """Show a step and do it if that is agreed to. Returns whether it was done; None where it was turned down."""
+    if not step.shown:
+        click.echo(f"{step.title}: done already")
+        return False
+    click.echo(f"{step.title}:")
+    for line in step.shown:
+        click.echo(f"  {line}")
+    if not yes and not asks:
+        return False
+    if not yes and not click.confirm(f"{step.title}: do this?", default=True, err=True):
+        return None
+    commands = wanted.root is None
+    for line in step.do(commands):
+        click.echo(line)
+    return True

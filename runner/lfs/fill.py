@@ -1,0 +1,123 @@
+"""Putting files in the place of the pointers in a request's tree: within the policy's bounds, by their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from runner.lfs.pointer import Pointer
+from runner.lfs.remote import source_of
+from runner.lfs.source import Missing, Source
+from runner.policy import Bus, Lfs
+
+_NAMED = 5
+
+# Files that stay pointers, each with the reason.
+Left = dict[str, str]
+
+
+def fill_from_bus(
+    pointers: Sequence[Pointer],
+    root: Path,
+    bus: Bus,
+    secret: str | None,
+    rule: Lfs | None,
+    attend: Callable[[], None],
+) -> Left:
+    """Fetch what the pointers below `root` stand for from the bus, if the policy allows it. Returns what stays.
+
+    `attend` is called often while this works, and may raise.
+    """
+    if not pointers:
+        return {}
+    if rule is None:
+        return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
+    try:
+        return fill(pointers, root, source_of(bus, secret, rule.hosts), rule, attend)
+    except Missing as problem:
+        return _all(pointers, str(problem))
+
+
+def fill(
+    pointers: Sequence[Pointer], root: Path, source: Source, rule: Lfs, attend: Callable[[], None]
+) -> Left:
+    """Fetch what the pointers below `root` stand for, each object once. Returns what stays a pointer, and why."""
+    left = {pointer.path: why for pointer in pointers if (why := _too_much(pointer, rule))}
+    wanted = [pointer for pointer in pointers if pointer.path not in left]
+    if len(wanted) > rule.files:
+        return left | _all(wanted, f"there are {len(wanted)} of them, and lfs.files allows {rule.files}")
+    if sum(pointer.size for pointer in wanted) > rule.total_mb << 20:
+        return left | _all(wanted, f"together they are larger than lfs.total_mb, {rule.total_mb} MiB")
+    by_oid: dict[str, list[Pointer]] = {}
+    for pointer in wanted:
+        by_oid.setdefault(pointer.oid, []).append(pointer)
+    ends = time.monotonic() + rule.timeout_s
+    source.announce([same[0] for same in by_oid.values()])
+    for same in by_oid.values():
+        draft = root.with_name(f"{root.name}.lfs")
+        try:
+            _fetch(same, source, draft, ends, rule, attend)
+            _put(same, root, draft)
+        except Missing as problem:
+            left |= _all(same, str(problem))
+        finally:
+            draft.unlink(missing_ok=True)
+    return left
+
+
+def told(left: Left) -> str:
+    """Return a sentence for the requester on the files that stayed pointers: a few of the names, and the reason."""
+    names = sorted(left)
+    shown = ", ".join(ascii(name)[1:-1] for name in names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    how_many = "1 file is a pointer" if len(names) == 1 else f"{len(names)} files are pointers"
+    return f"{how_many} of Git LFS and not the content: {shown}{more}. {names[0]!a}: {left[names[0]]}"
+
+
+def _all(pointers: Sequence[Pointer], why: str) -> Left:
+    return {pointer.path: why for pointer in pointers}
+
+
+def _too_much(pointer: Pointer, rule: Lfs) -> str | None:
+    if not pointer.plain:
+        return "its pointer names an extension of git-lfs, which is not run here"
+    if pointer.size > rule.file_mb << 20:
+        return f"it holds {pointer.size >> 20} MiB, and lfs.file_mb allows {rule.file_mb}"
+    return None
+
+
+def _fetch(
+    same: Sequence[Pointer], source: Source, draft: Path, ends: float, rule: Lfs, attend: Callable[[], None]
+) -> None:
+    """Write an object to `draft`. Raises Missing unless it has exactly the size and the digest that were promised."""
+    wanted, digest, size = same[0], hashlib.sha256(), 0
+    if any(pointer.size != wanted.size for pointer in same):
+        raise Missing("pointers to it disagree about its size")
+    with draft.open("xb") as file:
+        for chunk in source.read(wanted):
+            attend()
+            size += len(chunk)
+            if size > wanted.size:
+                raise Missing("what came is larger than the pointer says")
+            if time.monotonic() > ends:
+                raise Missing(f"the files did not come within lfs.timeout_s, {rule.timeout_s} s")
+            digest.update(chunk)
+            file.write(chunk)
+    if size != wanted.size or digest.hexdigest() != wanted.oid:
+        raise Missing("what came does not have the size and the SHA-256 that the pointer says")
+
+
+def _put(same: Sequence[Pointer], root: Path, draft: Path) -> None:
+    """Put a file in the place of each pointer to it, which this runner wrote itself; its mode stays."""
+    for n, pointer in enumerate(same):
+        target = root / pointer.path
+        copy = draft
+        if n + 1 < len(same):
+            copy = draft.with_name(f"{draft.name}.copy")
+            shutil.copyfile(draft, copy)
+        copy.chmod(target.stat().st_mode & 0o777)
+        os.replace(copy, target)  # noqa: PTH105 - both are files of ours

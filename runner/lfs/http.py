@@ -1,0 +1,150 @@
+"""Objects of Git LFS over HTTP: the batch API, https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
+
+The bus's secret goes to the bus's own server alone. Redirects are not followed. What a server says is bounded and
+read strictly; which other servers it may point to is the policy's decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from requests.utils import get_environ_proxies
+
+from bridge import environment, strictjson
+from bridge.errors import ManifestError, one_line
+from runner.lfs.pointer import Pointer
+from runner.lfs.source import CHUNK, Missing
+
+_TYPE = "application/vnd.git-lfs+json"
+_BATCH = 100
+_MAX_ANSWER = 4 << 20
+_MAX_HEADERS = 16
+_CONNECT_S, _SILENCE_S = 10, 30
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of an address."""
+    parts = urlsplit(url)
+    try:
+        return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except ValueError as error:
+        raise Missing("the bus names an address that is none") from error
+
+
+class HttpSource:
+    """An LFS server, by its endpoint. `headers` are sent to the endpoint's own server and to no other."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str], hosts: Sequence[str]) -> None:
+        self._endpoint = endpoint.rstrip("/")
+        self._headers = dict(headers)
+        self._hosts = frozenset(hosts)
+        self._actions: dict[str, tuple[str, dict[str, str]] | str] = {}
+        self._session = requests.Session()
+        # Nothing is taken from ~/.netrc, which requests would send to any server that it names.
+        self._session.trust_env = False
+
+    def announce(self, wanted: Sequence[Pointer]) -> None:
+        """Ask where the objects lie, a hundred at a time."""
+        for start in range(0, len(wanted), _BATCH):
+            self._ask(wanted[start : start + _BATCH])
+
+    def read(self, wanted: Pointer) -> Iterator[bytes]:
+        """Yield an object's content."""
+        action = self._actions.get(wanted.oid, "the bus did not say where it is")
+        if isinstance(action, str):
+            raise Missing(action)
+        url, headers = action
+        yield from self._open("GET", url, headers)
+
+    def _ask(self, wanted: Sequence[Pointer]) -> None:
+        body = {
+            "operation": "download",
+            "transfers": ["basic"],
+            "hash_algo": "sha256",
+            "objects": [{"oid": one.oid, "size": one.size} for one in wanted],
+        }
+        headers = {**self._headers, "Accept": _TYPE, "Content-Type": _TYPE}
+        answer = b""
+        for chunk in self._open("POST", f"{self._endpoint}/objects/batch", headers, strictjson.dumps(body)):
+            answer += chunk
+            if len(answer) > _MAX_ANSWER:
+                raise Missing("the bus's answer is too long")
+        try:
+            told = strictjson.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
+            objects = told["objects"]
+            asked = {one.oid: one for one in wanted}
+            for entry in objects:
+                if entry["oid"] in asked:
+                    self._actions[entry["oid"]] = self._action(entry, asked[entry["oid"]])
+        except (ManifestError, KeyError, TypeError, AttributeError) as error:
+            raise Missing("the bus's answer is not that of an LFS server") from error
+
+    def _action(self, entry: Mapping[str, Any], wanted: Pointer) -> tuple[str, dict[str, str]] | str:
+        """Return address and headers for an object, or why there are none."""
+        if entry.get("error"):
+            return one_line(f"the bus says: {entry['error'].get('message', 'an error')}"[:200])
+        if entry["size"] != wanted.size:
+            return "the bus knows it by another size"
+        action = entry.get("actions", {}).get("download")
+        if not action:
+            return "the bus does not hold it"
+        url, given = str(action["href"]), dict(action.get("header") or {})
+        refused = self._refuses(url)
+        if refused:
+            return refused
+        if len(given) > _MAX_HEADERS or not all(_is_header(*pair) for pair in given.items()):
+            return "the bus names headers that cannot be sent"
+        if origin_of(url) == origin_of(self._endpoint) and not any(
+            k.lower() == "authorization" for k in given
+        ):
+            given = {**self._headers, **given}
+        return url, given
+
+    def _refuses(self, url: str) -> str | None:
+        """Say why nothing is fetched from an address, or None."""
+        scheme, host, port = origin_of(url)
+        if urlsplit(url).username or not url.isprintable():
+            return "the bus names an address that holds a user or a control character"
+        if (scheme, host, port) == origin_of(self._endpoint):
+            return None
+        if scheme != "https" and not (scheme == "http" and host in _LOOPBACK):
+            return f"the bus names an address that is not https, at {host!a}"
+        if not self._hosts & {host, f"{host}:{port}"}:
+            return f"it lies on {host!a}, which lfs.hosts in the policy does not name"
+        return None
+
+    def _open(
+        self, method: str, url: str, headers: Mapping[str, str], body: str | None = None
+    ) -> Iterator[bytes]:
+        """Yield what a server answers. Raises Missing for all but a plain success."""
+        verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
+        try:
+            with self._session.request(
+                method, url, headers={**headers, "Accept-Encoding": "identity"}, data=body, stream=True,
+                timeout=(_CONNECT_S, _SILENCE_S), allow_redirects=False, verify=verify,
+                proxies=get_environ_proxies(url),
+            ) as answer:  # fmt: skip
+                if answer.status_code != requests.codes.ok:
+                    more = ", and redirects are not followed" if answer.is_redirect else ""
+                    raise Missing(f"the server answered {answer.status_code}{more}")
+                # What has come is passed on at once, so that whoever counts the time sees a server that drips.
+                while chunk := answer.raw.read1(CHUNK, decode_content=False):
+                    yield chunk
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+            raise Missing(f"the server could not be asked: {type(error).__name__}") from error
+
+
+def _is_header(name: object, value: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and bool(_HEADER.fullmatch(name))
+        and value.isprintable()
+    )
