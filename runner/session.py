@@ -24,6 +24,7 @@ from runner.ledger import Ledger
 from runner.policy import Policy
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
+from runner.standing import Standing
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -50,6 +51,8 @@ class Session:
     signer: Signer | None = None
     clock: Clock = field(default_factory=Clock)
     stop: threading.Event = field(default_factory=threading.Event)
+    # What the operator sees of this process from outside.
+    standing: Standing = field(default_factory=Standing)
 
 
 @contextmanager
@@ -89,6 +92,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),
                 clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s)),
+                standing=Standing(state),
             )
         finally:
             ledger.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from bridge.cli.common import console, request_argument, run_of, state_text
 from bridge.command import json_option, put_json
@@ -29,6 +30,10 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> No
         value = getattr(status, name)
         if value not in (None, ""):
             table.add_row(name, str(value))
+    if status.outlook:
+        table.add_row("runner seen" if status.life else "queue", Text(status.outlook))
+    if status.last_line:
+        table.add_row("last line", Text(status.last_line))
     if status.actions:
         run = status.actions
         words = run.problem or " ".join(filter(None, (run.status, run.conclusion, run.url)))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from bridge.command import say
 
 
 def tell(message: str) -> None:
-    """Print what happened, with the time. Nothing of it can steer a terminal or a CI system."""
+    """Print what happened as one line, with date and time. Nothing of it can steer a terminal or a CI system.
+
+    A log file on a full disk loses lines, and stops no runner.
+    """
     shown = message if message.isprintable() else ascii(message)
-    say(f"{time.strftime('%H:%M:%S')} {shown}")
+    with suppress(OSError):
+        say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shown}")
 
 
 def stop_on_signals(stop: threading.Event) -> None:
