@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -15,12 +16,14 @@ from bridge.export import Answer, Fetched, read_answer, write_answer
 from bridge.follow import follow
 from bridge.git import open_repository
 from bridge.history import View
+from bridge.liveness import last_line, life_of, queue_of
 from bridge.manifest import format_time
 from bridge.names import Namespace
 from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.remote import PRIVATE, Pushed, Remote
 from bridge.sent import Sent, asked_at, by_age
+from bridge.sightings import Sightings
 from bridge.status import Event, Status, events, status_of
 from bridge.verify import Report, read_result, verify
 from bridge.wire import CancelFile, Result
@@ -92,6 +95,11 @@ class Client:
     def sent(self) -> Sent:
         """The notes on what was sent from here."""
         return Sent(self.git)
+
+    @cached_property
+    def sightings(self) -> Sightings:
+        """The notes on since when branches are as they are."""
+        return Sightings(self.git)
 
     @cached_property
     def presets(self) -> dict[str, Preset]:
@@ -207,16 +215,37 @@ class Client:
         return view if view.stands.is_final and not view.foreign else self.view(branch)
 
     def status(self, branch: str) -> Status:
-        """Return where a request stands now, with what GitHub Actions says where it can be asked."""
+        """Return where a request stands now, who works on it, and what GitHub Actions says where it can be asked."""
         actions = github.actions_run(self.remote.url, branch)
-        return replace(status_of(self.view(branch)), actions=actions)
+        return replace(self._about(self.view(branch)), actions=actions)
+
+    def _about(self, view: View) -> Status:
+        """Return all that is known of a request without an answer: its runner's last sign of life, or its place."""
+        status = status_of(view)
+        if view.stands.is_taken:
+            life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
+            return replace(status, life=life, last_line=last_line(self.git, view))
+        if status.waits_for != "runner" or view.cancel:
+            return status
+        with suppress(InfrastructureError):
+            return replace(
+                status, queue=queue_of(self.git, self.remote.fetch(*self.patterns), view, self.presets)
+            )
+        return status
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
         """Yield a request's states and pieces of log as they come, from the first, until it has ended.
 
         Raises WaitTimeout after `timeout` seconds without an end.
         """
-        return follow(self.git, self.remote.url, lambda: self.view(branch), timeout)
+        return follow(self.git, self.remote.url, lambda: self._seen(branch), timeout, self._about)
+
+    def _seen(self, branch: str) -> View:
+        """Fetch one branch, and note since when it is as it is if a runner holds it."""
+        view = self.view(branch)
+        if view.stands.is_taken:
+            self.sightings.see(branch, view.tip)
+        return view
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:
         """Wait for the answer. Raises WaitTimeout where it does not come in `timeout` seconds."""

@@ -1,4 +1,4 @@
-"""What the demonstration shows of the reports that came back: one table of each, and the gate's verdict in words."""
+"""What the demonstration shows of the reports that came back: one table of each."""
 
 from __future__ import annotations
 
@@ -31,13 +31,6 @@ _ARMS = {
     "native": "mlx-lm alone",
     "dflash/auto": "drafter alone",
     "adaptive/auto": "adaptive drafts",
-}
-
-_COLORS = {"ACCEPTED": "green", "REJECTED": "red", "INCOMPLETE": "yellow"}
-_MEANINGS = {
-    "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
-    "REJECTED": "the figures were measured, and something in the report speaks against believing them",
-    "INCOMPLETE": "nothing is known to be wrong, and something is missing to believe the figures",
 }
 
 
@@ -88,16 +81,6 @@ def speed_words(report: Row) -> Iterator[str]:
         yield f"{_ARMS.get(arm, arm)}: {times:.2f} times the pace of mlx-lm alone{loss}"
     else:
         yield "no pace is claimed: too little was decoded for that"
-
-
-def gate_lines(gate: Gate) -> Iterator[str]:
-    """Yield the verdict, what it means, and of each broken rule the first case with what would mend it, as markup."""
-    yield f"gate: [{_COLORS[gate.verdict]}]{gate.verdict}[/]: {_MEANINGS[gate.verdict]}"
-    for code in dict.fromkeys(fault.code for fault in gate.violations):
-        first, *others = [fault for fault in gate.violations if fault.code == code]
-        more = f" (and {len(others)} more)" if others else ""
-        yield f"  [bold]{code}[/] {escape(first.message)}{more}"
-        yield f"    to mend it: {escape(first.mend)}"
 
 
 def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:

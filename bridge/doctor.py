@@ -12,6 +12,7 @@ from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
 from bridge.send import identity
+from bridge.wire import State
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -57,10 +58,12 @@ def _remote(client: Client) -> Iterator[Check]:
         return
     yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
     yield _push_right(client)
-    answers = [view for view in history.read_views(client.git, tips).values() if view.state]
-    newest = max(answers, key=lambda view: view.state.at if view.state else "", default=None)
-    if newest and newest.state:
-        yield Check("runner", ok=True, message=f"{newest.state.runner.id} last wrote at {newest.state.at}")
+    views = history.read_views(client.git, tips).values()
+    newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
+    waiting = sum(view.stands is State.REQUESTED for view in views)
+    if newest:
+        said = f"{newest.runner.id} last wrote at {newest.at} by its clock; requests that wait: {waiting}"
+        yield Check("runner", ok=True, message=said)
     else:
         fix = "Start one on the machine that has the hardware: kakeya-runner serve"
         yield Check("runner", ok=None, message="none has answered on this remote yet", fix=fix)

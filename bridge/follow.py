@@ -12,7 +12,7 @@ from bridge.deadline import within
 from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.git import Git
 from bridge.history import View
-from bridge.status import Event, events
+from bridge.status import Event, Status, events, status_of
 from bridge.wire import State
 
 FIRST_POLL_S = 0.1
@@ -22,28 +22,31 @@ LOOK_S = 5.0
 LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
 
 
-def follow(git: Git, url: str, look: Callable[[], View], timeout: float | None) -> Iterator[Event]:
+# When nothing happens, something is said about that: at first soon, then now and then.
+FIRST_NOTE_S = 5.0
+NOTE_S = 60.0
+
+
+def follow(
+    git: Git,
+    url: str,
+    look: Callable[[], View],
+    timeout: float | None,
+    about: Callable[[View], Status] = status_of,
+) -> Iterator[Event]:
     """Yield a request's states and pieces of log as they come, from the first, until it has ended.
 
-    `look` fetches the request's branch from the remote at `url`. Raises WaitTimeout after `timeout` seconds without
-    an end.
+    `look` fetches the request's branch from the remote at `url`; `about` says what is known about one on which nothing
+    happens. Raises WaitTimeout after `timeout` seconds without an end.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
     pause, told = FIRST_POLL_S, None
+    note_at = time.monotonic() + FIRST_NOTE_S
     view: View | None = None
     seen: str | None = None
     while True:
-        # A remote that never answered is told at once; one that stopped answering is waited for.
-        try:
-            with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
-                view = look() if seen is None else _patiently(look, longest, deadline)
-        except InfrastructureError as error:
-            if deadline is None or time.monotonic() < deadline:
-                raise
-            raise (
-                _no_answer(url, view, timeout or 0) if view else _no_remote(error, timeout or 0)
-            ) from error
+        view = _next_view(look, view, url, longest, deadline, timeout or 0)
         if view.tip != seen:
             for event in events(git, view, seen):
                 now = (event.status.state, event.status.detail)
@@ -51,13 +54,42 @@ def follow(git: Git, url: str, look: Callable[[], View], timeout: float | None) 
                     yield event
                 told = now
             seen, pause = view.tip, FIRST_POLL_S
+            note_at = time.monotonic() + _until_note(view)
         if view.stands.is_final:
             return
         if deadline is not None and time.monotonic() >= deadline:
             raise _no_answer(url, view, timeout or 0)
+        if time.monotonic() >= note_at:
+            note_at = time.monotonic() + NOTE_S
+            status = about(view)
+            if status.outlook:
+                yield Event(status, note=status.outlook)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
         time.sleep(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
         pause = min(pause * 1.3, longest)
+
+
+def _next_view(
+    look: Callable[[], View],
+    last: View | None,
+    url: str,
+    longest: float,
+    deadline: float | None,
+    timeout: float,
+) -> View:
+    """Look at the branch within the deadline. A remote that never answered is told at once, later it is waited for."""
+    try:
+        with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
+            return look() if last is None else _patiently(look, longest, deadline)
+    except InfrastructureError as error:
+        if deadline is None or time.monotonic() < deadline:
+            raise
+        raise (_no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
+
+
+def _until_note(view: View) -> float:
+    """Return how long a branch may stand still until that is worth a word: a job may be silent for its lease."""
+    return view.state.lease_s if view.state and view.stands.is_taken else FIRST_NOTE_S
 
 
 def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -> View:

@@ -10,6 +10,7 @@ from bridge.errors import RefusedError
 from bridge.git import Git
 from bridge.github import ActionsRun
 from bridge.history import View
+from bridge.liveness import Life, Queue
 from bridge.verify import read_result
 from bridge.wire import State
 
@@ -29,20 +30,35 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
+    # What a request that has no answer waits for: "approval", "runner" (somebody to take it) or "job" (its end).
+    waits_for: str | None = None
+    # Filled in where a single request is looked at: who works on it, why it waits, what its job printed last.
+    life: Life | None = None
+    queue: Queue | None = None
+    last_line: str = ""
     actions: ActionsRun | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the form that `--json` prints."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "actions"}
-        return plain | {"state": str(self.state), "actions": self.actions.as_dict() if self.actions else None}
+        plain: dict[str, object] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("life", "queue", "actions"):
+            part = getattr(self, name)
+            plain[name] = part.as_dict() if part else None
+        return plain | {"state": str(self.state)}
+
+    @property
+    def outlook(self) -> str:
+        """What is known about the wait, in one sentence; nothing if there is nothing to say."""
+        return self.life.text() if self.life else self.queue.text() if self.queue else ""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened on a request branch: a change of state, or a piece of log."""
+    """What happened on a request branch: a new state, a piece of log; or nothing for long, as `note` says."""
 
     status: Status
     log: str = ""
+    note: str = ""
 
 
 def status_of(view: View) -> Status:
@@ -66,7 +82,17 @@ def status_of(view: View) -> Status:
         at=state.at if state else None,
         detail=detail,
         exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
+        waits_for=_waits_for(view),
     )
+
+
+def _waits_for(view: View) -> str | None:
+    if view.stands.is_final:
+        return None
+    if view.stands.is_taken:
+        return "job"
+    held = view.state is not None and view.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
+    return "approval" if held else "runner"
 
 
 def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:

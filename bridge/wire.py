@@ -22,6 +22,9 @@ LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
 REPORTS = "results/research"
 
+# How the detail of a state begins in which a request waits for somebody at the runner to decide.
+WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
+
 MAX_STATE = 16 * 1024
 MAX_RESULT = 1024 * 1024
 MAX_SUMMARY = 1024 * 1024
@@ -107,6 +110,8 @@ class StateFile(_Wire):
     # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
     # None: written by a runner that did not count them.
     left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+    # The labels of the runner. None: written by a runner that did not say.
+    labels: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] | None = None
 
 
 class CancelFile(_Wire):

@@ -94,6 +94,11 @@ def publish(session: Session, pending: Pending) -> State | None:
             return ours.state
         tip = bus.tip(pending.branch)
         view = history.read_view(bus.git, pending.branch, tip) if tip else None
+        if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
+            # An earlier attempt arrived, and the disk was too full to note it.
+            ledger.settled(pending.request, str(view.stands))
+            bus.release(pending.answer)
+            return view.stands
         if view is None or not _was_left_alone(session, view.tip, expect):
             _drop(session, pending, "the branch is gone or another runner has it")
             return None

@@ -15,6 +15,8 @@ from runner.process import Command
 from runner.session import Session
 
 _TICK_S = 0.1
+# How often the status file shows that a long job is still attended to.
+_NOTE_S = 5.0
 
 
 class Halt(Enum):
@@ -55,7 +57,8 @@ def attendant(session: Session, lease: Lease) -> Callable[[], None]:
 def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbeat, step: int) -> Halt | None:
     """Wait for a command to end. Returns why it is to be ended from outside, None where it ended by itself."""
     shortest, _ = session.policy.bus.poll
-    last_look = time.monotonic()
+    last_look = last_note = time.monotonic()
+    session.standing.steps(step)
     while command.poll(_TICK_S) is None:
         session.pulse.beat()
         if session.stop.is_set() and session.policy.on_stop == "hand_back":
@@ -63,6 +66,9 @@ def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbea
         if heartbeat.maybe(step) is Pushed.STALE:
             last_look = 0.0
         now = time.monotonic()
+        if now - last_note >= _NOTE_S:
+            last_note = now
+            session.standing.steps(step)
         if now - last_look >= shortest:
             last_look = now
             halt = _look(lease)

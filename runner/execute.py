@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bridge import wire
+from bridge.errors import one_line
 from bridge.manifest import Request
+from bridge.params import Value
 from bridge.wire import CommandResult, LogDigest, State
 from runner import lfs, trust
 from runner.answer import Outcome, answer
@@ -15,6 +18,7 @@ from runner.attend import Halt, Halted, attend, attendant
 from runner.bounds import bounds, explain
 from runner.bus import Pushed
 from runner.collect import collect
+from runner.deliver import deliver
 from runner.gate import judge
 from runner.heartbeat import Heartbeat
 from runner.intake import Admitted
@@ -46,7 +50,18 @@ def execute(session: Session, admitted: Admitted) -> State | None:
         why = "another runner was faster" if claimed is Pushed.STALE else "the claim could not be pushed"
         session.tell(f"{lease.branch}: {why}")
         return None
-    session.tell(f"{lease.branch}: claimed")
+    what = describe(request, admitted.params)
+    session.tell(f"{lease.branch}: claimed; {what}")
+    session.standing.began(lease.branch, what)
+    try:
+        return _run(session, lease, admitted)
+    finally:
+        session.standing.ended()
+
+
+def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
+    """Run a claimed request and answer it."""
+    request = admitted.request
     outcome = Outcome(
         State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
     )
@@ -68,11 +83,11 @@ def execute(session: Session, admitted: Admitted) -> State | None:
             return None
         if halt is None:
             _gather(admitted, place, outcome, session.bus.secrets)
-    published = answer(session, lease, outcome)
+    published = deliver(session, lease, outcome)
     if (admitted.trusted_by or "").startswith(trust.APPROVAL):
         # It was for this once, whatever becomes of the ledger that knows of the answer.
         Approvals(session.policy.state).withdraw(lease.request)
-    session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
+    _tell_end(session, lease, outcome, published)
     return published
 
 
@@ -104,8 +119,32 @@ def answer_without_running(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )
     published = answer(session, lease, outcome)
-    session.tell(f"{lease.branch}: {outcome.state} ({outcome.reason.message})")
+    _tell_end(session, lease, outcome, published)
     return published
+
+
+def describe(request: Request, params: Mapping[str, Value]) -> str:
+    """Return in one line what is asked for and by whom."""
+    asked = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
+    return one_line(f"{asked}, asked by {request.requested_by}")
+
+
+def _tell_end(session: Session, lease: Lease, outcome: Outcome, published: State | None) -> None:
+    """Say how a request ended. Of an answer that was dropped that was said already."""
+    seconds = time.monotonic() - outcome.began
+    kept = published is None and any(one.request == lease.request for one in session.ledger.pending())
+    if published is None and not kept:
+        return
+    what = (
+        describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
+        if outcome.request
+        else ""
+    )
+    said = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
+    said += f"; {what}" if what else ""
+    session.tell(said + ("; the answer is kept until the bus takes it" if kept else ""))
+    reason, state = outcome.reason.message, str(outcome.state)
+    session.standing.answered(lease.branch, what, state, reason, seconds, published=not kept)
 
 
 def _let_go(session: Session, lease: Lease, halt: Halt) -> None:

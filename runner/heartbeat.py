@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from bridge.errors import InfrastructureError
 from runner.bus import Pushed
 from runner.lease import Lease
 from runner.session import Session
@@ -33,7 +34,11 @@ class Heartbeat:
         if now - self._last < self._pause(now, news=self._lease.log.waits or step != self._known):
             return None
         self._last = now
-        pushed = self._lease.beat(step)
+        try:
+            pushed = self._lease.beat(step)
+        except (InfrastructureError, OSError):
+            # A disk that is full is no reason to end a job: it may have room again before the job has ended.
+            return Pushed.FAILED
         if pushed is Pushed.DONE:
             self._known = step
         return pushed

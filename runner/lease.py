@@ -18,6 +18,9 @@ from runner.bus import Pushed
 from runner.session import Session
 from runner.stream import LogStream, Piece
 
+# More than these bounds readers do not take.
+_LABEL, _LABELS = 64, 32
+
 WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
 
 
@@ -29,6 +32,7 @@ class Lease:
         self._ledger = session.ledger
         self._identity = session.identity
         self._lease_s = session.policy.bus.lease_s
+        self._labels = [label for label in session.policy.labels if len(label) <= _LABEL][:_LABELS]
         found = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
         # The manifest's blob, which every commit of this runner carries on.
         self.manifest = found[0].oid if found and found[0].is_file else None
@@ -99,6 +103,7 @@ class Lease:
             step=step,
             detail=detail[:1000],
             left_out=left_out,
+            labels=self._labels,
         )
         self._salts.add(now.salt)
         self._ledger.writes(self.request, now.salt)

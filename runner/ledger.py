@@ -62,6 +62,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
         try:
             found = self._prepare()
@@ -96,14 +97,20 @@ class Ledger:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Cursor]:
-        with closing(self._db.cursor()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                yield cursor
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
-            cursor.execute("COMMIT")
+        """Make one change. Raises InfrastructureError if it cannot be written, as on a full disk."""
+        try:
+            with closing(self._db.cursor()) as cursor:
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                except BaseException:
+                    # SQLite ends a transaction by itself when the disk is full.
+                    if self._db.in_transaction:
+                        cursor.execute("ROLLBACK")
+                    raise
+        except sqlite3.Error as error:
+            raise InfrastructureError(f"cannot write to the ledger {self._path}: {error}") from error
 
     def seen(self, nonce: str) -> Seen | None:
         """Return what a nonce was first seen on, or None."""

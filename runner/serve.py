@@ -26,15 +26,18 @@ def serve(session: Session, *, limit: int | None = None) -> int:
     shortest, longest = session.policy.bus.poll
     rounds, chores = Rounds(session), Chores(session)
     pause, handled = shortest, 0
+    box = session.sandbox
+    session.standing.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
     while not session.stop.is_set():
         session.pulse.beat()
         try:
             worked = rounds.next()
             chores.maybe()
-        except InfrastructureError as error:
+        except (InfrastructureError, OSError) as error:
             if session.stop.is_set():
                 break
-            session.tell(f"{error.message}; trying again")
+            session.tell(f"{error}; trying again")
+            session.standing.failed(str(error))
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
             session.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
@@ -44,6 +47,7 @@ def serve(session: Session, *, limit: int | None = None) -> int:
         pause = shortest if worked else min(pause * _GROWTH, longest)
         if not worked:
             session.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
+    session.standing.serves(serving=False)
     return handled
 
 

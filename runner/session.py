@@ -28,6 +28,7 @@ from runner.policy import Policy
 from runner.pulse import Pulse
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
+from runner.standing import Standing
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -57,6 +58,8 @@ class Session:
     # Beats only where the runner serves.
     pulse: Pulse = field(default_factory=Pulse)
     stop: threading.Event = field(default_factory=threading.Event)
+    # What the operator sees of this process from outside.
+    standing: Standing = field(default_factory=Standing)
 
 
 @contextmanager
@@ -101,6 +104,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                     max(_CLOCK_S, policy.limits.clock_skew_s),
                     witness=partial(times.requested_below, bus.git, HEADS),
                 ),
+                standing=Standing(state),
                 stop=stop,
             )
             with stopped_by(stop):

@@ -6,6 +6,7 @@ and the approvals are read anew, so a key that was taken off the list counts no 
 
 from __future__ import annotations
 
+from bridge import wire
 from bridge.binding import Binding, repository_name
 from bridge.errors import PolicyError
 from bridge.git import Git
@@ -18,7 +19,7 @@ from runner.signature import BadSignature, read_signed, signer_of
 
 CODE = "untrusted_code"
 APPROVAL = "approval"
-WAITS = "waits for approval by the runner's operator"
+WAITS = wire.WAITS_FOR_APPROVAL
 
 
 def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:

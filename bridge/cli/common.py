@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,11 +13,13 @@ from rich.text import Text
 
 from bridge import environment
 from bridge.cli.screen import Screen, console, styled
+from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.command import Duration, put_block, put_json, say
+from bridge.liveness import shown
 from bridge.presets import load_presets
 from bridge.status import Event, Status
-from bridge.wire import EXIT_CODES, State
+from bridge.wire import State
 
 COLORS = {
     State.SUCCEEDED: "green",
@@ -117,12 +121,17 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     out = console(err=True)
     last: Status | None = None
+    progress = _Progress()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
             put_json(event_dict(event))
+        elif event.note:
+            say(f"  {event.note}")
         else:
             if logs and event.log:
                 put_block(event.log)
+            elif event.log:
+                progress.show(event.log)
             if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
@@ -132,7 +141,24 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
 
 def event_dict(event: Event) -> dict[str, object]:
     """Return an event as one line of NDJSON holds it."""
-    return {"event": "log" if event.log else "state", "log": event.log, **event.status.as_dict()}
+    kind = "note" if event.note else "log" if event.log else "state"
+    return {"event": kind, "log": event.log, "note": event.note, **event.status.as_dict()}
+
+
+class _Progress:
+    """The last line of a log that is not shown in full, now and then."""
+
+    _EVERY_S = 5.0
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def show(self, log: str) -> None:
+        """Show the last line of a new piece of log, unless one was shown a moment ago."""
+        lines = [line for line in log.split("\n") if line.strip()]
+        if lines and time.monotonic() - self._last >= self._EVERY_S:
+            self._last = time.monotonic()
+            say(f"  {shown(lines[-1])}")
 
 
 def _announce(out: Screen, status: Status) -> None:
@@ -141,12 +167,15 @@ def _announce(out: Screen, status: Status) -> None:
     out.print(styled((str(status.state), COLORS[status.state]), by, why))
 
 
-def finish(status: Status) -> int:
-    """Say what can be done next, and return the exit code that the state stands for."""
+def finish(run: Run, status: Status, *, as_json: bool) -> int:
+    """Verify the answer, say what was found and what can be done next, and return the exit code."""
+    code = conclude(run, status, as_json=as_json)
+    if as_json:
+        return code
     if status.state is State.SUCCEEDED:
         say(f"next: kakeya fetch {status.branch}")
     elif status.state is State.GATE_REJECTED:
         say(f"next: kakeya verify {status.branch}")
     elif status.state in (State.FAILED, State.TIMED_OUT):
         say(f"next: kakeya logs {status.branch}")
-    return int(EXIT_CODES.get(status.state, 0))
+    return code

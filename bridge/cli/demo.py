@@ -13,6 +13,7 @@ from rich.markup import escape
 from bridge import demo, demo_tables, wire
 from bridge.cli.common import COLORS
 from bridge.cli.screen import Screen, console
+from bridge.cli.verdict import gate_lines, verified
 from bridge.client import Client, Run
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
@@ -21,6 +22,8 @@ from bridge.wire import State
 
 _TIMEOUT_S = 600
 _WIDTH = 100
+
+_COLORS = {"ACCEPTED": "green", "REJECTED": "red", "INCOMPLETE": "yellow"}
 
 # Lines of a job's log that are shown; all of it is in the answer.
 _LOG_LINES = 12
@@ -90,10 +93,8 @@ def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tupl
 
 def _show(out: Screen, answer: Fetched, hidden: int) -> None:
     """Show what was verified, the table that came back where it can be relied upon, and the gate's verdict."""
-    kept = sum(check.ok is True for check in answer.report.checks)
-    signed = ", signed with the pinned key" if answer.report.signed else ""
     more = f", with {hidden} more lines of its log" if hidden > 0 else ""
-    out.print(f"  [green]verified[/]: {kept} checks hold{signed}, {len(answer.files)} files{more}")
+    out.print(f"  [green]{escape(verified(answer.report))}[/], {len(answer.files)} files{more}")
     good, gate = demo.is_good(answer), answer.result.gate
     if not good:
         for log in answer.result.logs:
@@ -106,8 +107,11 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
                 demo_tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
-    for line in demo_tables.gate_lines(gate):
-        out.print(line)
+    for i, (what, text) in enumerate(gate_lines(gate)):
+        if i == 0:
+            out.print(f"gate: [{_COLORS[gate.verdict]}]{what}[/]: {escape(text)}")
+        else:
+            out.print(f"  [bold]{what}[/] {escape(text)}" if what else f"    {escape(text)}")
 
 
 def _outcome(answers: list[tuple[Run, Fetched]]) -> str:

@@ -112,7 +112,7 @@ def command(
     if wait is None:
         return 0
     status = follow(run, limit, as_json=as_json, logs=not quiet)
-    return int(status.exit_code or 0) if as_json else finish(status)
+    return finish(run, status, as_json=as_json)
 
 
 def split_params(params: tuple[str, ...], known: list[str]) -> dict[str, str]:

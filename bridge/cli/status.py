@@ -29,6 +29,10 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> No
         value = getattr(status, name)
         if value not in (None, ""):
             table.add_row(name, str(value))
+    if status.outlook:
+        table.add_row("runner seen" if status.life else "queue", status.outlook)
+    if status.last_line:
+        table.add_row("last line", status.last_line)
     if status.actions:
         run = status.actions
         words = run.problem or " ".join(filter(None, (run.status, run.conclusion, run.url)))

@@ -18,6 +18,8 @@ from bridge.command import json_option, say
 def command(context: click.Context, request: str | None, timeout: timedelta | None, *, as_json: bool) -> int:
     """Wait for an answer and end with its exit code.
 
+    At the end the answer is verified. One that does not hold ends with 1, whatever it says of the job.
+
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     """
     run = run_of(context, request)
@@ -26,4 +28,4 @@ def command(context: click.Context, request: str | None, timeout: timedelta | No
         if actions and (actions.url or actions.problem):
             say(f"GitHub Actions: {actions.problem or f'{actions.status} {actions.url}'}")
     status = follow(run, timeout, as_json=as_json, logs=False)
-    return int(status.exit_code or 0) if as_json else finish(status)
+    return finish(run, status, as_json=as_json)

@@ -15,6 +15,7 @@ COMMANDS = {
     "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
     "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
+    "status": ("runner.cli.status", "Say what the runner does: its job, its queue, its last answers."),
     "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
     "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
     "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),

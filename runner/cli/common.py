@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from bridge.command import say
@@ -13,8 +14,12 @@ from runner.policy import Policy
 
 
 def tell(message: str) -> None:
-    """Print what happened, with the time, on one line. Nothing of it can steer a terminal or a CI system."""
-    say(f"{time.strftime('%H:%M:%S')} {message}")
+    """Print what happened as one line, with date and time. Nothing of it can steer a terminal or a CI system.
+
+    A log file on a full disk loses lines, and stops no runner.
+    """
+    with suppress(OSError):
+        say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}")
 
 
 def say_refused(policy: Policy) -> None:

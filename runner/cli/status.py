@@ -1,0 +1,32 @@
+"""`kakeya-runner status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bridge.checks import show
+from bridge.command import json_option, put_json
+from bridge.errors import ExitCode
+from runner.overview import checks, overview
+from runner.policy import load_policy
+
+
+@click.command()
+@click.option("--no-blas", is_flag=True, help="Do not ask the engine for its BLAS, which takes seconds.")
+@json_option
+@click.pass_obj
+def command(policy: Path | None, *, no_blas: bool, as_json: bool) -> int:
+    """Say what the runner does: its job, its queue, its last answers.
+
+    Reads the state folder beside a runner that serves, and disturbs nothing. Ends with 0 if a runner serves and reaches
+    the bus, with 1 if not.
+    """
+    found = overview(load_policy(policy), blas=not no_blas)
+    if as_json:
+        put_json(found)
+    else:
+        show(checks(found))
+    fine = found["serving"] and not found["runner"]["trouble"]
+    return ExitCode.SUCCEEDED if fine else ExitCode.FAILED
