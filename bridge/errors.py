@@ -109,7 +109,7 @@ class ProcessError(InfrastructureError):
 
     def last_line(self) -> str:
         """Return the line of standard error that says most: git's `fatal:`/`error:`, else the last one."""
-        lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").split("\n") if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote: error:"))]
         return one_line((telling or lines or ["it printed nothing"])[-1])
 

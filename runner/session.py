@@ -91,6 +91,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s)),
             )
         finally:
+            bus.close()
             ledger.close()
     finally:
         lock.release()

@@ -67,4 +67,4 @@ def _shown(git: Git, commit: str) -> str:
     """Return the manifest for people, with nothing in it that could steer a terminal."""
     (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
     text = (manifest or b"it has no manifest").decode("utf-8", "replace")
-    return "\n".join(line if line.isprintable() else ascii(line) for line in text.splitlines())
+    return "\n".join(line if line.isprintable() else ascii(line) for line in text.split("\n"))
