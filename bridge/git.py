@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bridge import environment
 from bridge.errors import GitError, ProcessError, UsageError
-from bridge.process import Completed, run
+from bridge.gitout import encode
+from bridge.process import Child, Completed, run
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
@@ -40,6 +41,8 @@ class Git:
     env: Mapping[str, str] = field(repr=False)
     options: tuple[str, ...] = _QUIET
     own_session: bool = False
+    # The most address space that a call may have, in bytes, where the system can bound it.
+    memory: int | None = None
     locate: str = "-C"
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -52,7 +55,9 @@ class Git:
         return cls(Path(directory), env)
 
     @classmethod
-    def isolated(cls, git_dir: Path, *, config: Mapping[str, str] | None = None) -> Git:
+    def isolated(
+        cls, git_dir: Path, *, config: Mapping[str, str] | None = None, memory: int | None = None
+    ) -> Git:
         """Return git in a bare repository of ours: no user or system configuration, no prompt.
 
         `config` is handed over in the environment, where neither other users nor the repository can read it.
@@ -61,13 +66,11 @@ class Git:
         env = environment.for_isolated_git() | {"GIT_CONFIG_COUNT": str(len(pairs))}
         for i, (key, value) in enumerate(pairs):
             env |= {f"GIT_CONFIG_KEY_{i}": key, f"GIT_CONFIG_VALUE_{i}": value}
-        return cls(git_dir, env, own_session=True, locate="--git-dir")
+        return cls(git_dir, env, own_session=True, memory=memory, locate="--git-dir")
 
     def with_env(self, **extra: str) -> Git:
         """Return the same git with more variables set."""
-        return Git(
-            self.directory, self.env, self.options, self.own_session, self.locate, {**self.extra, **extra}
-        )
+        return replace(self, extra={**self.extra, **extra})
 
     def __call__(
         self,
@@ -79,7 +82,7 @@ class Git:
     ) -> Completed:
         """Run git. Raises GitError unless it ends with one of the `ok` codes."""
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
-        data = stdin.encode() if isinstance(stdin, str) else stdin
+        data = encode(stdin) if isinstance(stdin, str) else stdin
         try:
             done = run(
                 *argv,
@@ -89,6 +92,7 @@ class Git:
                 check=False,
                 own_session=self.own_session,
                 most=most,
+                memory=self.memory,
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
@@ -98,6 +102,15 @@ class Git:
             failed.args = (failed.message,)
             raise failed
         return done
+
+    def start(self, *args: str, timeout: float | None = None) -> Child:
+        """Start git and return it with its pipes. Raises GitError where it cannot be started."""
+        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        try:
+            env = {**self.env, **self.extra}
+            return Child(argv, env=env, own_session=self.own_session, memory=self.memory, timeout=timeout)
+        except ProcessError as error:
+            raise GitError(argv, None, message=error.message) from error
 
     def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
         """Run git and return what it printed, without the final newline."""

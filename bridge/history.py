@@ -7,10 +7,11 @@ it names this very branch; and a state counts as a runner's word only in the com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bridge import objects, wire
+from bridge import gitout, limits, objects, wire
 from bridge.git import Git
+from bridge.gitout import Found
 from bridge.wire import CancelFile, State, StateFile
 
 MAX_COMMITS = 20_000
@@ -27,6 +28,8 @@ class View:
     cancel: CancelFile | None
     # Commits that no runner made lie on top of the last state.
     foreign: bool
+    # What is too large for anything on the branch to be read, in words; None where nothing is.
+    too_large: str | None = None
 
     @property
     def stands(self) -> State:
@@ -45,16 +48,44 @@ class View:
 
 
 def read_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
-    """Read many branches, given as `{branch: commit id}`, in two calls of git."""
-    names = [
-        name
-        for tip in tips.values()
-        for name in (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
-    ]
-    blobs = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
-    return {
-        branch: _view(branch, tip, *blobs[3 * i : 3 * i + 3]) for i, (branch, tip) in enumerate(tips.items())
+    """Read many branches, given as `{branch: commit id}`, in two calls of git.
+
+    Of a commit or a folder beyond the limits nothing is read: such a branch has no state and asks for nothing.
+    """
+    return {view.branch: view for view in each_view(git, tips)}
+
+
+def each_view(git: Git, tips: Mapping[str, str]) -> Iterator[View]:
+    """Yield the views of `read_views` one at a time, so that not all their files are held at once."""
+    places = {
+        branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
+        for branch, tip in tips.items()
     }
+    heavy: dict[str, Found] = {}
+    there = objects.locate(git, [name for names in places.values() for name in names], heavy)
+
+    def fits(name: str) -> str | None:
+        """Return the id of a file that may be read."""
+        found = there.get(name)
+        return found.oid if found and found.kind == "blob" and found.size <= wire.MAX_STATE else None
+
+    wanted = [
+        (branch, fits(state), fits(before), fits(cancel))
+        for branch, (state, before, cancel) in places.items()
+    ]
+    contents = objects.each_content(git, [oid for _, *oids in wanted for oid in (oids[0], oids[2]) if oid])
+    for branch, state, before, cancel in wanted:
+        state_blob = next(contents)[1] if state else None
+        cancel_blob = next(contents)[1] if cancel else None
+        view = _view(branch, tips[branch], state_blob, cancel_blob, changed=state != before)
+        blocked = next((heavy[name] for name in places[branch] if name in heavy), None)
+        yield replace(view, too_large=_say(blocked)) if blocked else view
+
+
+def _say(heavy: Found) -> str:
+    most = limits.COMMIT_BYTES if heavy.kind == "commit" else limits.TREE_BYTES
+    what = "commit" if heavy.kind == "commit" else "folder"
+    return f"its {what} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
 
 
 def read_view(git: Git, branch: str, tip: str) -> View:
@@ -63,7 +94,7 @@ def read_view(git: Git, branch: str, tip: str) -> View:
 
 
 def _view(
-    branch: str, tip: str, state_blob: bytes | None, before: bytes | None, cancel_blob: bytes | None
+    branch: str, tip: str, state_blob: bytes | None, cancel_blob: bytes | None, *, changed: bool
 ) -> View:
     state = wire.parse_state(state_blob)
     if state and state.branch != branch:
@@ -72,14 +103,14 @@ def _view(
     if cancel and (cancel.branch != branch or (state and cancel.request != state.request)):
         cancel = None
     request = state.request if state else cancel.request if cancel else tip
-    return View(branch, tip, request, state, cancel, foreign=bool(state) and state_blob == before)
+    return View(branch, tip, request, state, cancel, foreign=bool(state) and not changed)
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
     """Return the commits on the branch's own line from (not including) `after` to `tip`, oldest first."""
     span = [tip] if after is None else [tip, f"^{after}"]
-    listed = git.text("rev-list", "--first-parent", "--reverse", f"--max-count={MAX_COMMITS}", *span)
-    return listed.splitlines()
+    listed = git("rev-list", "--first-parent", "--reverse", f"--max-count={MAX_COMMITS}", *span).stdout
+    return gitout.lines(listed)
 
 
 def is_ancestor(git: Git, earlier: str, later: str) -> bool:

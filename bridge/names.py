@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from bridge import limits
 from bridge.errors import UsageError
 
 DEFAULT_PREFIX = "mac-bridge/"
@@ -106,8 +107,15 @@ def parse_branch(branch: str) -> RequestBranch | None:
 
 
 def is_safe(branch: str) -> bool:
-    """Say whether a branch name is made of characters that no shell, terminal or ref syntax gives a meaning to."""
-    return bool(_SAFE.fullmatch(branch)) and ".." not in branch and not branch.startswith(("-", "/", "."))
+    """Say whether a branch's name is short, is one that git takes, and has no character with a meaning elsewhere."""
+    if len(branch) > limits.BRANCH_CHARS or not _SAFE.fullmatch(branch) or ".." in branch:
+        return False
+    return all(_is_safe_part(part) for part in branch.split("/")) and not branch.startswith("-")
+
+
+def _is_safe_part(part: str) -> bool:
+    """Say whether a part may be a file's name in a git repository, with room for git's own endings."""
+    return 0 < len(part) <= limits.BRANCH_PART_CHARS and part[0] != "." and not part.endswith((".", ".lock"))
 
 
 def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
+from bridge import gitout, limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.git import Git
+from bridge.gitout import Entry, Found
 
 
 @dataclass(frozen=True)
@@ -26,22 +29,6 @@ EMPTY_TREES = (
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One line of a tree."""
-
-    mode: str
-    kind: str
-    oid: str
-    size: int
-    path: str
-
-    @property
-    def is_file(self) -> bool:
-        """Say whether it is a regular file, executable or not."""
-        return self.mode in ("100644", "100755")
-
-
-@dataclass(frozen=True)
 class Identity:
     """Who a commit is by."""
 
@@ -50,22 +37,30 @@ class Identity:
 
 
 def list_tree(
-    git: Git, tree: str, *paths: str, recursive: bool = False, folders: bool = False, most: int | None = None
+    git: Git,
+    tree: str,
+    *paths: str,
+    recursive: bool = False,
+    folders: bool = False,
+    sizes: bool = True,
+    most: int | None = None,
 ) -> list[Entry]:
     """Return the entries of a tree (or of a commit's tree), or just those at `paths`; with `folders` no files.
 
-    Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere.
+    Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere. Raises
+    InfrastructureError with code `too_large` for a commit or a top folder beyond the limits: git would read it whole.
     """
+    top = locate(git, [f"{tree}:"]).get(f"{tree}:")
+    if top is None or top.size > limits.TREE_BYTES:
+        raise InfrastructureError(
+            f"{tree[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes", code="too_large"
+        )
     flags = ["-r"] if recursive else []
     flags += ["-d"] if folders else []
-    raw = git("ls-tree", "-z", "-l", *flags, "--full-tree", tree, "--", *paths, most=most).stdout
-    entries = []
-    for line in raw.split(b"\0")[:-1]:
-        meta, _, path = line.partition(b"\t")
-        mode, kind, oid, size = meta.decode().split()
-        name = path.decode("utf-8", "surrogateescape")
-        entries.append(Entry(mode, kind, oid, 0 if size == "-" else int(size), name))
-    return entries
+    flags += ["-l"] if sizes else []
+    return gitout.entries(
+        git("ls-tree", "-z", *flags, "--full-tree", top.oid, "--", *paths, most=most).stdout
+    )
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
@@ -73,50 +68,138 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
 
     Raises InfrastructureError with code `too_large` past `max_bytes`; the content is then not read.
     """
-    entries = list_tree(git, commit, path)
-    if not entries or not entries[0].is_file:
+    folder, _, name = path.rpartition("/")
+    place = f"{commit}:{folder}"
+    there = locate(git, [place]).get(place)
+    if there is None or there.size > limits.TREE_BYTES:
         return None
-    if entries[0].size > max_bytes:
+    listed = gitout.entries(git("ls-tree", "-z", "-l", "--full-tree", there.oid, "--", name).stdout)
+    if not listed or not listed[0].is_file:
+        return None
+    if listed[0].size > max_bytes:
         raise InfrastructureError(f"{path} is larger than {max_bytes} bytes", code="too_large")
-    return git("cat-file", "blob", entries[0].oid).stdout
+    return git("cat-file", "blob", listed[0].oid).stdout
 
 
 def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
-    """Return the contents of many blobs, named as `<commit>:<path>`, in one call; None for the missing and the large.
+    """Return the contents of many blobs, named as `<commit>:<path>`, at once; None for the missing and the large.
 
-    With another `kind` these are objects of that kind and no other.
+    With another `kind` these are objects of that kind and no other. See `locate` for the bounds on the way to them.
 
     A symbolic link counts as its target's name, so what is read must still be parsed strictly.
     """
-    # git takes one name a line; a stranger's path with a line break in it would shift all that follow.
-    asked = [name for name in dict.fromkeys(names) if "\n" not in name]
-    if not asked:
-        return [None] * len(names)
-    sizes = git(
-        "cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin="\n".join(asked) + "\n"
-    )
-    wanted: dict[str, str] = {}
-    total = 0
-    for name, line in zip(asked, sizes.stdout.split(b"\n"), strict=False):
-        found_kind, _, rest = line.decode("utf-8", "replace").partition(" ")
-        size, _, oid = rest.partition(" ")
-        if found_kind == kind and int(size) <= max_bytes:
-            wanted[name] = oid
-            total += int(size) + len(line)
-    found = dict(_contents(git, list(dict.fromkeys(wanted.values())), most=total + len(sizes.stdout)))
-    return [found[wanted[name]] if name in wanted else None for name in names]
+    there = locate(git, names)
+    wanted = [
+        found.oid if (found := there.get(name)) and found.kind == kind and found.size <= max_bytes else None
+        for name in names
+    ]
+    contents = dict(each_content(git, list(dict.fromkeys(oid for oid in wanted if oid))))
+    return [contents[oid] if oid else None for oid in wanted]
 
 
-def _contents(git: Git, oids: Sequence[str], *, most: int) -> Iterator[tuple[str, bytes]]:
+def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = None) -> dict[str, Found]:
+    """Return id, kind and size of what each name stands for: an object, `<commit>:<path>`, or `<commit>^:<path>`.
+
+    Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
+    reads these whole, so each is weighed before it is stepped through. What stood in the way goes into `too_large`.
+    """
+    steps = {name: _steps(name) for name in dict.fromkeys(names)}
+    at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}
+    there: dict[str, Found] = {}
+    if not at:
+        return there
+    with _Asker(git) as asker:
+        depth = 1
+        while at:
+            found = asker.ask(at.values())
+            following: dict[str, str] = {}
+            for name, asked in at.items():
+                here, parts = found.get(asked), steps[name]
+                if here is None:
+                    continue
+                if depth == len(parts):
+                    there[name] = here
+                elif here.size <= _STEPPED_THROUGH.get(here.kind, -1):
+                    following[name] = f"{here.oid}{parts[depth]}"
+                elif too_large is not None and here.kind in _STEPPED_THROUGH:
+                    too_large[name] = here
+            at, depth = following, depth + 1
+    return there
+
+
+_STEPPED_THROUGH = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
+
+
+def _steps(name: str) -> list[str]:
+    """Take a name apart into what to ask git for in turn: each step is put behind the id that the last one had."""
+    root, colon, path = name.partition(":")
+    # Git takes one name a line; a stranger's path with a line break in it would shift all that follow.
+    if not root or "\n" in name or "\0" in name:
+        return []
+    steps = [root[:-1], "^"] if root.endswith("^") else [root]
+    if colon:
+        parts = path.split("/") if path else []
+        if len(parts) > limits.PATH_PARTS or any(part in ("", ".", "..") for part in parts):
+            return []
+        steps += ["^{tree}", *(f":{part}" for part in parts)]
+    return steps
+
+
+class _Asker:
+    """One `git cat-file --batch-check`, asked as often as there are steps to take."""
+
+    # Names and answers of one portion fit into the pipes, so neither side waits for the other.
+    _PORTION_BYTES = 16 * 1024
+
+    def __init__(self, git: Git) -> None:
+        self._known: dict[str, Found | None] = {}
+        self._child = git.start("cat-file", "--batch-check")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._child.close()
+
+    def ask(self, names: Iterable[str]) -> dict[str, Found | None]:
+        """Return what git knows of each name."""
+        new = [name for name in dict.fromkeys(names) if name not in self._known]
+        for portion in portions(new, self._PORTION_BYTES):
+            self._child.write("".join(f"{name}\n" for name in portion))
+            lines = self._child.lines(len(portion))
+            self._known.update((name, gitout.found(line)) for name, line in zip(portion, lines, strict=True))
+        return self._known
+
+
+def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
+    """Split names into lists that are at most so long as lines; a longer name goes alone."""
+    portion: list[str] = []
+    size = 0
+    for name in names:
+        if portion and size + len(name) * 4 > most_bytes:
+            yield portion
+            portion, size = [], 0
+        portion.append(name)
+        size += len(name) * 4
+    if portion:
+        yield portion
+
+
+def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
         return
-    raw = git("cat-file", "--batch", stdin="\n".join(oids) + "\n", most=most).stdout
-    at = 0
-    for oid in oids:
-        end = raw.index(b"\n", at)
-        size = int(raw[at:end].split()[2])
-        yield oid, raw[end + 1 : end + 1 + size]
-        at = end + 2 + size
+    child = git.start("cat-file", "--batch")
+    try:
+        for portion in portions(oids, _Asker._PORTION_BYTES):  # noqa: SLF001 - of this module
+            child.write("".join(f"{oid}\n" for oid in portion))
+            for oid in portion:
+                found = gitout.found(child.line())
+                if found is None:
+                    raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
+                yield oid, child.read(found.size + 1)[:-1]
+    finally:
+        child.close()
 
 
 def write_blob(git: Git, content: bytes) -> str:
@@ -138,7 +221,7 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
             below.setdefault(head, {})[rest] = content
         else:
             here[head] = content
-    lines = {e.path: (e.mode, e.kind, e.oid) for e in list_tree(git, base)} if base else {}
+    lines = {e.path: (e.mode, e.kind, e.oid) for e in list_tree(git, base, sizes=False)} if base else {}
     for name, content in here.items():
         lines.pop(name, None)
         if content is not None:
@@ -154,7 +237,7 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
         if tree not in EMPTY_TREES:
             lines[name] = ("040000", "tree", tree)
     text = b"".join(
-        f"{mode} {kind} {oid}\t".encode() + name.encode("utf-8", "surrogateescape") + b"\0"
+        f"{mode} {kind} {oid}\t".encode() + gitout.encode(name) + b"\0"
         for name, (mode, kind, oid) in lines.items()
     )
     # --missing: a partial clone need not hold what it only passes on.
@@ -197,6 +280,10 @@ def parent_of(git: Git, commit_id: str) -> str | None:
 
 
 def parents_of(git: Git, commit_id: str) -> list[str]:
-    """Return the parents that a commit names."""
-    header = git("cat-file", "commit", commit_id).stdout.split(b"\n\n", 1)[0]
-    return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]
+    """Return the parents that a commit names. Raises InfrastructureError where it is missing or too large."""
+    (raw,) = read_many(git, [commit_id], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    if raw is None:
+        raise InfrastructureError(
+            f"{commit_id[:12]} is no commit of up to {limits.COMMIT_BYTES} bytes", code="too_large"
+        )
+    return gitout.parents(raw)

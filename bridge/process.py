@@ -6,11 +6,12 @@ Every program that is run to its end has a bound on what it may print and, where
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +66,12 @@ def run(
     check: bool = True,
     own_session: bool = False,
     most: int | None = None,
+    memory: int | None = None,
 ) -> Completed:
     """Run a program to its end and return what it printed; past `most` bytes it is ended, and that is an error.
 
     Without `most` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
+    `memory` bounds the address space of it and of each of its children, in bytes, where the system can do that.
     `own_session` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
     along. Raises ProcessError when it cannot be started, prints too much, takes longer than `timeout` seconds or than
     the block that it is called in may (see bridge.deadline), or (with `check`) ends with anything but 0.
@@ -88,6 +91,7 @@ def run(
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
+            _limit(child, memory)
             talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
             talk.to_the_end(timeout)
         except BaseException as error:
@@ -210,6 +214,160 @@ class _Talk:
         if done:
             selector.unregister(pipe)
             pipe.close()
+
+
+def _limit(child: Popen[bytes], memory: int | None) -> None:
+    """Bound a child's address space. From outside, since nothing of ours may run between fork and exec."""
+    if memory is not None and hasattr(resource, "prlimit"):
+        with suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (memory, memory))
+
+
+class Child:
+    """A program that is asked and answers through its pipes, or whose output is taken as it comes.
+
+    Raises ProcessError where it cannot be started, ends in the middle of an answer, or takes longer than `timeout`
+    seconds in all.
+    """
+
+    _CHUNK = 1 << 16
+    _STDERR_BYTES = 1 << 16
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        own_session: bool = False,
+        memory: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.argv = tuple(argv)
+        self.stderr = b""
+        self._group = own_session
+        self._limit = deadline.start(timeout)
+        self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
+        _limit(self._child, memory)
+        self._out = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for pipe in (self._child.stdout, self._child.stderr):
+            assert pipe is not None  # noqa: S101 - asked for above
+            self._selector.register(pipe, selectors.EVENT_READ)
+
+    def write(self, text: str) -> None:
+        """Send it a text that fits into a pipe."""
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        try:
+            self._child.stdin.write(text.encode("utf-8", "surrogateescape"))
+            self._child.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._failed() from error
+
+    def line(self) -> bytes:
+        """Return its next line with the line's end."""
+        searched = 0
+        while (end := self._out.find(b"\n", searched)) < 0:
+            searched = len(self._out)
+            if not self._fill():
+                raise self._failed()
+        return self._take(end + 1)
+
+    def lines(self, count: int) -> list[bytes]:
+        """Return its next lines, so many, without their ends."""
+        there, searched = 0, 0
+        while (there := there + self._out.count(b"\n", searched)) < count:
+            searched = len(self._out)
+            if not self._fill():
+                raise self._failed()
+        *whole, rest = bytes(self._out).split(b"\n", count)
+        self._out = bytearray(rest)
+        return whole
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        while len(self._out) < size:
+            if not self._fill():
+                raise self._failed()
+        return self._take(size)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield what it prints until it ends; then it must have ended with 0."""
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        self._child.stdin.close()
+        while self._fill():
+            yield self._take(len(self._out))
+        if self._child.wait() != 0:
+            raise self._failed()
+
+    @property
+    def is_running(self) -> bool:
+        """Say whether it has not ended yet."""
+        return self._child.poll() is None
+
+    def ended(self, within: float) -> bool:
+        """Wait so long for its end, and say whether it has ended. What it prints meanwhile is dropped.
+
+        Raises ProcessError where it ended with anything but 0, or was given all the time that it may have.
+        """
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        self._child.stdin.close()
+        until = time.monotonic() + within
+        while self._selector.get_map():
+            self._check_time()
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._receive(min(left, _TICK_S))
+            self._out.clear()
+        if self._child.wait() != 0:
+            raise self._failed()
+        return True
+
+    def close(self) -> None:
+        """End it, if it has not ended, and let go of its pipes."""
+        self._selector.close()
+        if self._child.poll() is None:
+            _end(self._child, group=self._group)
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._child.wait()
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._out[:size])
+        del self._out[:size]
+        return taken
+
+    def _fill(self) -> bool:
+        """Wait for more output. Says whether there was any: if not, it has closed its pipes."""
+        while self._selector.get_map():
+            self._check_time()
+            before = len(self._out)
+            self._receive(_TICK_S)
+            if len(self._out) > before:
+                return True
+        return False
+
+    def _check_time(self) -> None:
+        if why := self._limit.passed():
+            raise ProcessError(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
+
+    def _receive(self, within: float) -> None:
+        """Take what it has printed, as soon as there is something."""
+        for key, _ in self._selector.select(within):
+            data = os.read(key.fd, self._CHUNK)
+            if not data:
+                self._selector.unregister(key.fileobj)
+            elif key.fileobj is self._child.stdout:
+                self._out += data
+            else:
+                self.stderr = (self.stderr + data)[-self._STDERR_BYTES :]
+
+    def _failed(self) -> ProcessError:
+        if self._child.poll() is None:
+            _end(self._child, group=self._group)
+        return ProcessError(self.argv, self._child.returncode, b"", self.stderr)
 
 
 def _end(child: Popen[bytes], *, group: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from bridge import names
+from bridge import gitout, names
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
 from bridge.git import NETWORK_TIMEOUT, Git
 
@@ -96,9 +96,8 @@ class Remote:
         """Return what the last fetches brought, without asking the server."""
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
         folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
-        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *folders)
-        pairs = (line.split(" ", 1) for line in listed.splitlines())
-        found = {ref.removeprefix(PRIVATE): oid for oid, ref in pairs}
+        listed = gitout.refs(self.git("for-each-ref", "--format=%(objectname) %(refname)", *folders).stdout)
+        found = {ref.removeprefix(PRIVATE): oid for ref, oid in listed.items()}
         return {branch: oid for branch, oid in found.items() if names.matches(branch, patterns)}
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge import names, objects
+from bridge import gitout, names, objects
 from bridge.git import Git
 
 _REFS = "refs/kakeya-sent/"
@@ -26,7 +26,7 @@ class Sent:
 
     def branches(self) -> list[str]:
         """Return all branches, oldest first."""
-        listed = self.git.text("for-each-ref", "--format=%(refname)", _REFS).splitlines()
+        listed = gitout.lines(self.git("for-each-ref", "--format=%(refname)", _REFS).stdout)
         return sorted((ref.removeprefix(_REFS) for ref in listed), key=by_age)
 
     def forget(self, branch: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bridge import strictjson
+from bridge import limits, strictjson
 from bridge.errors import ExitCode, ManifestError, VerificationError
 from bridge.manifest import describe
 
@@ -73,12 +73,21 @@ class _Wire(BaseModel):
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""
-        return strictjson.dumps(self.model_dump(mode="json")).encode()
+        # Bytes of a stranger's that are no text came in as surrogates, and those cannot be read again.
+        return strictjson.dumps(self.model_dump(mode="json")).encode("utf-8", "replace")
 
 
 _File = TypeVar("_File", bound=_Wire)
 
+
+def next_count(count: int) -> int:
+    """Return the count after this one. At the limit it stays, since a forged state may be there already."""
+    return min(count + 1, limits.COUNTER)
+
+
 # Names from a branch are handed to git: only a whole id is never a revision expression or an option.
+Branch = Annotated[str, Field(max_length=limits.BRANCH_CHARS)]
+Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
@@ -95,17 +104,18 @@ class StateFile(_Wire):
 
     schema_version: Literal[2]
     state: Annotated[State, Field(strict=False)]
-    branch: str
+    branch: Branch
     request: CommitId
     # Random: no two states are the same commit, whoever makes them and however fast.
-    salt: str
+    salt: Annotated[str, Field(max_length=64)]
     # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
-    token: Annotated[int, Field(ge=0)]
-    sequence: Annotated[int, Field(ge=0)]
+    # Both counters stay at their limit once they are there: what is written can always be read.
+    token: Counter
+    sequence: Counter
     lease_s: Annotated[float, Field(gt=0, le=86_400)]
     runner: Runner
-    at: str
-    step: int | None = None
+    at: Annotated[str, Field(max_length=64)]
+    step: Counter | None = None
     detail: Annotated[str, Field(max_length=1000)] = ""
     # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
     # None: written by a runner that did not count them.
@@ -118,10 +128,10 @@ class CancelFile(_Wire):
     """`.mac-bridge/cancel.json`, committed by the requester."""
 
     schema_version: Literal[2]
-    branch: str
+    branch: Branch
     request: CommitId
     by: Annotated[str, Field(max_length=200)]
-    at: str
+    at: Annotated[str, Field(max_length=64)]
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
@@ -202,7 +212,7 @@ class Result(_Wire):
     params: dict[str, bool | int | str]
     commands: list[CommandResult]
     exit_code: int
-    token: int
+    token: Counter
     runner: Runner
     host: dict[str, Any]
     versions: dict[str, str | None]

@@ -1,31 +1,33 @@
-"""The bus as the runner sees it: its own bare store, isolated git, prefix-limited fetches, compare-and-swap pushes."""
+"""The bus as the runner sees it: its own bare store, isolated git, fetches by name, compare-and-swap pushes."""
 
 from __future__ import annotations
 
+import random
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from bridge import history, objects
-from bridge.errors import GitError, InfrastructureError
+from bridge import gitout, history, limits, objects
+from bridge.errors import GitError, InfrastructureError, ProcessError
 from bridge.git import NETWORK_TIMEOUT
-from bridge.process import Completed
+from bridge.process import Child, Completed
 from runner import policy
 from runner.budget import Budget
+from runner.listing import Listing
 from runner.quarantine import HOSTILE, Quarantine
 from runner.store import open_store, token_of
+from runner.tips import Tips
 
-HEADS = "refs/bus/"
 KEPT = "refs/kept/"
+# Where a branch that is fetched alone is put, whatever it is called.
+_LOOK = "refs/look/tip"
 
-_MANY_REFS = 500
-_PORCELAIN_FIELDS = 3
 # So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
 _MOST_UNREADABLE = 20
-_SEARCH_S = 20.0
+_SEARCH_S = limits.SEARCH_S
 # What git says of a reference that stays only because another one of the same transaction does.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 
@@ -45,9 +47,14 @@ class _Search:
     until: float
     settled: bool = False
     unreadable: int = 0
+    got: set[str] = field(default_factory=set)
 
     def is_over(self) -> bool:
         return (self.settled and time.monotonic() >= self.until) or self.unreadable >= _MOST_UNREADABLE
+
+
+class _SlowError(InfrastructureError):
+    """What was asked for does not come within the time that a poll has for it."""
 
 
 class Bus:
@@ -59,89 +66,172 @@ class Bus:
         self.quarantine = Quarantine()
         self.budget = Budget(settings.budget)
         self._secret = token_of(settings)
-        self._tips: dict[str, str] = {}
-        self._loose = 0
         self.git = open_store(settings, state / "store.git", self._secret)
+        self.listing = Listing(self.git, self.url, self.patterns)
+        self._tips = Tips(self.git)
+        self._served: dict[str, str] = {}
+        # Commits that were in a fetch that failed: one of them, or several, made it fail.
+        self._suspects: set[str] = set()
+        # A commit that takes long to come, and the git that fetches it beside the polls.
+        self._slow: tuple[str, Child] | None = None
+        self._is_behind = True
 
     @property
     def secrets(self) -> list[str]:
         """What must never stand in a log."""
         return [self._secret] if self._secret else []
 
+    def close(self) -> None:
+        """End what still runs."""
+        if self._slow:
+            self._slow[1].close()
+            self._slow = None
+
     def fetch(self) -> dict[str, str]:
-        """Fetch all request branches and return `{branch: commit id}`. Raises InfrastructureError.
+        """Fetch what is new and return `{branch: commit id}` of all request branches. Raises InfrastructureError.
 
-        A branch that git refuses, or that the bus cannot send, is put into quarantine, and the others are fetched.
+        A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
+        the others are fetched. The dictionary is the same one as long as nothing changes.
         """
-        try:
-            self._fetch_all()
-        except InfrastructureError as error:
-            if self._find_bad(error):
-                self._fetch_all()
-        tips = self.tips()
-        self._pack(tips)
-        # Of a branch that was left out the store holds where it was before, which is no ground to act upon.
-        return {branch: tip for branch, tip in tips.items() if branch not in self.quarantine.why}
+        if self.listing.read() or self._is_behind or self.quarantine.unreadable:
+            self._catch_up()
+        return self._served
 
-    def _fetch_all(self) -> None:
-        wanted = [f"+refs/heads/{pattern}:{HEADS}{pattern}" for pattern in self.patterns]
-        left_out = self.quarantine.left_out()
-        self._fetch(*wanted, *(f"^refs/heads/{branch}" for branch in left_out), prune=True)
-        self.quarantine.release(self.quarantine.why.keys() - set(left_out))
+    def _catch_up(self) -> None:
+        listed = self.listing.tips
+        self.quarantine.see(listed)
+        gone = dict.fromkeys(self._tips.at.keys() - listed.keys())
+        self._tips.set(gone)
+        new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
+        self._is_behind = True
+        self._bring(new)
+        at = self._tips.at
+        self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
+        self._is_behind = any(
+            at.get(b) != oid and not self.quarantine.is_hostile(b) for b, oid in new.items()
+        )
 
-    def _find_bad(self, error: InfrastructureError) -> bool:
-        """Find out which branches made a fetch fail, and fetch the others. Raises `error` where it was the bus itself.
+    def _bring(self, new: Mapping[str, str]) -> None:
+        """Bring the commits of these branches into the store, as far as that goes within a poll.
 
-        Says whether all were looked at: a flood of bad ones is worked off over several polls.
+        What was never asked for is asked for at once; what was part of a fetch that failed is searched by halves, for
+        a while in each poll.
         """
-        heads = [f"refs/heads/{pattern}" for pattern in self.patterns]
-        try:
-            listed = self.git.text("ls-remote", "--", self.url, *heads, timeout=NETWORK_TIMEOUT)
-        except GitError:
-            raise error from error.__cause__
-        there = {ref.removeprefix("refs/heads/"): oid for oid, ref in map(str.split, listed.splitlines())}
-        self.quarantine.release(self.quarantine.why.keys() - there.keys())
-        known, left_out = self.tips(), set(self.quarantine.left_out())
-        new = [branch for branch, oid in there.items() if known.get(branch) != oid and branch not in left_out]
+        ask = {oid for oid in new.values() if not self.quarantine.holds(oid)}
+        self._look_after_slow(ask)
+        self._suspects &= ask
+        fresh = sorted(ask - self._suspects)
         search = _Search(time.monotonic() + _SEARCH_S)
-        self._search(new, search)
-        if search.unreadable >= _MOST_UNREADABLE:
-            raise error
-        return not search.is_over()
+        self._search(fresh, search, halve=False)
+        # The search begins when the first fetch has failed.
+        search.until = time.monotonic() + _SEARCH_S
+        suspects = list(self._suspects)
+        random.shuffle(suspects)
+        self._search(suspects, search)
+        self._suspects -= search.got
+        self._arrived(new, search.got)
+        if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
+            message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
+            raise InfrastructureError(message, code="unreachable")
 
-    def _search(self, branches: list[str], search: _Search) -> None:
-        """Fetch branches together; where that fails, by halves, down to those that cannot be fetched alone."""
-        if not branches or search.is_over():
+    def _search(self, commits: list[str], search: _Search, *, halve: bool = True) -> None:
+        """Fetch commits together; where that fails, by halves, down to those that cannot be fetched alone."""
+        if not commits or search.is_over():
             return
         try:
-            self._fetch(*(f"+refs/heads/{branch}:{HEADS}{branch}" for branch in branches))
+            self._get(commits)
         except InfrastructureError as error:
-            if len(branches) > 1:
-                middle = len(branches) // 2
-                self._search(branches[:middle], search)
-                self._search(branches[middle:], search)
+            if len(commits) > 1:
+                self._suspects.update(commits)
+                search.settled |= isinstance(error, _SlowError)
+                if halve:
+                    middle = len(commits) // 2
+                    self._search(commits[:middle], search)
+                    self._search(commits[middle:], search)
                 return
-            self.quarantine.put(branches[0], error)
-            search.unreadable += error.code != HOSTILE
+            self._suspects.discard(commits[0])
+            if not isinstance(error, _SlowError):
+                self.quarantine.put(commits[0], error)
+                search.unreadable += error.code != HOSTILE
+        else:
+            search.got.update(commits)
         search.settled = True
 
-    def tips(self) -> dict[str, str]:
-        """Return where the request branches were when they were last fetched."""
-        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", HEADS)
-        pairs = (line.split(" ", 1) for line in listed.splitlines())
-        return {ref.removeprefix(HEADS): oid for oid, ref in pairs}
+    def _get(self, commits: list[str]) -> None:
+        """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
+        child = self._start_fetch(*commits)
+        try:
+            # Into an empty store everything comes that there is, and there is nothing else to do.
+            if child.ended(limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
+                return
+        except ProcessError as error:
+            raise _explain(error) from error
+        finally:
+            if len(commits) == 1 and self._slow is None and child.is_running:
+                self._slow = (commits[0], child)
+            else:
+                child.close()
+        raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
+
+    def _look_after_slow(self, ask: set[str]) -> None:
+        """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
+        if self._slow is None:
+            return
+        commit, child = self._slow
+        try:
+            if not child.ended(0.0):
+                ask.discard(commit)
+                return
+        except ProcessError as error:
+            self.quarantine.put(commit, _explain(error))
+            ask.discard(commit)
+        child.close()
+        self._slow = None
+
+    def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
+        """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
+        heavy = self._weigh({oid for oid in new.values() if not self.quarantine.holds(oid)})
+        for oid, why in heavy.items():
+            if why:
+                self.quarantine.put(oid, InfrastructureError(why, code=HOSTILE))
+        for oid in got - heavy.keys():
+            moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
+            self.quarantine.put(oid, moved)
+        here = {oid for oid, why in heavy.items() if why is None}
+        self.quarantine.release(here)
+        self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
+
+    def _weigh(self, commits: Collection[str]) -> dict[str, str | None]:
+        """Say of each commit that is in the store why it cannot be read, None where it can."""
+        said: dict[str, str | None] = {}
+        for oid, commit in objects.locate(self.git, commits).items():
+            is_heavy = commit.size > limits.COMMIT_BYTES
+            said[oid] = (
+                f"its commit has {commit.size} bytes; {limits.COMMIT_BYTES} are the most"
+                if is_heavy
+                else None
+            )
+            if commit.kind != "commit":
+                said[oid] = "it is no commit"
+        return said
 
     def tip(self, branch: str) -> str | None:
         """Fetch one branch and return its commit id, or None where it does not exist. Raises InfrastructureError."""
+        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
         try:
-            self._fetch(f"+refs/heads/{branch}:{HEADS}{branch}")
-        except InfrastructureError as error:
-            cause = error.__cause__
-            if isinstance(cause, GitError) and b"couldn't find remote ref" in cause.stderr.lower():
-                self.git("update-ref", "-d", HEADS + branch)
+            child.ended(NETWORK_TIMEOUT)
+        except ProcessError as error:
+            if b"couldn't find remote ref" in error.stderr.lower():
+                self._tips.set({branch: None})
                 return None
-            raise
-        return objects.resolve(self.git, HEADS + branch)
+            raise _explain(error) from error
+        finally:
+            child.close()
+        tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
+        if why := self._weigh([tip])[tip]:
+            raise InfrastructureError(why, code=HOSTILE)
+        self._tips.set({branch: tip})
+        return tip
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
         """Move a branch from `expect` to `commit`, which is built upon it, in one compare-and-swap.
@@ -157,7 +247,7 @@ class Bus:
             )  # fmt: skip
         except GitError:
             return self._after_failure(branch, commit, expect)
-        self.git("update-ref", HEADS + branch, commit)
+        self._tips.set({branch: commit})
         return Pushed.DONE
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
@@ -180,10 +270,9 @@ class Bus:
         while allowed:
             done = self._push_deletions(allowed, "--atomic")
             if done.returncode == 0:
-                gone = "".join(f"delete {HEADS}{branch}\n" for branch in allowed)
-                self.git("update-ref", "--no-deref", "--stdin", stdin=gone, ok=(0, 128))
+                self._tips.set(dict.fromkeys(allowed))
                 return
-            kept = {branch for branch, why in _rejected(done.stdout) if not _COLLATERAL.search(why)}
+            kept = {branch for branch, why in gitout.rejected(done.stdout) if not _COLLATERAL.search(why)}
             if kept.isdisjoint(allowed):
                 break
             allowed = {branch: tip for branch, tip in allowed.items() if branch not in kept}
@@ -216,42 +305,29 @@ class Bus:
         """Let go of a commit that was kept."""
         self.git("update-ref", "-d", KEPT + commit)
 
-    def _pack(self, tips: dict[str, str]) -> None:
-        """Put many new refs into one file: with ten thousand loose ones a poll takes four times as long."""
-        self._loose += sum(1 for branch, tip in tips.items() if self._tips.get(branch) != tip)
-        self._tips = tips
-        if self._loose >= _MANY_REFS:
-            self.git("pack-refs", "--all", "--prune")
-            self._loose = 0
-
-    def _fetch(self, *specs: str, prune: bool = False) -> None:
-        flags = [
+    def _start_fetch(self, *specs: str) -> Child:
+        flags = (
             "--quiet",
             "--no-tags",
             "--no-write-fetch-head",
             "--no-recurse-submodules",
             "--refmap=",
             "--stdin",
-        ]
-        flags += ["--prune"] if prune else []
-        lines = "".join(f"{spec}\n" for spec in specs)
+        )
+        child = self.git.start("fetch", *flags, "--", self.url, timeout=NETWORK_TIMEOUT)
         try:
-            self.git("fetch", *flags, "--", self.url, stdin=lines, timeout=NETWORK_TIMEOUT)
-        except GitError as error:
-            if b"fsck error" in error.stderr:
-                # What came is refused, which no retry changes. Git's first error names the object.
-                found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
-                message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
-                raise InfrastructureError(message, code=HOSTILE) from error
-            message = f"cannot fetch from the bus: {error.words()}"
-            raise InfrastructureError(message, code="unreachable") from error
+            child.write("".join(f"{spec}\n" for spec in specs))
+        except ProcessError as error:
+            child.close()
+            raise _explain(error) from error
+        return child
 
 
-def _rejected(porcelain: bytes) -> list[tuple[str, str]]:
-    """Return the branches that a push did not move, each with the reason that git gives."""
-    lines = (line.split("\t") for line in porcelain.decode("utf-8", "replace").splitlines())
-    return [
-        (line[1].partition(":")[2].removeprefix("refs/heads/"), line[2])
-        for line in lines
-        if line[0] == "!" and len(line) == _PORCELAIN_FIELDS
-    ]
+def _explain(error: ProcessError) -> InfrastructureError:
+    """Turn git's words about a fetch into what happened."""
+    if b"fsck error" in error.stderr:
+        # What came is refused, which no retry changes. Git's first error names the object.
+        found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
+        message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
+        return InfrastructureError(message, code=HOSTILE)
+    return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")

@@ -119,14 +119,16 @@ def _bus(session: Session) -> Iterator[Check]:
 
 def _left_out(session: Session) -> Iterator[Check]:
     """Name the branches that are not looked at, a few of them where there are many."""
-    why = session.bus.quarantine.why
+    listing = session.bus.listing
+    why = dict.fromkeys(listing.some_odd, "no request can have its name") | session.bus.quarantine.why
     for branch in list(why)[:_SHOWN]:
         # The name is a stranger's, and this line is made to be pasted.
         command = shlex.join(["git", "push", session.bus.url, f":refs/heads/{branch}"])
         message = one_line(f"{branch} is left out: {why[branch]}")
         yield Check("branch", None, message, f"Look at it on the bus, then: {one_line(command)}")
-    if len(why) > _SHOWN:
-        yield Check("branch", None, f"{len(why) - _SHOWN} more are left out", "See the lines above.")
+    more = len(session.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
+    if more > 0:
+        yield Check("branch", None, f"{more} more are left out", "See the lines above.")
 
 
 def _disk(policy: Policy) -> Check:

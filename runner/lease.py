@@ -33,14 +33,14 @@ class Lease:
         self._identity = session.identity
         self._lease_s = session.policy.bus.lease_s
         self._labels = [label for label in session.policy.labels if len(label) <= _LABEL][:_LABELS]
-        found = objects.list_tree(self._bus.git, view.request, wire.REQUEST)
+        found = objects.list_tree(self._bus.git, view.request, wire.REQUEST, sizes=False)
         # The manifest's blob, which every commit of this runner carries on.
         self.manifest = found[0].oid if found and found[0].is_file else None
         self.view = view
         self.branch = view.branch
         self.request = view.request
         self.tip = view.tip
-        self.token = view.token + 1
+        self.token = wire.next_count(view.token)
         # The job's output that is not on the branch yet.
         self.log = LogStream()
         self._sequence = view.sequence
@@ -88,7 +88,7 @@ class Lease:
         left_out: int = 0,
     ) -> str:
         """Make the commit of a state upon `parent`: the request's tree with its manifest, the state, and `files`."""
-        self._sequence += 1
+        self._sequence = wire.next_count(self._sequence)
         now = StateFile(
             schema_version=2,
             state=state,

@@ -1,12 +1,13 @@
 """Branches that are left out of a fetch, so that one that cannot be had does not keep the others from being seen.
 
-Git fetches all that it is asked for, or nothing. Two kinds stand in the way: objects that git's checks refuse, which
-no retry changes, and objects that the bus cannot send whole, because its disk or the way to it damages them.
+Git fetches all that it is asked for, or nothing. Two kinds stand in the way: objects that git's checks or our limits
+refuse, which no retry changes, and objects that the bus cannot send whole, because its disk or the way to it damages
+them. What is known is known of a commit: a thousand branches at one commit are looked at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from bridge.errors import InfrastructureError
 from runner.patience import Patience
@@ -18,31 +19,56 @@ class Quarantine:
     """Which branches are left out, and why."""
 
     def __init__(self) -> None:
-        # Why each is left out, in words for the operator.
-        self.why: dict[str, str] = {}
-        self._hostile: set[str] = set()
+        self._why: dict[str, str] | None = {}
+        self._listed: Mapping[str, str] = {}
+        self._hostile: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}
         # When to ask again for those that the bus could not send.
         self._patience = Patience()
 
-    def put(self, branch: str, error: InfrastructureError) -> None:
-        """Leave a branch out from now on: for good where its objects are refused, else for a while."""
+    @property
+    def why(self) -> dict[str, str]:
+        """Why each branch that is left out is, in words for the operator."""
+        if self._why is None:
+            known = self._unreadable | self._hostile
+            listed = self._listed.items() if known else ()
+            self._why = {branch: known[commit] for branch, commit in listed if commit in known}
+        return self._why
+
+    @property
+    def unreadable(self) -> int:
+        """How many commits are left out for a while only."""
+        return len(self._unreadable)
+
+    def put(self, commit: str, error: InfrastructureError) -> None:
+        """Leave out every branch that is at a commit: for good where it is refused, else for a while."""
         if error.code == HOSTILE:
-            self._hostile.add(branch)
-            self.why[branch] = error.message
+            self._hostile[commit] = error.message
         else:
-            self._patience.failed(branch)
-            self.why[branch] = f"{error.message}; trying again"
+            self._patience.failed(commit)
+            self._unreadable[commit] = f"{error.message}; trying again"
+        self._why = None
 
     def is_hostile(self, branch: str) -> bool:
-        """Say whether git refuses what is on the branch."""
-        return branch in self._hostile
+        """Say whether what is on the branch is refused."""
+        return self._listed.get(branch) in self._hostile
 
-    def left_out(self) -> list[str]:
-        """Return the branches that are not to be fetched now."""
-        return [b for b in self.why if self.is_hostile(b) or not self._patience.allows(b)]
+    def holds(self, commit: str) -> bool:
+        """Say whether a commit is not to be fetched now."""
+        return commit in self._hostile or (commit in self._unreadable and not self._patience.allows(commit))
 
-    def release(self, branches: Collection[str]) -> None:
-        """Forget branches that were fetched, or that are gone."""
-        self.why = {branch: why for branch, why in self.why.items() if branch not in branches}
-        self._hostile &= self.why.keys()
-        self._patience.keep(self.why)
+    def release(self, commits: set[str]) -> None:
+        """Note that commits could be fetched after all."""
+        if self._unreadable.keys() & commits:
+            self._unreadable = {c: why for c, why in self._unreadable.items() if c not in commits}
+            self._why = None
+
+    def see(self, listed: Mapping[str, str]) -> None:
+        """Take note of where the branches are now, and forget what is on none of them."""
+        self._listed = listed
+        if self._hostile or self._unreadable:
+            there = set(listed.values())
+            self._hostile = {c: why for c, why in self._hostile.items() if c in there}
+            self._unreadable = {c: why for c, why in self._unreadable.items() if c in there}
+            self._patience.keep(self._unreadable)
+        self._why = None

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bridge import history, names, objects, wire
+from bridge import gitout, history, names, objects, wire
 from bridge.errors import InfrastructureError
 from bridge.git import Git
-from runner.bus import HEADS, KEPT
+from runner.bus import KEPT
 from runner.ledger import Ledger
+from runner.tips import HEADS
 
 _FILES = ("", "-wal", "-shm")
 
@@ -52,9 +53,8 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
 
 def _refill(ledger: Ledger, git: Git, prefix: str) -> int:
     """Note each request that some runner has touched, the earliest first. Returns how many there are."""
-    listed = git.text("for-each-ref", "--format=%(objectname) %(refname)", prefix)
-    pairs = (line.split(" ", 1) for line in listed.splitlines())
-    tips = {ref.removeprefix(prefix): oid for oid, ref in pairs}
+    listed = gitout.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
+    tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
     views = history.read_views(git, {branch: tip for branch, tip in tips.items() if names.is_safe(branch)})
     touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
     for _, branch, view in touched:
@@ -67,7 +67,7 @@ def _refill(ledger: Ledger, git: Git, prefix: str) -> int:
 
 def _find_pending(ledger: Ledger, store: Git) -> None:
     """Find the answers that were noted and not pushed: they are to be pushed upon what they share with the branch."""
-    for ref in store.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+    for ref in gitout.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
         answer = ref.removeprefix(KEPT)
         state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
         tip = objects.resolve(store, HEADS + state.branch) if state else None
@@ -89,6 +89,6 @@ def _find_pending(ledger: Ledger, store: Git) -> None:
 def _release_settled(ledger: Ledger, store: Git) -> None:
     """Let go of answers that nothing waits for: a kill came before they were noted, or after they were pushed."""
     waiting = {KEPT + pending.answer for pending in ledger.pending()}
-    for ref in store.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+    for ref in gitout.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
         if ref not in waiting:
             store("update-ref", "-d", ref)

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bridge import history, names, times
-from bridge.errors import InfrastructureError
+from bridge import gitout, history, names, times
+from bridge.errors import InfrastructureError, one_line
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import parse_time
-from runner.bus import HEADS, KEPT
+from runner.bus import KEPT
 from runner.policy import Retention
 from runner.session import Session
+from runner.tips import HEADS
 
 # A client that waits polls every few seconds, and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
@@ -126,8 +127,10 @@ def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
         "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
     )
     if walked.returncode != 0:
-        said = walked.stderr.decode("utf-8", "replace").strip().splitlines() or ["objects are missing"]
-        raise InfrastructureError(f"{archive.directory} is damaged, so nothing is deleted: {said[-1]}")
+        said = gitout.lines(walked.stderr) or ["objects are missing"]
+        raise InfrastructureError(
+            f"{archive.directory} is damaged, so nothing is deleted: {one_line(said[-1])}"
+        )
 
 
 def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
@@ -139,15 +142,14 @@ def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 def _refs(git: Git) -> dict[str, str]:
     """Return every reference with its commit."""
-    listed = git.text("for-each-ref", "--format=%(refname) %(objectname)")
-    return dict(line.split(" ") for line in listed.splitlines())
+    return gitout.refs(git("for-each-ref", "--format=%(objectname) %(refname)").stdout)
 
 
 def _tidy(session: Session) -> None:
     """Let the store forget what was deleted. Answers that wait to be pushed are held by references of their own."""
     git = session.bus.git
     waiting = {pending.answer for pending in session.ledger.pending()}
-    for ref in git.text("for-each-ref", "--format=%(refname)", KEPT).splitlines():
+    for ref in gitout.lines(git("for-each-ref", "--format=%(refname)", KEPT).stdout):
         if ref.removeprefix(KEPT) not in waiting:
             git("update-ref", "-d", ref)
     # Not `git gc`: of what is not reachable it would make a file for each object, to keep it for a while.

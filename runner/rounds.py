@@ -18,6 +18,8 @@ from runner.session import Session
 
 _FAILURES = 3
 _HELD_S = 2.0
+# Of so many branches that are left out each is named; a flood of them is counted.
+_TOLD = 20
 
 
 class Rounds:
@@ -94,6 +96,8 @@ class Rounds:
     def _try(self, view: View) -> bool:  # noqa: PLR0911
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
         try:
+            if self._is_too_large(view):
+                return False
             action = decide(self._session, view, self._watch)
             if action is Action.WAIT:
                 self._why[view.branch] = _held_by(view)
@@ -111,18 +115,22 @@ class Rounds:
                 self._held[view.branch] = time.monotonic()
                 self._why[view.branch] = self._why_held(view)
                 return False
-        except InfrastructureError as error:
-            if error.code == "unreachable":
+        except Exception as error:
+            if isinstance(error, InfrastructureError) and error.code == "unreachable":
                 raise
-            self._failed(view, error)
-            return False
-        except Exception as error:  # noqa: BLE001 - whoever may push must not be able to stop the runner
             self._failed(view, error)
             return False
         if published is None:
             # Another runner was faster, and the branch has moved; or it cannot be pushed to now.
             self._patience.failed(view.tip)
         return published is not None
+
+    def _is_too_large(self, view: View) -> bool:
+        """Leave out a branch that holds more than is read of one."""
+        if view.too_large:
+            self._session.tell(f"{view.branch} is left out: {view.too_large}")
+            self._settled[view.branch] = view.tip
+        return bool(view.too_large)
 
     def _was_just_held(self, view: View) -> bool:
         """Say whether a request waits for approval and was looked at a moment ago."""
@@ -151,10 +159,18 @@ class Rounds:
 
     def _tell_left_out(self) -> None:
         """Say once of each branch that cannot be fetched that it is left out, and why."""
-        why = self._session.bus.quarantine.why
-        for branch in why.keys() - self._left_out:
+        bus = self._session.bus
+        why = bus.quarantine.why
+        new = [branch for branch in why if branch not in self._left_out]
+        for branch in new[:_TOLD]:
             self._session.tell(f"{branch} is left out: {why[branch]}")
+        if len(new) > _TOLD:
+            self._session.tell(
+                f"{len(new) - _TOLD} more branches are left out; `kakeya-runner check` counts them"
+            )
         self._left_out = set(why)
+        for news in bus.listing.news():
+            self._session.tell(news)
 
     def _warn_of_double(self, view: View) -> None:
         """Say that a branch is held in this runner's name though it did not claim it: a copy of it runs elsewhere."""

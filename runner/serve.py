@@ -67,6 +67,8 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     view = history.read_view(session.bus.git, branch, tip)
+    if view.too_large:
+        raise RefusedError(f"{branch} cannot be read: {view.too_large}", code="too_large")
     if commit is not None and view.request != commit:
         raise RefusedError(
             f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved"

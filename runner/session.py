@@ -17,7 +17,7 @@ from bridge.deadline import stopped_by
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset, load_presets
 from runner import keys, workspace
-from runner.bus import HEADS, Bus
+from runner.bus import Bus
 from runner.clock import Clock
 from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
@@ -29,6 +29,7 @@ from runner.pulse import Pulse
 from runner.recover import open_ledger
 from runner.sandbox import Sandbox, choose
 from runner.standing import Standing
+from runner.tips import HEADS
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -110,6 +111,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
             with stopped_by(stop):
                 yield session
         finally:
+            bus.close()
             ledger.close()
     finally:
         lock.release()

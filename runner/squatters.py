@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bridge import gitout
 from bridge.errors import GitError, InfrastructureError
 from bridge.git import NETWORK_TIMEOUT
 from runner.bus import Bus
 
 _HEADS = "refs/heads/"
+_MOST = 1 << 20
 
 
 def squatters(bus: Bus) -> list[str]:
     """Return the branches on the bus under which no request can be made. Raises InfrastructureError without the bus."""
     wanted = [_HEADS + folder for folder in folders(bus.patterns)]
     try:
-        listed = bus.git.text("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT)
+        listed = bus.git("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT, most=_MOST)
     except GitError as error:
         raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
-    names = [line.partition("\t")[2] for line in listed.splitlines()]
-    return [name.removeprefix(_HEADS) for name in names if name in wanted]
+    return [name.removeprefix(_HEADS) for name in gitout.refs(listed.stdout) if name in wanted]
 
 
 def folders(patterns: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bridge import environment
+from bridge import environment, limits
 from bridge.errors import PolicyError
 from bridge.git import Git
 from runner import policy
@@ -27,6 +27,13 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         # Old histories hold modes and dates that git once wrote itself.
         "fetch.fsck.zeroPaddedFilemode": "ignore",
         "fetch.fsck.badTimezone": "ignore",
+        # What git may hold in memory at once; larger files pass through in pieces.
+        "core.bigFileThreshold": "8m",
+        "core.packedGitWindowSize": "32m",
+        "core.packedGitLimit": "256m",
+        "core.deltaBaseCacheLimit": "32m",
+        "pack.windowMemory": "64m",
+        "pack.threads": "2",
         "gc.auto": "0",
         "maintenance.auto": "false",
         "protocol.allow": "never",
@@ -43,7 +50,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
         parts = urlsplit(settings.url)
         config[f"http.{parts.scheme}://{parts.netloc}/.extraHeader"] = f"Authorization: Basic {pair}"
-    git = Git.isolated(store, config=config)
+    git = Git.isolated(store, config=config, memory=limits.GIT_MEMORY_BYTES)
     if not (store / "HEAD").exists():
         store.mkdir(parents=True, exist_ok=True)
         git("init", "--bare", "--quiet", "--template=", str(store))

@@ -5,6 +5,7 @@ The tree is written from git objects, file by file: no checkout, no `.git`, no h
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import unicodedata
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from bridge import objects, wire
 from bridge.errors import GitError
 from bridge.git import Git
-from bridge.objects import Entry
+from bridge.gitout import Entry
 from bridge.params import PathParam, Value
 from bridge.presets import Inputs, Preset
 from runner.lfs.pointer import Pointer, parse_pointer
@@ -30,6 +31,12 @@ _ENTRY_BYTES = 512
 _LINK_BYTES = 4_095
 # Looked through for a job's inputs: all files below their folder, whatever they are called.
 _INPUT_ENTRIES = 100_000
+_SPARE_BYTES = 64
+_SHOWN_CHARS = 80
+# Errors whose cause is a tree that a file system cannot hold, whatever host it is.
+_OF_THE_TREE = frozenset(
+    (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EILSEQ, errno.EINVAL)
+)
 _TREE_BYTES = 64 << 20
 # What an entry's mode says that it is: a folder, a file, a link, a submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
@@ -73,10 +80,28 @@ def export_tree(git: Git, commit: str, root: Path, limits: Limits) -> list[Point
     Symbolic links are written only where they point inside the tree; submodules stay empty folders. Returns the files
     that are only pointers of Git LFS.
     """
+    with _refusing_what_no_disk_holds():
+        return _export(git, commit, root, limits)
+
+
+@contextmanager
+def _refusing_what_no_disk_holds() -> Iterator[None]:
+    """Turn the errors whose cause is the tree into a Refusal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OF_THE_TREE:
+            raise
+        named = ascii(error.filename)[:_SHOWN_CHARS]
+        raise Refusal("hostile_tree", f"the tree cannot be written: {named}: {error.strerror}") from error
+
+
+def _export(git: Git, commit: str, root: Path, limits: Limits) -> list[Pointer]:
     entries = _list(git, commit, limits.tree_files)
     size = sum(entry.size for entry in entries)
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
+    _check_lengths(entries, root)
     _check_names(entries)
     submodules = [entry for entry in entries if entry.kind == "commit"]
     _check_modes(git, commit, submodules, limits.tree_files)
@@ -111,9 +136,11 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
             f"the files {inputs.ending} below {inputs.under} hold more than {inputs.total_mb} MiB together"
         )
         raise Refusal("inputs_too_large", message)
+    _check_lengths(entries, root)
     _check_names(entries)
-    for batch in _batches(entries):
-        _write_files(git, batch, root)
+    with _refusing_what_no_disk_holds():
+        for batch in _batches(entries):
+            _write_files(git, batch, root)
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
@@ -121,7 +148,12 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
     for name, param in preset.params.items():
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0]
-            real = (root / file).resolve()
+            try:
+                real = (root / file).resolve()
+            except (OSError, RuntimeError) as error:
+                raise Refusal(
+                    "path_escape", f"{name}: {file} leads nowhere: its links go round in a circle"
+                ) from error
             if not real.exists():
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
             if real.is_dir() and not any(real.iterdir()):
@@ -156,6 +188,19 @@ def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
         size += file.size
     if batch:
         yield batch
+
+
+def _check_lengths(entries: Iterable[Entry], root: Path) -> None:
+    """Refuse names and paths that are longer than this host's file system takes."""
+    # Somewhat less than it takes: jobs write beside these files.
+    longest_path = os.pathconf(root, "PC_PATH_MAX") - len(os.fsencode(root)) - _SPARE_BYTES
+    longest_name = os.pathconf(root, "PC_NAME_MAX")
+    for entry in entries:
+        path = os.fsencode(entry.path)
+        if len(path) > longest_path or max(map(len, path.split(b"/"))) > longest_name:
+            raise Refusal(
+                "hostile_tree", f"the tree holds a name that is too long: {entry.path[:_SHOWN_CHARS]!a}..."
+            )
 
 
 def _check_names(entries: Iterable[Entry]) -> None:

@@ -1,0 +1,115 @@
+"""The one place where git's output is taken apart.
+
+Git ends lines with LF, or entries with NUL if it is asked to. Names in it are bytes: a branch's name may hold anything
+but control characters, and Python's `splitlines` would find line ends in the middle of one. Bytes that are not UTF-8
+become surrogates, as `os.fsdecode` makes them. No check of ours lets those pass, and git gets the same bytes back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bridge import limits
+
+# `<object id> <name>` or, as ls-remote has it, `<object id>\t<name>`.
+_REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
+_PORCELAIN_FIELDS = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a tree."""
+
+    mode: str
+    kind: str
+    oid: str
+    size: int
+    path: str
+
+    @property
+    def is_file(self) -> bool:
+        """Say whether it is a regular file, executable or not."""
+        return self.mode in ("100644", "100755")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object that git knows: its id, its kind and its size in bytes."""
+
+    oid: str
+    kind: str
+    size: int
+
+
+def decode(data: bytes) -> str:
+    """Return git's bytes as text from which the same bytes can be made again."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes that `decode` made text of."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def lines(data: bytes | str) -> list[str]:
+    """Return the lines of what git printed, without their ends and without the empty ones."""
+    text = decode(data) if isinstance(data, bytes) else data
+    return [line for line in text.split("\n") if line]
+
+
+def refs(data: bytes) -> dict[str, str]:
+    """Return `{name: object id}` from for-each-ref (`%(objectname) %(refname)`) or from ls-remote."""
+    return dict(each_ref(line for line in data.split(b"\n")))
+
+
+def each_ref(listed: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield name and object id from each line that is a reference. What is not one is passed over."""
+    for line in listed:
+        if found := _REF.fullmatch(line):
+            yield decode(found[2]), found[1].decode()
+
+
+def each_line(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream. A line that is longer than anything git prints for us is cut."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+        rest = rest[: limits.LINE_BYTES]
+    if rest:
+        yield rest
+
+
+def entries(data: bytes) -> list[Entry]:
+    """Return the entries that `ls-tree -z` printed, with `-l` or without."""
+    found = []
+    for line in data.split(b"\0")[:-1]:
+        meta, _, path = line.partition(b"\t")
+        mode, kind, oid, *size = meta.decode().split()
+        found.append(Entry(mode, kind, oid, int(size[0]) if size and size[0] != "-" else 0, decode(path)))
+    return found
+
+
+def found(line: bytes) -> Found | None:
+    """Read a line of `cat-file --batch-check` or `--batch`; None where there is no such object."""
+    oid, _, rest = line.rstrip(b"\n").partition(b" ")
+    kind, _, size = rest.partition(b" ")
+    return Found(oid.decode(), kind.decode(), int(size)) if size.isdigit() else None
+
+
+def rejected(porcelain: bytes) -> list[tuple[str, str]]:
+    """Return the branches that a push did not move, each with the reason that git gives."""
+    fields = (line.split("\t") for line in lines(porcelain))
+    return [
+        (field[1].partition(":")[2].removeprefix("refs/heads/"), field[2])
+        for field in fields
+        if field[0] == "!" and len(field) == _PORCELAIN_FIELDS
+    ]
+
+
+def parents(commit: bytes) -> list[str]:
+    """Return the parents that a commit object names."""
+    header = commit.partition(b"\n\n")[0]
+    return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]
