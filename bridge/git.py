@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bridge import environment
 from bridge.errors import GitError, ProcessError, UsageError
-from bridge.process import Completed, run
+from bridge.process import DEVNULL, PIPE, Completed, Popen, run, start
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
@@ -98,6 +98,12 @@ class Git:
             failed.args = (failed.message,)
             raise failed
         return done
+
+    def start(self, *args: str) -> Popen[bytes]:
+        """Start git and return at once, with pipes to talk to it and to read from it."""
+        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        env = {**self.env, **self.extra}
+        return start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, own_session=self.own_session)
 
     def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
         """Run git and return what it printed, without the final newline."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from bridge import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.git import Git
 
@@ -117,6 +119,50 @@ def _contents(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         at = end + 2 + size
 
 
+def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
+    """Return how many bytes stored objects have, without reading any. Those that are missing are left out."""
+    asked = "".join(f"{oid}\n" for oid in dict.fromkeys(oids))
+    if not asked:
+        return {}
+    said = git("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=asked).stdout
+    pairs = (line.split(b" ") for line in said.split(b"\n")[:-1])
+    return {oid.decode(): int(size) for oid, size in pairs if size.isdigit()}
+
+
+class Reader:
+    """Reads objects one after the other, each in pieces, so that a large one takes no more memory than a small one."""
+
+    def __init__(self, git: Git) -> None:
+        self._child = git.start("cat-file", "--batch")
+
+    def pieces(self, oid: str, most: int) -> Iterator[bytes]:
+        """Yield an object's content in pieces of at most `most` bytes. Raises GitError where it is missing."""
+        source, sink = self._child.stdout, self._child.stdin
+        assert source is not None  # noqa: S101 - both are pipes
+        assert sink is not None  # noqa: S101
+        sink.write(f"{oid}\n".encode())
+        sink.flush()
+        head = source.readline().split()
+        if len(head) != 3:  # noqa: PLR2004 - id, kind, size
+            raise GitError(("git", "cat-file"), None, message=f"the object {oid} is missing")
+        left = int(head[2])
+        while left:
+            piece = source.read(min(left, most))
+            if not piece:
+                raise GitError(("git", "cat-file"), None, message=f"the object {oid} cannot be read")
+            left -= len(piece)
+            yield piece
+        source.read(1)
+
+    def close(self) -> None:
+        """End."""
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._child.wait()
+
+
 def write_blob(git: Git, content: bytes) -> str:
     """Store a blob and return its id."""
     return git("hash-object", "-w", "--stdin", stdin=content).text
@@ -196,5 +242,9 @@ def parent_of(git: Git, commit_id: str) -> str | None:
 
 def parents_of(git: Git, commit_id: str) -> list[str]:
     """Return the parents that a commit names."""
-    header = git("cat-file", "commit", commit_id).stdout.split(b"\n\n", 1)[0]
+    (raw,) = read_many(git, [commit_id], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    if raw is None:
+        message = f"the commit {commit_id[:12]} is missing, or larger than {limits.COMMIT_BYTES} bytes"
+        raise InfrastructureError(message, code="too_large")
+    header = raw.split(b"\n\n", 1)[0]
     return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]

@@ -54,18 +54,20 @@ def check_logs(git: Git, view: View, result: Result) -> Check | None:
     """
     if not history.is_ancestor(git, result.request, view.tip):
         return None
-    pieces = [
-        piece
-        for _, state, piece in history.stream(git, result.request, view.tip)
-        if state.branch == view.branch and state.token == result.token
-    ]
-    streamed = b"".join(pieces)
-    if not result.logs or len(streamed) != sum(log.stream_bytes for log in result.logs):
+    wanted = [log.stream_bytes for log in result.logs]
+    found = [hashlib.sha256() for _ in wanted]
+    left = list(wanted)
+    for _, state, piece in history.stream(git, result.request, view.tip):
+        rest = piece if state.branch == view.branch and state.token == result.token else b""
+        for i, digest in enumerate(found):
+            part, rest = rest[: left[i]], rest[left[i] :]
+            digest.update(part)
+            left[i] -= len(part)
+        if rest:
+            return None
+    if not wanted or any(left):
         return None
-    at = 0
-    for log in result.logs:
-        part = streamed[at : at + log.stream_bytes]
-        at += log.stream_bytes
-        if hashlib.sha256(part).hexdigest() != log.stream_sha256:
+    for log, digest in zip(result.logs, found, strict=True):
+        if digest.hexdigest() != log.stream_sha256:
             return Check("logs", ok=False, message=f"{log.path} is not what was streamed while the job ran")
     return Check("logs", ok=True, message="they are what was streamed while the job ran")

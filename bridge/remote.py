@@ -97,7 +97,8 @@ class Remote:
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
         folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
         listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *folders)
-        pairs = (line.split(" ", 1) for line in listed.splitlines())
+        # Git ends its lines with LF alone; what else Python takes for the end of one may stand in a name.
+        pairs = (line.split(" ", 1) for line in listed.split("\n") if line)
         found = {ref.removeprefix(PRIVATE): oid for oid, ref in pairs}
         return {branch: oid for branch, oid in found.items() if names.matches(branch, patterns)}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bridge import strictjson
-from bridge.errors import ExitCode, ManifestError, VerificationError
+from bridge import limits, names, strictjson
+from bridge.errors import ExitCode, ManifestError, VerificationError, one_line
 from bridge.manifest import describe
 
 FOLDER = ".mac-bridge"
@@ -76,6 +76,14 @@ class _Wire(BaseModel):
 _File = TypeVar("_File", bound=_Wire)
 
 # Names from a branch are handed to git: only a whole id is never a revision expression or an option.
+# Names of files and folders are made from these, so a forged answer must not hold a path there.
+PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{names.PRESET.pattern})$")]
+Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{names.NONCE.pattern})$")]
+# What a runner writes: ASCII without white space or control characters. Where it may lie is judged later.
+AnswerPath = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=limits.PATH_LENGTH)]
+# A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
+Sentence = Annotated[str, AfterValidator(one_line)]
+
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
@@ -103,7 +111,7 @@ class StateFile(_Wire):
     runner: Runner
     at: str
     step: int | None = None
-    detail: Annotated[str, Field(max_length=1000)] = ""
+    detail: Sentence = ""
 
 
 class CancelFile(_Wire):
@@ -112,16 +120,16 @@ class CancelFile(_Wire):
     schema_version: Literal[2]
     branch: str
     request: CommitId
-    by: Annotated[str, Field(max_length=200)]
+    by: Annotated[Sentence, Field(max_length=200)]
     at: str
-    reason: Annotated[str, Field(max_length=500)] = ""
+    reason: Annotated[Sentence, Field(max_length=500)] = ""
 
 
 class Reason(_Wire):
     """Why a request ended as it did, in one word for programs and one sentence for people."""
 
     code: str
-    message: str
+    message: Sentence
 
 
 class CommandResult(_Wire):
@@ -143,29 +151,29 @@ class CommandResult(_Wire):
 class LogDigest(_Wire):
     """One step's log: the digest is over the full stream, also where only head and tail were kept."""
 
-    path: str
+    path: AnswerPath
     stream_sha256: str
-    stream_bytes: int
-    kept_bytes: int
+    stream_bytes: Annotated[int, Field(ge=0)]
+    kept_bytes: Annotated[int, Field(ge=0)]
     truncated: bool
 
 
 class FileDigest(_Wire):
     """One file of the answer."""
 
-    path: str
+    path: AnswerPath
     sha256: str
-    size: int
+    size: Annotated[int, Field(ge=0)]
 
 
 class Violation(_Wire):
     """One rule of the gate that a report breaks."""
 
     code: str
-    message: str
+    message: Sentence
     path: str = ""
     # What would mend it; empty in answers that are older than this field.
-    mend: str = ""
+    mend: Sentence = ""
 
 
 class Gate(_Wire):
@@ -182,13 +190,13 @@ class Result(_Wire):
     state: Annotated[State, Field(strict=False)]
     reason: Reason
     branch: str
-    nonce: str | None
+    nonce: Nonce | None
     request: CommitId
     workload: CommitId | None
     requested_by: str | None
     # Why a requester's own code was run: whose signature or approval, or the policy's leave.
     trusted_by: str | None = None
-    preset: str | None
+    preset: PresetName | None
     preset_digest: str | None
     code: Literal["installed", "request"] | None
     params: dict[str, bool | int | str]
