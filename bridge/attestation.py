@@ -31,14 +31,19 @@ WORKLOAD_COMMIT = "workload"
 _MAX_DEPTH = 12
 
 
-def make_statement(result: Result, files: Mapping[str, bytes], upon: str) -> dict[str, Any]:
-    """Return the statement on an answer: its result, its files by path, and the last commit that was on the bus before.
+def digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the SHA-256 of files, by path."""
+    return {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
 
-    `files` holds what the answer consists of: all that the result lists, the result itself, and the manifest.
+
+def make_statement(result: Result, files: Mapping[str, str], upon: str) -> dict[str, Any]:
+    """Return the statement on an answer: its result, its files, and the last commit that was on the bus before.
+
+    `files` gives the SHA-256 of what the answer consists of, by path: all that the result lists, the result itself,
+    and the manifest.
     """
     subjects: list[dict[str, Any]] = [
-        {"name": path, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}
-        for path, data in sorted(files.items())
+        {"name": path, "digest": {"sha256": digest}} for path, digest in sorted(files.items())
     ]
     subjects.append({"name": REQUEST_COMMIT, "digest": {"gitCommit": result.request}})
     if result.workload:

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from bridge import environment, github, history, names, objects, send, times, wire
+from bridge import environment, github, history, limits, names, objects, send, times, wire
 from bridge.binding import Binding, repository_name
+from bridge.contents import Contents
 from bridge.errors import InfrastructureError, UsageError
 from bridge.export import Answer, Fetched, read_answer, write_answer
 from bridge.follow import follow
@@ -64,6 +65,26 @@ class Run:
     def cancel(self, reason: str = "") -> Status:
         """Ask the runner to stop."""
         return self.client.cancel(self.branch, reason)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What `gc` forgot, and how many requests stayed for which reason."""
+
+    gone: list[str]
+    young: int
+    unanswered: int
+    # Finished and old, and left on the remote since that was not asked for.
+    only_remote: int
+
+    def why_the_others_stay(self, older_than: str) -> Iterator[str]:
+        """Yield a sentence for each reason."""
+        if self.young:
+            yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
+        if self.unanswered:
+            yield f"{self.unanswered} have no answer yet, and stay on the remote until they have"
+        if self.only_remote:
+            yield f"{self.only_remote} finished ones stay on the remote: --remote-branches deletes them there"
 
 
 class Client:
@@ -259,12 +280,15 @@ class Client:
         """Return a request's log: the kept one where it has ended, else what was streamed so far."""
         view = self.view(branch)
         if not view.stands.is_final:
-            return "".join(event.log for event in events(self.git, view, None))
+            return "".join(_bounded(event.log for event in events(self.git, view, None)))
         result = read_result(self.git, view)
-        parts = [
-            objects.read_blob(self.git, view.tip, log.path, max_bytes=64 << 20) or b"" for log in result.logs
-        ]
-        return b"".join(parts).decode("utf-8", "replace")
+        paths = [log.path for log in result.logs]
+        contents = Contents.of(self.git, view.tip, result)
+        if sum(contents.files[path].size for path in paths if path in contents.files) > limits.LOG_BYTES:
+            message = f"the log is larger than {limits.LOG_BYTES >> 20} MiB"
+            raise UsageError(message, fix=f"Write it to disk: kakeya fetch {branch}", code="too_large")
+        read = contents.read(paths, limits.LOG_BYTES)
+        return b"".join(read.get(path, b"") for path in paths).decode("utf-8", "replace")
 
     def result(self, branch: str) -> Result:
         """Return a finished request's result. Raises VerificationError where it has none."""
@@ -312,9 +336,13 @@ class Client:
         raise InfrastructureError(f"{branch} changed faster than it could be cancelled", fix="Try again.")
 
     def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> list[str]:
+        """Forget requests as `sweep` does, and return the branches concerned."""
+        return self.sweep(older_than, remote=remote, dry_run=dry_run).gone
+
+    def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
         """Forget requests that are older and, with `remote`, delete the finished ones among them from the remote.
 
-        Returns the branches concerned. A request that has no answer yet is never deleted from the remote.
+        A request that has no answer yet is never deleted from the remote.
         """
         tips = self.remote.fetch(*self.patterns)
         # Not by this machine's clock alone: no more time has passed than something on the remote shows.
@@ -323,13 +351,20 @@ class Client:
         old = {branch: tip for branch, tip in tips.items() if 0 < asked_at(branch) < before}
         views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
-        mine = [branch for branch in self.sent.branches() if asked_at(branch) < before]
+        sent = self.sent.branches()
+        mine = [branch for branch in sent if asked_at(branch) < before]
         if not dry_run:
             for branch in mine:
                 self.sent.forget(branch)
             for branch in finished if remote else ():
                 self.remote.delete(branch, expect=old[branch])
-        return sorted({*mine, *(finished if remote else ())})
+        young = {branch for branch in (*sent, *(tips if remote else ())) if asked_at(branch) >= before}
+        return Swept(
+            gone=sorted({*mine, *(finished if remote else ())}),
+            young=len(young),
+            unanswered=len(views) - len(finished) if remote else 0,
+            only_remote=0 if remote else len(finished),
+        )
 
     def _verify(self, view: View) -> Report:
         return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
@@ -341,6 +376,13 @@ class Client:
         chosen = sorted((branch for branch in tips if asked_at(branch)), key=by_age, reverse=True)[:limit]
         views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
         return [status_of(views[branch]) for branch in chosen]
+
+
+def _bounded(pieces: Iterator[str]) -> Iterator[str]:
+    left = limits.LOG_BYTES
+    for piece in pieces:
+        left -= len(piece)
+        yield piece if left >= 0 else ""
 
 
 def _final(view: View) -> View:

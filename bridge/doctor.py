@@ -26,6 +26,7 @@ def examine(repo: Path | str, remote: str) -> Iterator[Check]:
         yield Check("repository", ok=False, message=error.message, fix=error.fix)
         return
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
+    yield _commit(client)
     served = names.matches(namespace.branch("noop", names.new_nonce()), names.DEFAULT_PATTERNS)
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
     fix = (
@@ -33,8 +34,16 @@ def examine(repo: Path | str, remote: str) -> Iterator[Check]:
     )
     yield Check("namespace", ok=True if served else None, message=where, fix=fix)
     yield from _remote(client)
-    yield _github(client)
     yield engine()
+
+
+def _commit(client: Client) -> Check:
+    """Say whether there is a commit that a request can be about."""
+    commit = objects.resolve(client.git, "HEAD")
+    if commit is None:
+        fix = "Make a first commit: a request is made upon one."
+        return Check("commit", ok=False, message="HEAD names no commit", fix=fix)
+    return Check("commit", ok=True, message=f"requests are made upon {commit[:12]} (HEAD)")
 
 
 def _git() -> Check:
@@ -52,6 +61,15 @@ def _git() -> Check:
 def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
+    except KakeyaError as error:
+        yield Check("remote", ok=False, message=error.message, fix=error.fix)
+        return
+    yield from _reached(client, url)
+    yield _github(url)
+
+
+def _reached(client: Client, url: str) -> Iterator[Check]:
+    try:
         tips = client.remote.fetch(*client.patterns)
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
@@ -85,9 +103,9 @@ def _push_right(client: Client) -> Check:
     return Check("push", ok=True, message=message)
 
 
-def _github(client: Client) -> Check:
+def _github(url: str) -> Check:
     token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
-    if "github" not in client.remote.url:
+    if "github" not in url:
         return Check("github", ok=True, message="the remote is not on GitHub: git is all that is needed")
     if token:
         return Check("github", ok=True, message="a token is set: status and wait also show the Actions run")

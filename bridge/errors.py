@@ -48,7 +48,7 @@ _ADDED = re.compile(
     r"|and the repository exists\.|error: failed to push some refs to .*|hint: .*|To .*|!\s.*"
     r"|Warning: Permanently added .*|remote:"
 )
-_DECLINED = re.compile(r"\[remote rejected\] \(([^)\n]*)\)")
+_DECLINED = re.compile(r"\[remote rejected\][^(\n]*\(([^)\n]*)\)")
 
 
 def one_line(text: str) -> str:

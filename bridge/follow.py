@@ -112,7 +112,10 @@ def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
 def _no_answer(url: str, view: View, waited: float) -> WaitTimeout:
     run = github.actions_run(url, view.branch)
     seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
-    if view.stands is State.REQUESTED:
+    if view.stands is State.REQUESTED and view.state and view.state.detail:
+        what = f"{view.branch} is not taken yet after {waited:g} s: {view.state.detail}.{seen}"
+        fix = "`kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
+    elif view.stands is State.REQUESTED:
         what = f"no runner took {view.branch} within {waited:g} s.{seen}"
         fix = "Is a runner serving this remote? `kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
     else:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from dataclasses import asdict, dataclass
 from urllib.parse import quote, urlsplit
 
 import requests
 
-from bridge import environment
+from bridge import environment, limits, strictjson
+from bridge.errors import KakeyaError
 
-TIMEOUT_S = 10
+TIMEOUT_S = limits.API_SECONDS
+_MAX_DEPTH = 32
+# Of a packed body so much is unpacked at a time.
+_PIECE = 1024
+_WORD = re.compile(r"[a-z_]{1,40}")
 _SCP = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^:].*)")
 
 
@@ -44,17 +51,55 @@ def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
         "X-GitHub-Api-Version": "2022-11-28",
     }
     url = f"{api}/actions/runs?branch={quote(branch, safe='')}&per_page=1"
+    found: list[ActionsRun | None] = []
+    # A server may send a byte now and then for ever, which no timeout of a socket ends.
+    asking = threading.Thread(target=lambda: found.append(_ask(url, headers)), daemon=True)
+    asking.start()
+    asking.join(TIMEOUT_S)
+    return found[0] if found else ActionsRun(problem=f"GitHub did not answer within {TIMEOUT_S:g} s")
+
+
+def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
+    """Ask once. Whatever comes back, or does not, is no error."""
+    until = time.monotonic() + TIMEOUT_S
     try:
         # A redirect could carry the token to another host.
-        answer = requests.get(url, headers=headers, timeout=TIMEOUT_S, allow_redirects=False)
-        if answer.status_code != requests.codes.ok:
-            return ActionsRun(problem=f"GitHub answered {answer.status_code} {answer.reason}")
-        runs = answer.json().get("workflow_runs") or []
-        if not runs:
-            return None
-        return ActionsRun(runs[0].get("status"), runs[0].get("conclusion"), runs[0].get("html_url"))
-    except (requests.RequestException, ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
+        with requests.get(
+            url, headers=headers, timeout=TIMEOUT_S / 2, allow_redirects=False, stream=True
+        ) as answer:
+            if answer.status_code != requests.codes.ok:
+                return ActionsRun(problem=f"GitHub answered {answer.status_code}")
+            body = bytearray()
+            for piece in answer.iter_content(_PIECE):
+                body += piece
+                if len(body) > limits.API_BYTES or time.monotonic() > until:
+                    return ActionsRun(problem="GitHub's answer is too large or too slow")
+        return _newest(strictjson.loads(bytes(body), max_bytes=limits.API_BYTES, max_depth=_MAX_DEPTH))
+    except (requests.RequestException, OSError, KakeyaError) as error:
         return ActionsRun(problem=f"GitHub could not be asked: {type(error).__name__}")
+
+
+def _newest(answer: object) -> ActionsRun | None:
+    """Return the first run in an answer; None if there is none. Only what has the form of such a field is taken."""
+    runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
+    if runs == []:
+        return None
+    first = runs[0] if isinstance(runs, list) else None
+    if not isinstance(first, dict):
+        return ActionsRun(problem="GitHub could not be asked: its answer has another form")
+    return ActionsRun(
+        _word(first.get("status")), _word(first.get("conclusion")), _address(first.get("html_url"))
+    )
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else None
+
+
+def _address(value: object) -> str | None:
+    """Return an address that a browser opens, in plain characters; None for everything else."""
+    plain = isinstance(value, str) and re.fullmatch(r"https?://[!-~]{1,500}", value)
+    return str(value) if plain else None
 
 
 def _api_url(remote_url: str) -> str | None:

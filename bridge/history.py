@@ -6,7 +6,7 @@ it names this very branch; and a state counts as a runner's word only in the com
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge import gitout, limits, objects, wire
@@ -15,6 +15,7 @@ from bridge.gitout import Found
 from bridge.wire import CancelFile, State, StateFile
 
 MAX_COMMITS = 20_000
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,28 @@ def is_ancestor(git: Git, earlier: str, later: str) -> bool:
 
 
 def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
-    """Yield each runner's state after `after` with the piece of log that it brought, oldest first."""
-    commits = commits_between(git, after, tip)
-    names = [name for commit in commits for name in (f"{commit}:{wire.STATE}", f"{commit}:{wire.STREAM}")]
-    blobs = objects.read_many(git, names, max_bytes=1024 * 1024)
-    previous = None
-    for i, commit in enumerate(commits):
-        state = wire.parse_state(blobs[2 * i])
-        if state and blobs[2 * i] != previous:
-            yield commit, state, blobs[2 * i + 1] or b""
-        previous = blobs[2 * i]
+    """Yield each runner's state after `after` with the piece of log that it brought, oldest first.
+
+    Past `limits.STREAM_BYTES` no more pieces come, only states.
+    """
+    previous, left = None, limits.STREAM_BYTES
+    for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
+        if state and blobs[0] != previous:
+            piece = blobs[1] or b""
+            left -= len(piece)
+            yield commit, state, piece if left >= 0 else b""
+        previous = blobs[0]
+
+
+def states(
+    git: Git, commits: Sequence[str], *more: str
+) -> Iterator[tuple[str, StateFile | None, list[bytes | None]]]:
+    """Yield each commit's state, and the files at the state's path and `more` paths. Few are in memory at a time."""
+    paths = (wire.STATE, *more)
+    for start in range(0, len(commits), _AT_ONCE):
+        some = commits[start : start + _AT_ONCE]
+        asked = [f"{commit}:{path}" for commit in some for path in paths]
+        blobs = objects.read_many(git, asked, max_bytes=limits.PIECE_BYTES)
+        for i, commit in enumerate(some):
+            found = blobs[len(paths) * i : len(paths) * (i + 1)]
+            yield commit, wire.parse_state(found[0]), found

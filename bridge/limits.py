@@ -1,6 +1,7 @@
-"""The most that is taken from the bus of each kind of thing. docs/security.md shows this table; a test feeds each + 1.
+"""The most that is taken from the bus, and from servers, of each kind of thing, whoever wrote it.
 
-A limit is applied to a size that git tells, before the thing itself is read.
+docs/security.md shows this table, and what happens beyond; tests feed each limit and one more. Each holds before the
+thing is read into memory. Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ BRANCH_PART_CHARS = 200
 # Far above what honest runners count to, and far below what a JSON integer may have here (18 digits).
 COUNTER = 10**12
 
-# Git objects, in bytes. A folder of 2 MiB has some 50,000 entries.
+# One commit, message included; one folder of a tree as git stores it: about 100,000 names; how deep folders may lie.
 COMMIT_BYTES = 1 * MIB
-TREE_BYTES = 2 * MIB
+TREE_BYTES = 4 * MIB
 PATH_PARTS = 64
 
 # What the bus lists. Beyond this number a random part of the request branches is looked at in each poll.
@@ -32,3 +33,25 @@ SEARCH_S = 1.0
 
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3
+
+# Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
+ANSWER_FILES = 2_000
+# All files of one answer together: what `fetch` writes and `verify` hashes.
+ANSWER_BYTES = 512 * MIB
+# Files that may lie in the folders of an answer, and paths that may differ between a request and its answer.
+PATHS = 20_000
+# Characters of a path, from the root of the tree.
+PATH_LENGTH = 1_024
+# The piece of log in one commit. A runner streams a quarter of a mebibyte at a time.
+PIECE_BYTES = MIB // 2
+# All pieces of log on one branch; what comes after them is not shown.
+STREAM_BYTES = 256 * MIB
+# A log that is shown or returned as text. `fetch` writes longer ones to disk.
+LOG_BYTES = 32 * MIB
+# Reports that are read into memory to be judged or shown, together.
+REPORTS_BYTES = 64 * MIB
+# Files that `kakeya gate` looks at in the folders that it is given.
+GATE_FILES = 10_000
+# An answer of GitHub's REST interface, and the seconds until all of it must be there.
+API_BYTES = MIB
+API_SECONDS = 10.0

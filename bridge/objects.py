@@ -202,6 +202,32 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         child.close()
 
 
+def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
+    """Return how many bytes stored objects have, without reading any. Those that are missing are left out."""
+    return {oid: found.size for oid, found in locate(git, oids).items()}
+
+
+class Reader:
+    """Reads objects one after the other, each in pieces, so that a large one takes no more memory than a small one."""
+
+    def __init__(self, git: Git) -> None:
+        self._child = git.start("cat-file", "--batch")
+
+    def pieces(self, oid: str, most: int) -> Iterator[bytes]:
+        """Yield an object's content in pieces of at most `most` bytes. Raises InfrastructureError if it is missing."""
+        self._child.write(f"{oid}\n")
+        found = gitout.found(self._child.line())
+        if found is None:
+            raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
+        for start in range(0, found.size, most):
+            yield self._child.read(min(most, found.size - start))
+        self._child.read(1)
+
+    def close(self) -> None:
+        """End."""
+        self._child.close()
+
+
 def write_blob(git: Git, content: bytes) -> str:
     """Store a blob and return its id."""
     return git("hash-object", "-w", "--stdin", stdin=content).text

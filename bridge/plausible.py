@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bridge import history, objects, wire
 from bridge.checks import Check
@@ -54,11 +54,11 @@ def check_logs(git: Git, view: View, result: Result) -> Check | None:
     """
     if not result.logs or not history.is_ancestor(git, result.request, view.tip):
         return None
-    pieces = [
+    pieces = (
         (state.left_out, piece)
         for _, state, piece in history.stream(git, result.request, view.tip)
         if piece and state.branch == view.branch and state.token == result.token
-    ]
+    )
 
     def kept(path: str) -> bytes:
         return objects.read_blob(git, view.tip, path, max_bytes=wire.MAX_FILE) or b""
@@ -67,52 +67,79 @@ def check_logs(git: Git, view: View, result: Result) -> Check | None:
 
 
 def compare_logs(
-    pieces: Sequence[tuple[int | None, bytes]], logs: Sequence[LogDigest], kept: Callable[[str], bytes]
+    pieces: Iterable[tuple[int | None, bytes]], logs: Sequence[LogDigest], kept: Callable[[str], bytes]
 ) -> Check | None:
     """Compare what was streamed, each piece with the gap before it, with the logs of a job's steps.
 
     Pieces and gaps, added up, are the output of all steps one after another. So each piece has one place: in one log,
     or in several that follow each other.
     """
-    if not pieces or any(left_out is None for left_out, _ in pieces):
-        return None
-    end, placed = 0, []
+    spans: list[_Span] = []
+    total = 0
+    for log in logs:
+        spans.append(_Span(log, total, kept))
+        total += log.stream_bytes
+    end = streamed = 0
     for left_out, piece in pieces:
-        begin = end + (left_out or 0)
-        end = begin + len(piece)
-        placed.append((begin, piece))
-    total = sum(log.stream_bytes for log in logs)
+        if left_out is None:
+            return None
+        for span in spans:
+            span.take(end + left_out, piece)
+        end += left_out + len(piece)
+        streamed += len(piece)
+    if not streamed:
+        return None
     if end > total:
         message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
         return Check("logs", ok=False, message=message)
-    begin = 0
-    for log in logs:
-        if not _agrees(log, _within(placed, begin, begin + log.stream_bytes), kept):
-            return Check("logs", ok=False, message=f"{log.path} is not what was streamed while the job ran")
-        begin += log.stream_bytes
-    streamed = sum(len(piece) for _, piece in pieces)
+    for span in spans:
+        if not span.agrees():
+            message = f"{span.log.path} is not what was streamed while the job ran"
+            return Check("logs", ok=False, message=message)
     if streamed == total:
         return Check("logs", ok=True, message="they are what was streamed while the job ran")
     message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
     return Check("logs", ok=True, message=message)
 
 
-def _within(placed: list[tuple[int, bytes]], begin: int, end: int) -> list[tuple[int, bytes]]:
-    """Return the parts of the pieces that lie between two places of the output, counted from the first of them."""
-    cut = [
-        (max(at, begin) - begin, piece[max(0, begin - at) : end - at])
-        for at, piece in placed
-        if at < end and at + len(piece) > begin
-    ]
-    return [(at, part) for at, part in cut if part]
+class _Span:
+    """The part of the output that is one step's log, compared piece by piece: no more than one log is in memory."""
 
+    def __init__(self, log: LogDigest, begin: int, kept: Callable[[str], bytes]) -> None:
+        self.log = log
+        self._begin = begin
+        self._kept = kept
+        self._digest = hashlib.sha256()
+        self._count = 0
+        # The log as it was kept, read once something of it was not streamed.
+        self._whole: bytes | None = None
+        self._holds = True
 
-def _agrees(log: LogDigest, parts: list[tuple[int, bytes]], kept: Callable[[str], bytes]) -> bool:
-    """Say whether what was streamed of one step stands in its log, as far as that was kept."""
-    streamed = b"".join(part for _, part in parts)
-    if len(streamed) == log.stream_bytes:
-        return hashlib.sha256(streamed).hexdigest() == log.stream_sha256
-    if log.truncated:
-        return True
-    whole = kept(log.path)
-    return all(whole[at : at + len(part)] == part for at, part in parts)
+    def take(self, at: int, piece: bytes) -> None:
+        """Compare what lies in this log of a piece that begins at a place of the whole output."""
+        begin = max(at, self._begin)
+        part = piece[begin - at : max(begin, self._begin + self.log.stream_bytes) - at]
+        if not part:
+            return
+        place = begin - self._begin
+        if place != self._count and self._whole is None:
+            self._open()
+        if self._whole is None:
+            self._digest.update(part)
+        elif not self.log.truncated:
+            self._holds &= self._whole[place : place + len(part)] == part
+        self._count += len(part)
+
+    def agrees(self) -> bool:
+        """Say whether what was streamed stands in the log, as far as that was kept."""
+        if self._count == self.log.stream_bytes:
+            return self._digest.hexdigest() == self.log.stream_sha256
+        if self._whole is None:
+            self._open()
+        return self._holds
+
+    def _open(self) -> None:
+        """Read the log, and compare with it what was streamed up to here."""
+        self._whole = b"" if self.log.truncated else self._kept(self.log.path)
+        if not self.log.truncated:
+            self._holds &= hashlib.sha256(self._whole[: self._count]).digest() == self._digest.digest()

@@ -13,7 +13,7 @@ from bridge import environment, names, objects, wire
 from bridge.binding import Binding
 from bridge.errors import GitError, UsageError
 from bridge.git import Git
-from bridge.manifest import Request, format_time, parse_manifest
+from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
 from bridge.names import Namespace
 from bridge.objects import Identity
 
@@ -58,6 +58,11 @@ def prepare(
             else "Name a branch, a tag or a commit that exists here with --ref."
         )
         raise UsageError(f"{ref!r} is not a commit in this repository", fix=fix)
+    if not timedelta(seconds=1) <= lifetime <= MAX_LIFETIME:
+        raise UsageError(
+            f"a request must expire within {MAX_LIFETIME.days} days, and not at once",
+            fix="Say how long it may wait for a runner, such as --expires 24h.",
+        )
     now = datetime.now(UTC)
     who = identity(git)
     request = parse_manifest(

@@ -7,6 +7,7 @@ from typing import Any
 
 from bridge import attestation, history, objects, wire
 from bridge.checks import Check
+from bridge.contents import Contents
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.git import Git
 from bridge.history import View
@@ -19,7 +20,7 @@ NAME = "signature"
 _SHOWN = 20
 
 
-def check_signature(git: Git, view: View, result: Result, pin: Pin | None) -> Check:
+def check_signature(git: Git, view: View, result: Result, contents: Contents, pin: Pin | None) -> Check:
     """Check the evidence on a branch.
 
     `ok` is True where a pinned key signed exactly this answer; False where none did, be it that nothing is signed;
@@ -31,21 +32,23 @@ def check_signature(git: Git, view: View, result: Result, pin: Pin | None) -> Ch
             said = "it is signed, but no key is pinned here" if data else "it is not signed"
             message = f"{said}: this shows that the answer is whole, not who wrote it"
             return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
-        key = _signer(git, view, result, data, pin)
+        key = _signer(git, view, result, contents, data, pin)
     except (VerificationError, InfrastructureError) as error:
         return Check(NAME, ok=False, message=error.message)
     message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
     return Check(NAME, ok=True, message=message)
 
 
-def _signer(git: Git, view: View, result: Result, data: bytes | None, pin: Pin) -> PublicKey:
+def _signer(
+    git: Git, view: View, result: Result, contents: Contents, data: bytes | None, pin: Pin
+) -> PublicKey:
     """Return the pinned key that signed what lies on the branch. Raises VerificationError where there is none."""
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if data is None:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
     try:
         signed, key = attestation.open_envelope(data, pin.keys)
-        changed = list(_changes(git, view, result, signed))
+        changed = list(_changes(git, view, result, contents, signed))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise VerificationError(f"what was signed has not the shape of evidence {pinned}") from error
     except VerificationError as error:
@@ -56,12 +59,12 @@ def _signer(git: Git, view: View, result: Result, data: bytes | None, pin: Pin) 
     return key
 
 
-def _changes(git: Git, view: View, result: Result, signed: dict[str, Any]) -> Iterator[str]:
+def _changes(
+    git: Git, view: View, result: Result, contents: Contents, signed: dict[str, Any]
+) -> Iterator[str]:
     """Yield what differs between what was signed and what lies on the branch."""
     paths = [wire.RESULT, wire.REQUEST, *(file.path for file in result.files)]
-    blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=wire.MAX_FILE)
-    here = {path: blob for path, blob in zip(paths, blobs, strict=True) if blob is not None}
-    yield from differences(signed, result, here)
+    yield from differences(signed, result, contents.digests(paths))
     upon = _upon(signed)
     if result.branch != view.branch:
         yield f"it is the answer on {result.branch}, not on {view.branch}"
@@ -70,9 +73,11 @@ def _changes(git: Git, view: View, result: Result, signed: dict[str, Any]) -> It
 
 
 def differences(
-    signed: dict[str, Any], result: Result, files: Mapping[str, bytes], unseen: Sequence[str] = ()
+    signed: dict[str, Any], result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield what differs between a signed statement and an answer's files. Those in `unseen` are not at hand.
+    """Yield what differs between a signed statement and an answer's files, given by their digests.
+
+    Those in `unseen` are not at hand.
 
     Raises VerificationError for a version that is not known.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge import evidence, history, objects, wire
+from bridge import evidence, history, limits, objects, trees, wire
 from bridge.checks import Check
+from bridge.contents import Contents
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
@@ -19,8 +19,6 @@ from bridge.presets import Preset
 from bridge.signed import NAME as SIGNATURE
 from bridge.signed import check_signature
 from bridge.wire import Gate, Result, State
-
-MAX_FILE = wire.MAX_FILE
 
 # The states in which every step has run, and run well.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
@@ -92,15 +90,21 @@ def verify(
         note("sent", ok=False, message=f"{message}: the branch was rewritten")
     gate = None
     request = _check_request(git, view, result, note)
-    _check_files(git, view, result, note)
+    try:
+        contents = Contents.of(git, view.tip, result)
+        _check_files(git, view, result, contents, note)
+    except VerificationError as error:
+        # More than a reader takes: what it says is not looked at.
+        note("files", ok=False, message=error.message)
+        return Report(view.branch, view.tip, result, checks)
     if request:
         preset = _check_preset(request, result, presets, note)
         if preset:
             _check_argv(preset, result, note)
-            gate = _check_gate(git, view, preset, result, note)
+            gate = _check_gate(contents, preset, result, note)
     checks.append(check_times(result))
     checks += filter(None, [check_logs(git, view, result)])
-    checks.append(check_signature(git, view, result, pin))
+    checks.append(check_signature(git, view, result, contents, pin))
     return Report(view.branch, view.tip, result, checks, gate)
 
 
@@ -138,11 +142,11 @@ def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
         note("history", ok=False, message="the state and the result name different requests")
         return
     line = history.commits_between(git, result.request, view.tip)
-    names = [f"{commit}:{wire.STATE}" for commit in line]
-    states = [wire.parse_state(blob) for blob in objects.read_many(git, names, max_bytes=wire.MAX_STATE)]
-    known = [state for state in states if state and state.branch == view.branch]
-    tokens = [(state.token, state.sequence) for state in known]
-    last = known[-1] if known else None
+    tokens, last = [], None
+    for _, state, _ in history.states(git, line):
+        if state and state.branch == view.branch:
+            tokens.append((state.token, state.sequence))
+            last = state
     if tokens != sorted(tokens):
         note(
             "history",
@@ -193,22 +197,21 @@ def _check_request(git: Git, view: View, result: Result, note: _Note) -> Request
     return request
 
 
-def _check_files(git: Git, view: View, result: Result, note: _Note) -> None:
+def _check_files(git: Git, view: View, result: Result, contents: Contents, note: _Note) -> None:
     """Every file of the answer is there and unchanged, and no other came along."""
     wrong = []
+    digests = contents.digests(file.path for file in result.files)
     for file in result.files:
         if not wire.is_answer_path(file.path):
             wrong.append(f"{file.path} is not a place for an answer's file")
-            continue
-        blob = objects.read_blob(git, view.tip, file.path, max_bytes=MAX_FILE)
-        if blob is None:
+        elif file.path not in digests:
             wrong.append(f"{file.path} is missing")
-        elif hashlib.sha256(blob).hexdigest() != file.sha256:
+        elif digests[file.path] != file.sha256:
             wrong.append(f"{file.path} was changed")
     listed = {file.path for file in result.files} | {
         wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL
     }  # fmt: skip
-    there = {entry.path for entry in objects.list_tree(git, view.tip, f"{wire.FOLDER}/", recursive=True)}
+    there = {path for path in (*contents.files, *contents.others) if path.startswith(f"{wire.FOLDER}/")}
     wrong += [f"{path} is not part of the answer" for path in sorted(there - listed)]
     wrong += _altered_workload(git, view, result, listed)
     for log in result.logs:
@@ -227,8 +230,7 @@ def _altered_workload(git: Git, view: View, result: Result, listed: set[str]) ->
     """Between request and answer only the answer's own files change."""
     if not history.is_ancestor(git, result.request, view.tip):
         return []
-    raw = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", result.request, view.tip).stdout
-    changed = [path.decode("utf-8", "replace") for path in raw.split(b"\0") if path]
+    changed = trees.changed(git, result.request, view.tip)
     # What lies in the answer's own folder is judged by the list of files; the manifest stays as it was.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
     odd = [path for path in changed if path == wire.REQUEST or path not in answers]
@@ -276,14 +278,13 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     note("argv", ok=same, message=message)
 
 
-def _check_gate(git: Git, view: View, preset: Preset, result: Result, note: _Note) -> Gate | None:
+def _check_gate(contents: Contents, preset: Preset, result: Result, note: _Note) -> Gate | None:
     """The rules installed here say of the reports what was said where they were measured. Return what they say."""
     if not preset.gated or result.state not in _RAN_WHOLE:
         return None
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
-    blobs = objects.read_many(git, [f"{view.tip}:{path}" for path in paths], max_bytes=MAX_FILE)
-    files = {path: blob or b"" for path, blob in zip(paths, blobs, strict=True)}
-    gate = evidence.judge(files, preset.kinds)
+    read = contents.read(paths, limits.REPORTS_BYTES)
+    gate = evidence.judge({path: read.get(path, b"") for path in paths}, preset.kinds)
     accepted = result.state is State.SUCCEEDED
     said = f"the rules installed here say {gate.verdict}"
     if gate.violations:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bridge import limits, strictjson
-from bridge.errors import ExitCode, ManifestError, VerificationError
+from bridge import limits, names, strictjson
+from bridge.errors import ExitCode, ManifestError, VerificationError, one_line
 from bridge.manifest import describe
 
 FOLDER = ".mac-bridge"
@@ -85,9 +85,16 @@ def next_count(count: int) -> int:
     return min(count + 1, limits.COUNTER)
 
 
-# Names from a branch are handed to git: only a whole id is never a revision expression or an option.
 Branch = Annotated[str, Field(max_length=limits.BRANCH_CHARS)]
 Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
+# Names of files and folders are made from these, so a forged answer must not hold a path there.
+PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{names.PRESET.pattern})$")]
+Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{names.NONCE.pattern})$")]
+# What a runner writes: ASCII without white space or control characters. Where it may lie is judged later.
+AnswerPath = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=limits.PATH_LENGTH)]
+# A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
+Sentence = Annotated[str, AfterValidator(one_line)]
+# Names from a branch are handed to git: only a whole id is never a revision expression or an option.
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
@@ -116,7 +123,7 @@ class StateFile(_Wire):
     runner: Runner
     at: Annotated[str, Field(max_length=64)]
     step: Counter | None = None
-    detail: Annotated[str, Field(max_length=1000)] = ""
+    detail: Annotated[Sentence, Field(max_length=1000)] = ""
     # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
     # None: written by a runner that did not count them.
     left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
@@ -130,16 +137,16 @@ class CancelFile(_Wire):
     schema_version: Literal[2]
     branch: Branch
     request: CommitId
-    by: Annotated[str, Field(max_length=200)]
+    by: Annotated[Sentence, Field(max_length=200)]
     at: Annotated[str, Field(max_length=64)]
-    reason: Annotated[str, Field(max_length=500)] = ""
+    reason: Annotated[Sentence, Field(max_length=500)] = ""
 
 
 class Reason(_Wire):
     """Why a request ended as it did, in one word for programs and one sentence for people."""
 
     code: str
-    message: str
+    message: Sentence
 
 
 class CommandResult(_Wire):
@@ -161,29 +168,29 @@ class CommandResult(_Wire):
 class LogDigest(_Wire):
     """One step's log: the digest is over the full stream, also where only head and tail were kept."""
 
-    path: str
+    path: AnswerPath
     stream_sha256: str
-    stream_bytes: int
-    kept_bytes: int
+    stream_bytes: Annotated[int, Field(ge=0)]
+    kept_bytes: Annotated[int, Field(ge=0)]
     truncated: bool
 
 
 class FileDigest(_Wire):
     """One file of the answer."""
 
-    path: str
+    path: AnswerPath
     sha256: str
-    size: int
+    size: Annotated[int, Field(ge=0)]
 
 
 class Violation(_Wire):
     """One rule of the gate that a report breaks."""
 
     code: str
-    message: str
+    message: Sentence
     path: str = ""
     # What would mend it; empty in answers that are older than this field.
-    mend: str = ""
+    mend: Sentence = ""
 
 
 class Gate(_Wire):
@@ -200,13 +207,13 @@ class Result(_Wire):
     state: Annotated[State, Field(strict=False)]
     reason: Reason
     branch: str
-    nonce: str | None
+    nonce: Nonce | None
     request: CommitId
     workload: CommitId | None
     requested_by: str | None
     # Why a requester's own code was run: whose signature or approval, or the policy's leave.
     trusted_by: str | None = None
-    preset: str | None
+    preset: PresetName | None
     preset_digest: str | None
     code: Literal["installed", "request"] | None
     params: dict[str, bool | int | str]

@@ -58,7 +58,7 @@ def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
     whole = {**files, wire.RESULT: result.to_bytes()}
     if session.signer:
         signed = _what_is_signed(session, lease, whole)
-        statement = attestation.make_statement(result, signed, upon=lease.tip)
+        statement = attestation.make_statement(result, attestation.digests(signed), upon=lease.tip)
         whole[wire.EVIDENCE] = attestation.sign(statement, session.signer)
     commit = lease.commit(
         outcome.state,

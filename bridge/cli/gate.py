@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import click
 
-from bridge import evidence
+from bridge import evidence, limits, wire
 from bridge.command import Colored, json_option, put, put_json
-from bridge.errors import ExitCode
+from bridge.errors import ExitCode, UsageError
+from bridge.localfile import read_regular
 from bridge.wire import Gate
 
 
@@ -27,9 +29,10 @@ from bridge.wire import Gate
 def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -> int:
     """Judge reports that lie here, by the rules that a runner uses.
 
-    PATHS are files, and folders: of these all *.json below them.
+    PATHS are reports, and folders: of these all *.json below them, without what the bridge itself writes in
+    .mac-bridge/.
 
-    Ends with 0 where all of them are accepted, and with 5 where one is not.
+    Ends with 0 if all of them are accepted, with 5 if one is not, and with 2 if there is none.
     """
     reports = dict(_read(paths))
     gate = evidence.judge(reports, kinds)
@@ -59,18 +62,54 @@ def show_gate(gate: Gate) -> None:
 
 
 def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield what is to be judged by its name; a file that cannot be read is one that cannot be believed."""
-    for path in paths:
-        for file in sorted(path.rglob("*.json")) if path.is_dir() else [path]:
-            # The name decides what is judged, and a file that was named is to be judged whatever its name.
-            name = str(file) if file.suffix == ".json" else f"{file}.json"
-            yield name, _bytes(file)
+    """Yield what is to be judged by its name; a file that cannot be read is one that cannot be believed.
+
+    Raises UsageError for what is no report, and for more than fits into memory.
+    """
+    left = limits.REPORTS_BYTES
+    for named in paths:
+        for file in _reports_in(named) if named.is_dir() else [named]:
+            data = read_regular(file, min(left, evidence.MAX_BYTES))
+            if data is None and _size(file) > left:
+                fix = "Judge fewer of them at a time."
+                raise UsageError(
+                    f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB", fix=fix
+                )
+            left -= len(data or b"")
+            if file.suffix != ".json":
+                _check_form(file, data)
+            # The gate judges by the name, and a file that was named is to be judged whatever its name.
+            yield str(file) if file.suffix == ".json" else f"{file}.json", data or b""
 
 
-def _bytes(file: Path) -> bytes:
+def _reports_in(folder: Path) -> list[Path]:
+    """Return the reports below a folder; what the bridge itself writes beside them is none."""
+    found = [
+        file
+        for file in islice(folder.rglob("*.json"), limits.GATE_FILES + 1)
+        if wire.FOLDER not in file.relative_to(folder).parts and wire.FOLDER not in folder.absolute().parts
+    ]
+    if len(found) > limits.GATE_FILES:
+        raise UsageError(
+            f"more than {limits.GATE_FILES} reports lie below {folder}", fix="Name some of them."
+        )
+    if not found:
+        fix = "Name a report, or a folder that holds some: kakeya gate results/research"
+        raise UsageError(f"no reports (*.json) lie below {folder}", fix=fix, code="no_reports")
+    return sorted(found)
+
+
+def _check_form(file: Path, data: bytes | None) -> None:
+    """Raise UsageError for a file that was named, is not called `.json`, and does not look like JSON either."""
+    if data is None or not data.lstrip().startswith((b"{", b"[")):
+        fix = "Reports are JSON files. Name one, or a folder that holds some."
+        raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")
+
+
+def _size(file: Path) -> int:
+    """Return a regular file's size, 0 for everything else."""
     try:
-        if file.stat().st_size > evidence.MAX_BYTES:
-            return b""
-        return file.read_bytes()
+        about = file.stat()
     except OSError:
-        return b""
+        return 0
+    return about.st_size if stat.S_ISREG(about.st_mode) and about.st_size <= evidence.MAX_BYTES else 0

@@ -26,10 +26,15 @@ def command(
 
     Here only the notes on what was sent are removed. On the remote a request without an answer is never deleted.
     """
-    gone = client_of(context).gc(older_than, remote=remote_branches, dry_run=dry_run)
+    swept = client_of(context).sweep(older_than, remote=remote_branches, dry_run=dry_run)
     if as_json:
-        put_json({"dry_run": dry_run, "branches": gone})
+        put_json({"dry_run": dry_run, "branches": swept.gone})
         return
-    for branch in gone:
+    for branch in swept.gone:
         put(branch)
-    say(f"{len(gone)} {'would be ' if dry_run else ''}forgotten")
+    say(f"{len(swept.gone)} {'would be ' if dry_run else ''}forgotten")
+    reasons = list(swept.why_the_others_stay(f"{older_than.total_seconds() / 86400:g} days"))
+    for reason in reasons:
+        say(f"  {reason}")
+    if not swept.gone and not reasons:
+        say("  there is no request here to forget")

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge import attestation, evidence, signed, wire
+from bridge import attestation, evidence, limits, signed, wire
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
+from bridge.localfile import read_regular
 from bridge.pins import HOW_TO_PIN, Pin
 from bridge.plausible import check_times
 from bridge.presets import Preset
@@ -51,14 +52,19 @@ def from_folder(folder: Path, pin: Pin | None, presets: Mapping[str, Preset]) ->
     What only the branch knows (that the request came first, and what it asked for) is not looked at. Raises UsageError
     where no answer lies there, VerificationError where its result cannot be read.
     """
-    path = folder / wire.RESULT
-    if not path.is_file():
+    content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
+    if content is None:
         raise UsageError(
             f"{folder} holds no answer", fix="Name a folder that `kakeya fetch --out DIR` wrote."
         )
-    result = wire.parse_result(path.read_bytes())
-    wanted = [file.path for file in result.files if wire.is_answer_path(file.path)]
-    files = {name: data for name in wanted if (data := _read(folder, name)) is not None}
+    result = wire.parse_result(content)
+    files: dict[str, bytes] = {}
+    left = limits.REPORTS_BYTES
+    for file in result.files[: limits.ANSWER_FILES]:
+        data = _read(folder, file.path, left) if wire.is_answer_path(file.path) else None
+        if data is not None:
+            files[file.path] = data
+            left -= len(data)
     checks = [
         Check("answer", ok=None, message="read from a folder: the branch it came on was not looked at"),
         _check_files(result, files),
@@ -77,11 +83,11 @@ def reports_of(result: Result) -> list[str]:
     ]  # fmt: skip
 
 
-def _read(folder: Path, name: str) -> bytes | None:
+def _read(folder: Path, name: str, most: int = wire.MAX_FILE) -> bytes | None:
     """Return a regular file below a folder, of bounded size; None where there is none."""
     path = folder / name
-    inside = path.is_file() and path.resolve().is_relative_to(folder.resolve())
-    return path.read_bytes() if inside and path.stat().st_size <= wire.MAX_FILE else None
+    inside = path.resolve().is_relative_to(folder.resolve())
+    return read_regular(path, min(most, wire.MAX_FILE)) if inside else None
 
 
 def _check_files(result: Result, files: Mapping[str, bytes]) -> Check:
@@ -120,7 +126,9 @@ def _check_signature(folder: Path, result: Result, files: Mapping[str, bytes], p
     here = {wire.RESULT: _read(folder, wire.RESULT) or b"", **files}
     try:
         statement, key = attestation.open_envelope(data, pin.keys)
-        changed = list(signed.differences(statement, result, here, unseen=(wire.REQUEST,)))
+        changed = list(
+            signed.differences(statement, result, attestation.digests(here), unseen=(wire.REQUEST,))
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return Check(signed.NAME, ok=False, message="what was signed has not the shape of evidence")
     except VerificationError as error:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from bridge import evidence
 from bridge.cli.gate import command
+from bridge.errors import UsageError
 from bridge.presets import Preset
 from runner.gate import judge
 from tests.bridge import reports
@@ -24,7 +25,8 @@ def folder(tmp_path):
 
 def ask(*argv):
     done = CliRunner().invoke(command, [str(part) for part in argv], standalone_mode=False)
-    assert done.exception is None, done.exception
+    if done.exception:
+        raise done.exception
     return done.return_value, done.stdout
 
 
@@ -54,15 +56,33 @@ def test_programs_get_the_whole_verdict(folder):
     assert all(one["mend"] for one in said["violations"])
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
-def test_a_file_that_is_named_is_judged_whatever_it_is(tmp_path, content):
+@pytest.mark.parametrize("content", [b"{", b"[]", b" {}", b"[" * 1000])
+def test_a_file_that_is_named_is_judged_whatever_it_is_called(tmp_path, content):
     (tmp_path / "notes.txt").write_bytes(content)
     assert ask(tmp_path / "notes.txt")[0] == 5
 
 
-def test_a_folder_without_reports_shows_nothing(tmp_path):
-    code, shown = ask(tmp_path)
-    assert (code, shown.split(":")[0]) == (5, "INCOMPLETE")
+@pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html>", b"\xff", b"# notes"])
+def test_a_file_that_is_no_report_is_told_as_one(tmp_path, content):
+    (tmp_path / "page.html").write_bytes(content)
+    with pytest.raises(UsageError, match=r"page\.html is not a report") as caught:
+        ask(tmp_path / "page.html")
+    assert "JSON" in caught.value.fix
+
+
+def test_a_folder_without_reports_is_told_as_one(tmp_path):
+    with pytest.raises(UsageError, match="no reports"):
+        ask(tmp_path)
+
+
+def test_what_the_bridge_writes_beside_reports_is_not_judged(folder):
+    own = folder / "noop-1" / ".mac-bridge" / "logs"
+    own.mkdir(parents=True)
+    (own / "summary.json").write_text("{}")
+    (own.parent / "result.json").write_text("{}")
+    assert ask(folder) == (0, "ACCEPTED: no reason against the reports\n")
+    with pytest.raises(UsageError, match="no reports"):
+        ask(own)
 
 
 def preset(gate):

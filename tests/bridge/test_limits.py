@@ -1,0 +1,231 @@
+"""Each limit on what a reader takes: at the limit it is taken, one more is not. The page names each with its value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge import history, limits, objects, trees, wire
+from bridge.cli.gate import _reports_in
+from bridge.contents import Contents
+from bridge.errors import InfrastructureError, UsageError, VerificationError
+from bridge.github import _newest
+from bridge.objects import Identity
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+NAMES = [name for name in vars(limits) if name.isupper() and not name.startswith("_")]
+STATE = (
+    b'{"schema_version": 2, "state": "running", "branch": "b", "request": "%s", "salt": "s", "token": 1, "sequence": 1,'
+    b' "lease_s": 1.0, "runner": {"id": "i", "instance": "x", "version": "1"}, "at": "t"}'
+)
+
+
+@pytest.fixture
+def committed(user_git) -> Callable[..., str]:
+    """Make a commit of files, upon another."""
+
+    def make(files: dict[str, bytes], *parents: str, message: str = "x\n") -> str:
+        tree = objects.overlay(user_git, None, files)
+        return objects.commit(user_git, tree, parents, message, Identity("x", "x@y"))
+
+    return make
+
+
+def result_of(*files: tuple[str, int]) -> wire.Result:
+    listed = [wire.FileDigest(path=path, sha256="", size=size) for path, size in files]
+    return wire.Result.model_construct(files=listed, logs=[])
+
+
+def test_every_limit_stands_on_the_page_with_its_value():
+    rows = dict(
+        re.findall(r"^\| (`[A-Z_`, ]+): [^|]*\| ([^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    said = {name: value for names, value in rows.items() for name in re.findall(r"[A-Z_]+", names)}
+
+    assert set(said) == set(NAMES)
+    for name in NAMES:
+        value = getattr(limits, name)
+        shown = value / (1 << 20) if name.endswith("BYTES") else value
+        assert f"{shown:,g}".replace(".0", "") in said[name], name
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_files_of_an_answer(committed, user_git, monkeypatch, more):
+    monkeypatch.setattr(limits, "ANSWER_FILES", 2)
+    commit = committed({f"{wire.REPORTS}/a": b"1"})
+    listed = result_of(*[(f"{wire.REPORTS}/a", 1)] * (2 + more))
+    if not more:
+        assert Contents.of(user_git, commit, listed)
+        return
+    with pytest.raises(VerificationError, match="3 files; 2 are the most"):
+        Contents.of(user_git, commit, listed)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_bytes_of_an_answer_are_counted_by_what_is_stored(committed, user_git, monkeypatch, more):
+    monkeypatch.setattr(limits, "ANSWER_BYTES", 20)
+    commit = committed({f"{wire.REPORTS}/a": b"0123456789", f"{wire.REPORTS}/b": b"0123456789" + b"x" * more})
+    listed = result_of((f"{wire.REPORTS}/a", 1), (f"{wire.REPORTS}/b", 1))
+    if not more:
+        assert Contents.of(user_git, commit, listed)
+        return
+    with pytest.raises(VerificationError, match="together are larger"):
+        Contents.of(user_git, commit, listed)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_one_file_of_an_answer(committed, user_git, monkeypatch, more):
+    monkeypatch.setattr(wire, "MAX_FILE", 10)
+    commit = committed({f"{wire.REPORTS}/a": b"0123456789" + b"x" * more})
+    if not more:
+        assert Contents.of(user_git, commit, result_of((f"{wire.REPORTS}/a", 1)))
+        return
+    with pytest.raises(VerificationError, match="one of its files is larger"):
+        Contents.of(user_git, commit, result_of((f"{wire.REPORTS}/a", 1)))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("deep", [False, True])
+def test_paths(committed, user_git, monkeypatch, more, deep):
+    monkeypatch.setattr(limits, "PATHS", 5)
+    empty = committed({"other": b""})
+    names = [f"d/{i}/x" if deep else f"d/{i}" for i in range(5 + more)]
+    commit = committed({"other": b"", **dict.fromkeys(names, b"x")})
+    if not more:
+        assert sorted(trees.files_below(user_git, commit, "d")) == names
+        assert trees.changed(user_git, empty, commit) == trees.changed(user_git, commit, empty) == names
+        return
+    for look in (trees.files_below, trees.changed):
+        with pytest.raises(VerificationError, match="more than 5 files"):
+            look(user_git, commit, "d" if look is trees.files_below else empty)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_length_of_a_path(committed, user_git, monkeypatch, more):
+    monkeypatch.setattr(limits, "PATH_LENGTH", 10)
+    commit = committed({f"d/{'x' * (8 + more)}": b""})
+    if not more:
+        assert trees.files_below(user_git, commit, "d")
+        return
+    with pytest.raises(VerificationError, match="longer than 10"):
+        trees.files_below(user_git, commit, "d")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_length_of_a_path_in_a_result(more):
+    path = "results/research/" + "x" * (limits.PATH_LENGTH - 17 + more)
+    if not more:
+        assert wire.FileDigest(path=path, sha256="", size=0).path == path
+        return
+    with pytest.raises(ValueError, match="at most 1024"):
+        wire.FileDigest(path=path, sha256="", size=0)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_one_folder(committed, user_git, monkeypatch, more):
+    # Mode, space, name, NUL, and 20 bytes of the id.
+    monkeypatch.setattr(limits, "TREE_BYTES", 6 + 1 + 4 + 1 + 20 - more)
+    commit = committed({"d/name": b""})
+    if not more:
+        assert trees.files_below(user_git, commit, "d")
+        return
+    with pytest.raises(VerificationError, match="a folder of the tree"):
+        trees.files_below(user_git, commit, "d")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_one_commit(committed, user_git, monkeypatch, more):
+    commit = committed({"a": b""})
+    size = objects.sizes(user_git, [commit])[commit]
+    monkeypatch.setattr(limits, "COMMIT_BYTES", size - more)
+    if not more:
+        assert objects.parents_of(user_git, commit) == []
+        return
+    with pytest.raises(InfrastructureError, match="larger than"):
+        objects.parents_of(user_git, commit)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("limit", ["PIECE_BYTES", "STREAM_BYTES"])
+def test_pieces_of_log(committed, user_git, monkeypatch, limit, more):
+    monkeypatch.setattr(limits, limit, 2000)
+    request = committed({"a": b""})
+    state = STATE % request.encode()
+    tip = committed({wire.STATE: state, wire.STREAM: b"x" * (2000 + more)}, request)
+
+    [(_, _, piece)] = history.stream(user_git, request, tip)
+
+    assert len(piece) == (0 if more else 2000)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_log_that_is_shown(committed, client, monkeypatch, more):
+    monkeypatch.setattr(limits, "LOG_BYTES", 10)
+    log = wire.LogDigest(
+        path=f"{wire.LOGS}/a-0.log", stream_sha256="", stream_bytes=1, kept_bytes=1, truncated=False
+    )
+    tip = committed({log.path: b"0123456789" + b"x" * more})
+    stands = wire.State.SUCCEEDED
+    monkeypatch.setattr(
+        type(client), "view", lambda *_: history.View("b", tip, tip, _final(tip), None, foreign=False)
+    )
+    monkeypatch.setattr(
+        "bridge.client.read_result", lambda *_: wire.Result.model_construct(files=[], logs=[log])
+    )
+    assert stands.is_final
+    if not more:
+        assert client.logs("b") == "0123456789"
+        return
+    with pytest.raises(UsageError, match="the log is larger") as caught:
+        client.logs("b")
+    assert caught.value.fix == "Write it to disk: kakeya fetch b"
+
+
+def _final(request: str) -> wire.StateFile:
+    state = wire.parse_state((STATE % request.encode()).replace(b"running", b"succeeded"))
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_reports_in_memory(committed, user_git, more):
+    commit = committed({f"{wire.REPORTS}/a": b"12345", f"{wire.REPORTS}/b": b"12345" + b"6" * more})
+    contents = Contents.of(user_git, commit, result_of())
+    paths = [f"{wire.REPORTS}/a", f"{wire.REPORTS}/b"]
+
+    assert sorted(contents.read(paths, 10)) == (paths[:1] if more else paths)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_files_for_the_gate(tmp_path, monkeypatch, more):
+    monkeypatch.setattr(limits, "GATE_FILES", 3)
+    for i in range(3 + more):
+        (tmp_path / f"{i}.json").touch()
+    if not more:
+        assert len(_reports_in(tmp_path)) == 3
+        return
+    with pytest.raises(UsageError, match="more than 3 reports"):
+        _reports_in(tmp_path)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_answer_of_the_rest_interface(http_bus, monkeypatch, more):
+    from bridge.github import actions_run  # noqa: PLC0415 - its limits are read when it is called
+
+    body = b'{"workflow_runs": []}'
+    monkeypatch.setattr(limits, "API_BYTES", len(body) - more)
+    for name, value in (("GITHUB_SERVER_URL", ""), ("GITHUB_API_URL", "/api")):
+        monkeypatch.setenv(name, http_bus.origin + value)
+    monkeypatch.setenv("GH_TOKEN", "x")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    http_bus.api = lambda _path, _headers: (200, {}, body)
+
+    found = actions_run(f"{http_bus.origin}/o/r", "b")
+
+    assert _newest({"workflow_runs": []}) is None
+    assert (found is not None and found.problem) == (
+        "GitHub's answer is too large or too slow" if more else False
+    )
