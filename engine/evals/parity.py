@@ -118,9 +118,14 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
     return Side(_section(role, OURS if dtype is None else f"{OURS} {dtype}", dtype=type_), start)
 
 
-def _package(pair: Pair) -> Side:
+def check_package() -> None:
+    """See that the dflash package is installed (BadInput)."""
     if util.find_spec("dflash") is None:
         raise BadInput("the dflash package is not installed", "pip install dflash, or compare with float32")
+
+
+def _package(pair: Pair) -> Side:
+    check_package()
     from dflash import model_mlx as package
 
     fetch = package.snapshot_download
