@@ -1,14 +1,12 @@
-"""Benchmarks on a terminal: a bar while they run, a table at the end."""
+"""Benchmarks on a terminal: a table at the end."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from engine.bench.arms import NATIVE
@@ -23,15 +21,6 @@ x, worst: times mlx-lm's rate (native), in the middle and on the worst prompt
 tau: tokens a round, the target's own counted; acc: drafts accepted; syncs: waits a round
 d/v/o %: drafting, verifying, overhead, told apart in one more run; KiB: live caches
 same: prompts on which every repeat gave mlx-lm's tokens"""
-
-
-@contextmanager
-def progress(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
-    """Show a bar on standard error; yield what to call with the number of runs, and after each run."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
 
 
 def spec_table(report: dict[str, Any]) -> None:

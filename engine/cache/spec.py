@@ -18,6 +18,11 @@ _FORMS = {
     "affine": re.compile(r"affine@(?P<bits>[234568])g(?P<group>32|64|128)"),
 }
 
+VALID = (
+    "raw; e8v@ with 2.25, 3.25, 4.25, 5.25 or 6.25 bits (:fast or :best may follow); e8@q or d4@q with a number from 1 "
+    "to 9999, such as e8@q38; affine@ with 2, 3, 4, 5, 6 or 8 bits and groups of 32, 64 or 128, such as affine@4g64"
+)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -44,4 +49,4 @@ def parse(text: str) -> Spec:
             numbers = {name: float(found.pop(name)) for name in ("bits",) if name in found}
             whole = {name: int(found.pop(name)) for name in ("group", "q_range") if name in found}
             return Spec(text, family, **numbers, **whole, **found)
-    raise BadInput(f"no cache spec {text!r}", "for example raw, e8v@4.25, e8@q38 or affine@4g64")
+    raise BadInput(f"no cache spec {text!r}", f"the specs are {VALID}")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from engine.cli.output import put_out
+from engine.cli.progress import progress
 
 Made = dict[str, Any]
 
@@ -14,6 +15,7 @@ Made = dict[str, Any]
 def carry_out(
     job: Any,
     what: str,
+    unit: str,
     show: Callable[[Made], None],
     out: Path | None,
     *,
@@ -25,16 +27,16 @@ def carry_out(
     Args:
         job: what is measured.
         what: the word beside the bar.
+        unit: what a step is, in the plural.
         show: prints the report.
         out: where it goes.
         as_json: print it as JSON instead.
         picture: its plot, as SVG.
     """
-    from engine.bench.show import progress
     from engine.evals.job import run
 
     tell_left_out(job.config.get("left_out", {}))
-    with progress(what) as (on_start, on_step):
+    with progress(what, unit) as (on_start, on_step):
         made, journal = run(job, out, on_start, on_step)
     put_out(made, out, show, as_json=as_json, picture=picture(made) if picture else None)
     journal.close()

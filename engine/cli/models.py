@@ -1,4 +1,4 @@
-"""``kakeya-engine models``: the models that go by a name, and whether one runs on this machine."""
+"""``kakeya-engine models``: the pairs that go by a name, and whether a model runs on this machine."""
 
 import json
 from typing import Any, Literal
@@ -23,15 +23,18 @@ FAILED = 2
 def models(
     ctx: click.Context, *, reference: str | None, draft: str | None, no_draft: bool, as_json: bool
 ) -> None:
-    """Check that a model loads and runs on this machine.
+    """List the pairs that go by a name, or check that a model loads and runs on this machine.
 
     REF is a name, a folder or a hub id. The check reads the configuration, the weights and the tokenizer, runs one
     token through the model and its drafter, and downloads nothing. It exits with 2 if the model cannot run here.
     """
-    if reference is None:
-        raise click.UsageError("give --check REF")
     if draft and no_draft:
         raise click.UsageError("--draft and --no-draft exclude each other")
+    if reference is None:
+        if draft or no_draft:
+            raise click.UsageError("--draft and --no-draft go with --check")
+        _list(as_json=as_json)
+        return
     found = _checked(reference, False if no_draft else draft)
     if as_json:
         click.echo(json.dumps(found, allow_nan=False))
@@ -39,6 +42,26 @@ def models(
         _show(found)
     if not found["ok"]:
         ctx.exit(FAILED)
+
+
+def _list(*, as_json: bool) -> None:
+    from engine.models.names import pairs
+
+    found = pairs()
+    if as_json:
+        click.echo(json.dumps({"pairs": found}, allow_nan=False))
+        return
+    name, channel = (max(len(pair[key]) for pair in found) for key in ("name", "channel"))
+    for pair in found:
+        if pair["source"] == "bundled":
+            state = "bundled" if pair["here"] else "bundled, not part of this installation"
+        else:
+            state = "on this machine" if pair["here"] else "get it: " + " && ".join(pair["get"])
+        click.echo(f"{pair['name']:{name}}  {pair['channel']:{channel}}  {state}")
+    click.echo(
+        "\nColumns: name, channel, state. Besides these names, --model takes a folder or a hub id of any model that "
+        "mlx-lm loads."
+    )
 
 
 def _checked(reference: str, draft: str | Literal[False] | None) -> dict[str, Any]:

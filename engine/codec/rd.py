@@ -55,13 +55,20 @@ class Entry:
         return {name: getattr(self, name) for name in names}
 
 
-def table(data: Mapping[str, np.ndarray], plan: Plan) -> list[dict[str, Any]]:
+def table(
+    data: Mapping[str, np.ndarray],
+    plan: Plan,
+    on_start: Callable[[int], None] = lambda _: None,
+    on_row: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
     """Return one row for each codec and each array of vectors, ``[n, dim]``.
 
     ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, ``rel_mse_stderr`` the standard error
     of that mean; ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of
-    values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data.
+    values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data. ``on_start`` gets the number of
+    rows, and ``on_row`` is called after each.
     """
+    on_start(sum(len(list(entries(array.shape[-1], plan))) for array in data.values()))
     rows = []
     for distribution, array in data.items():
         x = mx.array(array)
@@ -69,6 +76,7 @@ def table(data: Mapping[str, np.ndarray], plan: Plan) -> list[dict[str, Any]]:
             decoded, nbytes = entry.run(x)
             about = {"distribution": distribution, "n_vectors": x.shape[0], "dim": x.shape[-1]}
             rows.append({**entry.columns, **about, **measure(x, decoded, nbytes)})
+            on_row()
     if not rows:
         raise BadInput(
             "none of these codecs has any of these sizes", "choose other --codecs, --bits or --groups"

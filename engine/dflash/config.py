@@ -44,6 +44,7 @@ class DraftConfig:
         output_multiplier: factor of the logits, before the soft cap.
         rope_scaling: as mlx-lm reads it, or None.
         conv_kernel_size, conv_group_size, selector_rank, selector_top_k: DFlash2 only, 0 elsewhere.
+        made_for: what the target is known by (:func:`engine.models.fit.identity`); None in published drafters.
     """
 
     hidden_size: int
@@ -73,6 +74,7 @@ class DraftConfig:
     conv_group_size: int = 0
     selector_rank: int = 0
     selector_top_k: int = 0
+    made_for: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         for problem in wrong_values(vars(self)):
@@ -125,6 +127,8 @@ class DraftConfig:
         if not self.is_dflash2:
             nested = {name: nested[name] for name in NESTED}
         del values["architecture"]
+        if self.made_for is None:
+            del values["made_for"]
         return {
             "architectures": [self.architecture],
             "model_type": "qwen3",

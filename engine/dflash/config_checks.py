@@ -47,6 +47,12 @@ def _scaling(value: Any) -> bool:
     return value is None or (isinstance(value, dict) and not any(isinstance(x, dict) for x in value.values()))
 
 
+def _identity(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, dict) and all(isinstance(x, str) for pair in value.items() for x in pair)
+    )
+
+
 def _strings(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(x, str) for x in value)
 
@@ -68,6 +74,7 @@ KINDS = {
     "tie_word_embeddings": (_boolean, "true or false"),
     "final_logit_softcapping": (_optional_number, "a number"),
     "rope_scaling": (_scaling, "one object for all layers"),
+    "made_for": (_identity, "an object of strings"),
 }
 
 

@@ -1,7 +1,8 @@
 """Needles in padding: one secret code between numbered notes, and a question for it at the end."""
 
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +45,9 @@ class Needle:
 
 
 def make(
-    tokenizer: Any, lengths: Sequence[int], depths: Sequence[float], samples: int, seed: int, *, chat: bool
-) -> list[Needle]:
+    tokenizer: Any, lengths: Sequence[int], depths: Sequence[float], samples: int, seed: int, *, chat: bool,
+    on_made: Callable[[], None] = lambda: None,
+) -> list[Needle]:  # fmt: skip
     """Return ``samples`` prompts for each length and depth, no two with the same code.
 
     Args:
@@ -55,6 +57,7 @@ def make(
         samples: of each bucket.
         seed: the same seed gives the same prompts.
         chat: ask as a user's message, without ``Answer:``.
+        on_made: called after each prompt.
 
     Raises:
         BadInput: a length that not even two notes and the question fit into, or more prompts than codes.
@@ -65,12 +68,11 @@ def make(
     if count > len(every):
         raise BadInput(f"{count} needles", f"at most {len(every)} have codes of their own")
     secrets = iter(rng.sample(every, count))
-    return [
-        _make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat)
-        for length in lengths
-        for depth in depths
-        for i in range(samples)
-    ]
+    made = []
+    for length, depth, i in itertools.product(lengths, depths, range(samples)):
+        made.append(_make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat))
+        on_made()
+    return made
 
 
 def _make(

@@ -119,10 +119,15 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
     return Side(_section(role, OURS if dtype is None else f"{OURS} {dtype}", dtype=type_), start)
 
 
-def _package(pair: Pair) -> Side:
+def check_package() -> None:
+    """See that the dflash package is installed (BadInput)."""
     if util.find_spec("dflash") is None:
         remedy = f"compare with float32, or install it {install.how(install.PARITY)}"
         raise BadInput("the dflash package is not installed", remedy)
+
+
+def _package(pair: Pair) -> Side:
+    check_package()
     from dflash import model_mlx as package
 
     fetch = package.snapshot_download

@@ -9,7 +9,6 @@ from engine.cache import make_caches
 from engine.cache.factory import left_raw, patches_of
 from engine.cache.spec import parse
 from engine.errors import BadInput
-from engine.evals import needles as made
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.decode import CHUNK, STOCK_LOOP, greedy
 from engine.evals.journal import Journal
@@ -191,8 +190,3 @@ def decode(
             done = greedy(model, needle.prompt.ids, caches, plan.max_tokens, ends, plan.chunk)
     named = {"arm": arm.name, "prompt": needle.prompt.id, "repeat": 0}
     return {**named, **done, "counters": counters(caches)}
-
-
-def prompts_of(pair: Pair, plan: Plan) -> list[Needle]:
-    """Return the prompts of a plan."""
-    return made.make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)

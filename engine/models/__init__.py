@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from engine.models.names import pairs
+
 if TYPE_CHECKING:
     from engine.models.pair import Pair, load
 
-__all__ = ["Pair", "load"]
+__all__ = ["Pair", "load", "pairs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """Does a drafter belong to a target? Told from the two configurations, before anything is decoded."""
 
+import hashlib
 from typing import Any
 
 from engine.errors import BadInput
@@ -8,16 +9,18 @@ from engine.models import files
 REMEDY = "give the drafter that was trained for this target"
 
 
-def check_fit(draft: dict[str, Any], target: dict[str, Any]) -> None:
+def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Any = None) -> None:
     """Refuse a drafter that was made for another target.
 
     It taps the outputs of named target layers, embeds with the target's table and scores with its head: the
-    number of layers, the width and the vocabulary have to be the target's. A drafter for another target of
-    equal shape cannot be told here; it proposes badly, and what the target then writes is still its own.
+    number of layers, the width and the vocabulary have to be the target's. A drafter that was trained here also
+    says which architecture and which tokenizer it was made for; a published one does not. With another target of
+    the same shape it proposes badly, and what the target then writes is still its own.
 
     Args:
         draft: the drafter's ``config.json``.
         target: the target's.
+        tokenizer: the target's, or None if it is not known yet.
 
     Raises:
         BadInput: naming what does not fit.
@@ -34,6 +37,42 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any]) -> None:
             raise BadInput(
                 f"the drafter was made for a target with {made_for} {what}, and this one has {has}", REMEDY
             )
+    _check_identity(draft.get("made_for"), text, tokenizer)
+
+
+def identity(config: dict[str, Any], tokenizer: Any) -> dict[str, str]:
+    """Return what a drafter's configuration notes of its target: the architecture, and a digest of the vocabulary."""
+    return {"model_type": files.text_config(config)["model_type"], "vocabulary": _vocabulary(tokenizer)}
+
+
+def check_context(config: dict[str, Any], name: str, tokens: int) -> None:
+    """Refuse more tokens than a model was made for (BadInput); a configuration that does not say takes any."""
+    most = files.text_config(config).get("max_position_embeddings")
+    if isinstance(most, int) and tokens > most:
+        raise BadInput(
+            f"{tokens} tokens are more than the {most} that {name} can read", "ask for shorter prompts"
+        )
+
+
+def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Any) -> None:
+    if not isinstance(
+        made_for, dict
+    ):  # None in published drafters; anything else is refused when it is loaded
+        return
+    kind = made_for.get("model_type", text["model_type"])
+    if kind != text["model_type"]:
+        raise BadInput(
+            f"the drafter was made for a target of architecture {kind}, and this one is {text['model_type']}",
+            REMEDY,
+        )
+    if tokenizer is not None and made_for.get("vocabulary") not in (None, _vocabulary(tokenizer)):
+        raise BadInput("the drafter was made for a target with another tokenizer", REMEDY)
+
+
+def _vocabulary(tokenizer: Any) -> str:
+    """Return ``sha256:...`` of a tokenizer's tokens and their ids, however its files are written."""
+    lines = sorted(f"{number} {token}\n" for token, number in tokenizer.get_vocab().items())
+    return "sha256:" + hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def refuse_drafter(config: dict[str, Any]) -> None:

@@ -34,10 +34,23 @@ def folder_of(reference: str | Path, *, download: bool = True) -> Path:
     if there:
         raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
     if isinstance(reference, Path) or not HUB_ID.fullmatch(reference):
-        raise BadInput(
-            f"there is no folder {folder}", "give a folder with a model in it, or a hub id owner/name"
-        )
+        raise BadInput(f"there is no folder {folder}", _instead(str(reference)))
     return _snapshot(reference, download=download)
+
+
+def _instead(name: str) -> str:
+    from engine.models.names import meant
+
+    near = meant(name)
+    listed = "kakeya-engine models lists the names"
+    return f"did you mean {near}? {listed}" if near else f"give a folder with a model, or a hub id; {listed}"
+
+
+def is_here(hub_id: str) -> bool:
+    """Say whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)
 
 
 def local(reference: str | Path) -> Path:
@@ -52,17 +65,16 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
 
+    only = {} if download else {"local_files_only": True}
     try:
-        return Path(
-            huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, local_files_only=not download)
-        )
+        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, **only))
     except errors.GatedRepoError as error:
         raise BadInput(
             f"{hub_id} is gated", "accept its licence on the hub, then log in: hf auth login"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise BadInput(
-            f"there is neither a folder nor a hub repository {hub_id}", "check the name"
+            f"there is neither a folder nor a hub repository {hub_id}", _instead(hub_id)
         ) from error
     except errors.IncompleteSnapshotError as error:
         raise BadInput(
@@ -74,9 +86,17 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
             missing = (
                 f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach"
             )
-        raise BadInput(missing, f"download it with: hf download {hub_id}") from error
+        raise BadInput(missing, _download(hub_id)) from error
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
             f"check the network and the id, then run: hf download {hub_id}",
         ) from error
+
+
+def _download(hub_id: str) -> str:
+    from engine.models.names import meant
+
+    near = meant(hub_id)
+    question = f"did you mean {near}? Otherwise " if near else ""
+    return f"{question}download it with: hf download {hub_id}"

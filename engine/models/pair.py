@@ -116,6 +116,8 @@ def load(
     target, config = load_target(at, chosen)
     parts["target"] = Part(parts["target"].id, at, config)
     tokenizer = load_tokenizer(at, config)
+    if "draft" in parts:
+        check_fit(parts["draft"].config, config, tokenizer)
     drafter = _load_draft(parts["draft"].folder, chosen) if "draft" in parts else None
     restorer = _load_restorer(parts, target, chosen) if "reconstruction" in parts else None
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)

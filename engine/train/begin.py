@@ -13,6 +13,7 @@ from engine.models.files import text_config
 from engine.mx import mx
 
 TAPS = 3
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 
 def draft_config(
@@ -22,13 +23,23 @@ def draft_config(
     layers: int = 2,
     block: int = 8,
     taps: Sequence[int] | None = None,
+    made_for: dict[str, str] | None = None,
 ) -> DraftConfig:
     """Return the shape of a drafter for a target with the configuration ``target``.
 
     Heads, positions and vocabulary are the target's; its MLP is twice the hidden size. Taps are spread from
-    the second layer to the last but one.
+    the second layer to the last but one. ``made_for`` is noted as the target that the drafter is bound to.
+
+    Raises:
+        BadInput: the target has no attention, whose shape the drafter would take over.
     """
     config = text_config(target)
+    if missing := [name for name in NEEDED if name not in config]:
+        raise BadInput(
+            f"a DFlash drafter cannot be made for a {config['model_type']}: "
+            f"its configuration has no {', '.join(missing)}",
+            "choose a target with attention layers",
+        )
     count = config["num_hidden_layers"]
     if taps is None:
         taps = sorted({round(1 + i * (count - 3) / (TAPS - 1)) for i in range(TAPS)} & set(range(count)))
@@ -50,6 +61,7 @@ def draft_config(
         mask_token_id=mask_id,
         block_size=block,
         final_logit_softcapping=config.get("final_logit_softcapping"),
+        made_for=made_for,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from engine.errors import MissingPackage
+from engine.errors import BadInput, MissingPackage
 from engine.train.schedule import Schedule
 
 try:
@@ -16,6 +16,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "check_device",
     "functional",
     "muon_and_adamw",
     "product_dtype",
@@ -24,6 +25,12 @@ __all__ = [
     "transformers",
     "use_threads",
 ]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not find here (BadInput)."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("torch finds no CUDA device on this machine", "leave --device out to use the CPU")
 
 
 def use_threads(count: int) -> None:

@@ -15,8 +15,11 @@ NOT_BUILT = {
     "deepseek_v41": "its caches are of a class of its own, for which no rollback is offered",
     "muse_spark": "its kernels need Metal",
     "olmo": "it needs the package ai2-olmo",
+    "phi3small": "mlx-lm's own loop crashes in it on a CPU: block_masked_mm",
     "prism_hadamard_qwen35": "it is a packed form of qwen3_5",
 }
+# No rollback takes their caches back: our loop refuses them before it reads the prompt.
+NOT_OFFERED = {"llama4": "ChunkedKVCache"}
 
 VOCAB = 128
 SLIDING = ["full_attention", "sliding_attention"] * 2
@@ -180,18 +183,10 @@ OWN = {
     "openelm": {
         "num_query_heads": [4] * 4, "num_kv_heads": [2] * 4, "ffn_dim_divisor": 8, "ffn_multipliers": [1.0] * 4
     },
-    "phi3small": {
-        "dense_attention_every_n_layers": 2,
-        "ff_intermediate_size": 64,
-        "gegelu_limit": 20.0,
-        "blocksparse_block_size": 4,
-        "blocksparse_num_local_blocks": 2,
-        "blocksparse_vert_stride": 2,
-    },
     "plamo": {"n_shared_head": 2},
     "qwen": {"kv_channels": 16},
     "recurrent_gemma": {"block_types": ["recurrent", "recurrent", "attention"], "num_hidden_layers": 6},
-    "spark2_5": {"rope_parameters": BOTH, "layer_types": SLIDING},
+    "spark2_5": {"rope_parameters": BOTH, "layer_types": SLIDING, "hidden_act": "gelu"},
     "step3p5": {
         "moe_top_k": 2,
         "share_expert_dim": 32,

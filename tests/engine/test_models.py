@@ -170,6 +170,15 @@ REFUSALS = {
     "draft of more layers": (_config("draft", num_target_layers=9), "a target with 9 layers, .* 4"),
     "draft of other width": (_config("draft", hidden_size=32), "32 values in a hidden state, .* 64"),
     "draft of other tokens": (_config("draft", vocab_size=500), "with 500 tokens, .* 320"),
+    "draft of another architecture": (
+        _config("draft", made_for={"model_type": "llama"}),
+        "for a target of architecture llama, and this one is qwen3",
+    ),
+    "draft of another tokenizer": (
+        _config("draft", made_for={"model_type": "qwen3", "vocabulary": "sha256:00"}),
+        "a target with another tokenizer",
+    ),
+    "draft of nobody knows": (_config("draft", made_for=[1]), r"made_for is \[1\], not an object of strings"),
     "draft lacks a tensor": (_tensors("draft", lambda t: t.pop("norm.weight")), r"norm\.weight"),
     "draft has one more": (_tensors("draft", lambda t: t.update(extra=t["norm.weight"])), "extra"),
     "draft of wrong shape": (

@@ -1,11 +1,12 @@
 """Training a drafter: its many-blocks forward is the decoder's, it learns, it resumes, others read it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from engine import cli
+from engine import cli, models
 from engine.dflash.drafter import Drafter
 from engine.dflash.rotary import Rotations, rotate
 from engine.dflash.taps import Tapped
@@ -17,7 +18,7 @@ from engine.train import begin, draft, generate, text
 from engine.train.blocks import Batch, hidden_states
 from engine.train.draft_mlx import MlxLearner, read
 from engine.train.run import Trainer
-from tests.engine import drafts
+from tests.engine import drafts, folders
 from tests.engine import models as small
 
 ROW = 40
@@ -176,6 +177,52 @@ def test_more_blocks_than_a_row_has_room_for_are_refused(tmp_path, capsys):
         cli.main(["train", "drafter", "--target", "tiny", "--out", str(tmp_path / "out"), "--length", "64"])
     assert ended.value.code == 2
     assert "a row of 64 tokens has room for 55 blocks of 8" in capsys.readouterr().err
+
+
+def test_a_library_that_is_missing_is_noticed_before_any_work(python, tmp_path):
+    pair = folders.write_pair(tmp_path / "pair")
+    out = tmp_path / "out"
+    argv = ["train", "drafter", "--target", str(pair), "--out", str(out), "--with", "torch"]
+    done = python(
+        "-c", f"import sys; sys.modules['torch'] = None; from engine.cli import main; main({argv!r})"
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: training this needs torch")
+    assert not out.exists()
+
+
+def test_a_target_without_attention_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"cannot be made for a mamba: .* has no num_attention_heads"):
+        begin.draft_config(
+            {"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 9}, 3
+        )
+
+
+def test_a_drafter_is_bound_to_the_target_that_it_was_trained_for(tmp_path, capsys):
+    """Another architecture of the same shape is refused, and so is going on from such a drafter."""
+    text = tmp_path / "text.txt"
+    text.write_text("def f(x):\n    return x\n" * 200)
+    pair = folders.write_pair(tmp_path / "pair")
+    other = folders.write_target(tmp_path / "other", folders.GEMMA3)
+    options = ["--text", text, "--steps", 1, "--written", 4, "--length", 64, "--anchors", 8, "--rows", 1]
+
+    def train(target, out, *more):
+        argv = ["train", "drafter", "--target", target, "--out", tmp_path / out, *options, *more]
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(word) for word in argv])
+        return ended.value.code
+
+    assert train(pair, "mine") == 0
+    made = tmp_path / "mine" / "draft"
+    noted = json.loads((made / "config.json").read_text())["made_for"]
+    assert noted["model_type"] == "qwen3"
+    assert noted["vocabulary"].startswith("sha256:")
+    assert models.load(pair, made).draft.config.made_for == noted
+    with pytest.raises(BadInput, match="for a target of architecture qwen3, and this one is gemma3_text"):
+        models.load(other, made)
+    capsys.readouterr()
+    assert train(other, "theirs", "--start", made) == 1
+    assert "for a target of architecture qwen3" in capsys.readouterr().err
 
 
 def test_what_cannot_be_trained_further_is_refused(target, tmp_path):

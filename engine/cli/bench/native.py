@@ -31,4 +31,4 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     source = str(options["prompts"] or "bundled")
     workload = prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
     job = spec_report.baseline(pair, workload, plan, chat=chat)
-    carry_out(job, "decoding", spec_table, out, as_json=as_json)
+    carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

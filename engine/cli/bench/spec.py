@@ -46,11 +46,13 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
 def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> Any:
     from engine.bench import prompts, spec_report
     from engine.evals import needles
+    from engine.models import fit
 
     if not options["needles"]:
         found = prompts.read(options["prompts"], options["max_prompts"])
         source = str(options["prompts"] or "bundled")
         return prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
+    fit.check_context(pair.parts["target"].config, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
     made = needles.make(pair.tokenizer, [options["needles"]], [0.5], count, 0, chat=chat)
     section = needles.workload(made, chat=chat)[needles.WORKLOAD]

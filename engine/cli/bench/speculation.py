@@ -48,7 +48,7 @@ def carry_out_checked(
     from engine.bench.show import spec_table
     from engine.bench.spec import faults
 
-    made = carry_out(job, "decoding", spec_table, out, as_json=as_json)
+    made = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
     found = faults(made["rows"], arms)
     for fault in found:
         click.echo(f"error: {fault}, and no near tie explains it", err=True)

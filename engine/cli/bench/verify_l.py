@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from engine.cli.bench.options import model, out_and_json
+from engine.cli.progress import progress
 from engine.cli.types import Numbers
 
 
@@ -41,19 +42,21 @@ def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
 
 def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from engine.bench.show import progress
     from engine.bench.verify import Sweep, reports
     from engine.cache.spec import parse
     from engine.cli.measured import tell_left_out
     from engine.evals.recall import usable
     from engine.models import load
+    from engine.models.fit import check_context
 
     specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"].split(",")))
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     _, left_out = usable(pair.target, specs, 0)
     tell_left_out(left_out)
     kept = tuple(spec for spec in specs if spec not in left_out)
+    longest = max(options["contexts"]) + max(options["lengths"])
+    check_context(pair.parts["target"].config, pair.name, longest)
     sweep = Sweep(options["lengths"], options["contexts"], kept, options["repeats"], left_out)
-    with progress("verifying") as (on_start, on_run):
+    with progress("verifying", "passes") as (on_start, on_run):
         on_start(sweep.passes)
         return reports(pair, sweep, on_run)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from engine.cli.output import put_out
+from engine.cli.progress import progress
 from engine.cli.types import ListOf
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
@@ -36,7 +37,9 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
 
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
-    rows = table(_data(config), Plan(**{name: config[name] for name in names}))
+    with progress("codecs", "codecs") as (on_start, on_row):
+        plan = Plan(**{name: config[name] for name in names})
+        rows = table(_data(config), plan, on_start, on_row)
     made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
     put_out(made, out, _show, as_json=as_json)
 

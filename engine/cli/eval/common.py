@@ -6,8 +6,32 @@ from typing import Any
 import click
 
 from engine.cli.measured import carry_out
+from engine.cli.progress import progress
 
 SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=42, show_default=True)
+
+
+def make_needles(pair: Any, plan: Any) -> list[Any]:
+    """Return the prompts of a plan, made in sight of whoever waits.
+
+    Raises:
+        BadInput: the model cannot read prompts of these lengths.
+    """
+    from engine.evals import needles
+    from engine.models.fit import check_context
+
+    check_context(pair.parts["target"].config, pair.name, max(plan.lengths) + plan.max_tokens)
+    with progress("prompts", "prompts") as (on_start, on_made):
+        on_start(len(plan.lengths) * len(plan.depths) * plan.samples)
+        return needles.make(
+            pair.tokenizer,
+            plan.lengths,
+            plan.depths,
+            plan.samples,
+            plan.seed,
+            chat=plan.chat,
+            on_made=on_made,
+        )
 
 
 def find_needles(
@@ -36,7 +60,7 @@ def find_needles(
         measure=lambda journal, advance: recall.measure(pair, arms, needles, plan, journal, advance),
         claims=lambda made: recall_claims(made["rows"], made["prompts"], made["arms"]),
     )
-    carry_out(job, "needles", show_needles, out, as_json=as_json, picture=recall_plot)
+    carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 
 
 def show_needles(made: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ def kv_quant(
         measure=lambda journal, advance: quant.measure(pair.target, arms, found, journal, advance),
         claims=claims,
     )
-    carry_out(job, "caches", show, out, as_json=as_json, picture=picture)
+    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=picture)
 
 
 def _texts(tokenizer: Any, prompts: Path | None, text: Path | None, tokens: int, most: int) -> list[Any]:

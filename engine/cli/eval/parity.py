@@ -49,6 +49,8 @@ def parity(
     from engine.evals.job import Job
     from engine.models import load
 
+    if asked["against"] == "package":
+        evaluation.check_package()
     pair = load(model, draft, dtype=dtype)
     sides = evaluation.sides_of(pair, asked["against"], asked["half"])
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
@@ -71,7 +73,7 @@ def parity(
         ),
         claims=lambda made: evaluation.claims(made["rows"], prompts),
     )
-    made = carry_out(job, "drafting", show, out, as_json=as_json)
+    made = carry_out(job, "drafting", "prompts", show, out, as_json=as_json)
     wanted = least if least is not None else float(asked["against"] == "package")
     if made["claims"][0]["value"] < wanted:
         click.echo(f"error: agreement is {made['claims'][0]['value']:.4f}, below {wanted:g}", err=True)

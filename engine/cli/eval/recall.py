@@ -41,6 +41,6 @@ def recall(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **
     plan = evaluation.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = evaluation.arms_of(pair.target, plan)
-    needles = evaluation.prompts_of(pair, plan)
+    needles = common.make_needles(pair, plan)
     asked = {"model": model, "dtype": dtype, "left_out": left_out}
     common.find_needles(evaluation.KIND, pair, arms, needles, plan, asked, out, as_json=as_json)

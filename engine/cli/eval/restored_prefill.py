@@ -43,13 +43,12 @@ def restored_prefill(
     """
     from engine.errors import BadInput
     from engine.evals import restored
-    from engine.evals.needles import make
     from engine.models import load
 
     plan = restored.Plan(**asked)
     pair = load(model, draft=False, dtype=dtype, restore=restorer)
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
-    needles = make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, plan.seed, chat=plan.chat)
+    needles = common.make_needles(pair, plan)
     near = restored.reachable(needles, plan)
     if near:
         raise BadInput(

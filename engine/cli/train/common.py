@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli.train.progress import say
+from engine.cli.train.progress import sayer
 
 if TYPE_CHECKING:
     from engine.train.run import Trainer
@@ -45,7 +45,8 @@ def carry_out(run: "Trainer", made: Path, save: Callable[[Path], None], describe
     """
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
-    run.run(lambda line: say(line, run.plan.steps, line["s_per_step"]))
+    say = sayer(run.plan.steps)
+    run.run(lambda line: say(line, line["s_per_step"]))
     save(made)
     text = json.dumps({"plan": asdict(run.plan), **described}, indent=2) + "\n"
     (made / "training.json").write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from engine.cli.progress import Bounded
 from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.types import Numbers
 
@@ -86,18 +87,28 @@ def drafter(
         raise click.UsageError(
             f"--anchors {anchors}: a row of {length} tokens has room for {max(0, length - block - 1)} blocks of {block}"
         )
+    if library == "torch":
+        from engine.train.with_torch import check_device, use_threads
+
+        check_device(device)
+        if threads:
+            use_threads(threads)
     from engine import models
     from engine.dflash.weights import save_draft
+    from engine.models import files, fit
     from engine.train import begin, draft
     from engine.train import text as sources
     from engine.train.run import Learner, Trainer
 
     pair = models.load(name, draft=False)
     mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
+    config = pair.parts["target"].config
     if start is not None:
+        fit.check_fit(files.read_config(start), config, pair.tokenizer)
         model = begin.from_folder(start, pair.target)
     else:
-        shape = begin.draft_config(pair.parts["target"].config, mask, layers=layers, block=block, taps=taps)
+        made_for = fit.identity(config, pair.tokenizer)
+        shape = begin.draft_config(config, mask, layers=layers, block=block, taps=taps, made_for=made_for)
         model = begin.drafter(shape, pair.target, seed)
     plan = draft.Plan(
         steps=steps,
@@ -111,6 +122,7 @@ def drafter(
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
+    said = Bounded(lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True))
     own = sources.written_rows(
         pair.target,
         ids,
@@ -118,7 +130,7 @@ def drafter(
         count=written,
         length=length,
         seed=seed,
-        say=lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True),
+        say=lambda done: said(done, last=done == written),
     )
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":
@@ -128,10 +140,7 @@ def drafter(
     else:
         from engine.dflash.target import DraftEnds, TargetEnds
         from engine.train.draft_torch import TorchLearner
-        from engine.train.with_torch import use_threads
 
-        if threads:
-            use_threads(threads)
         scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
         learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
     carry_out(

@@ -1,11 +1,20 @@
-"""One line of figures at a time, on stderr."""
+"""Lines of figures on stderr, at a bounded rate where nobody watches a terminal."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from engine.cli.progress import Bounded
 
-def say(line: dict[str, Any], steps: int, seconds_a_step: float) -> None:
+
+def sayer(steps: int) -> Callable[[dict[str, Any], float], None]:
+    """Return what prints where a run of so many steps stands, from its figures and the seconds a step takes."""
+    bounded = Bounded(_say)
+    return lambda line, seconds: bounded(line, steps, seconds, last=line["step"] == steps)
+
+
+def _say(line: dict[str, Any], steps: int, seconds_a_step: float) -> None:
     """Print where a run stands: ``line`` has ``step`` and the figures to show."""
     left = (steps - line["step"]) * seconds_a_step
     figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in line.items() if name != "step"]

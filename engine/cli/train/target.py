@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from engine.cli.train.progress import say
+from engine.cli.train.progress import sayer
 
 FAMILY = ("tiny", "tiny-hybrid")
 STEPS = 1400
@@ -45,8 +45,9 @@ def target(
     """
     from engine.train import corpus, shapes, tokenizer
     from engine.train.target import Plan, Trainer
-    from engine.train.with_torch import use_threads
+    from engine.train.with_torch import check_device, use_threads
 
+    check_device(device)
     if threads:
         use_threads(threads)
     found = corpus.collect()
@@ -68,6 +69,7 @@ def target(
     )
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
-    run.run(lambda line: say(line, steps, plan.rows * plan.length / line["tokens_per_s"]))
+    say = sayer(steps)
+    run.run(lambda line: say(line, plan.rows * plan.length / line["tokens_per_s"]))
     run.export(made)
     click.echo(made)

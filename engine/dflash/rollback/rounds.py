@@ -1,11 +1,12 @@
 """A round of speculation as the caches see it: a forward over L tokens, of which the first n are kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.dflash.rollback.recurrent import recorded
 from engine.errors import RollbackError
+from engine.lm import cache as lm_cache
 from engine.mx import mx
 
 
@@ -100,6 +101,7 @@ class Rollback:
         self.counters = Counters()
         self._trims, self._recomputes = "trim" in names, "recompute" in names
         self._rows: int | None = None
+        self._prepared: Callable | None = None
 
     @property
     def pending(self) -> int:
@@ -112,6 +114,7 @@ class Rollback:
         Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
         left as it was.
         """
+        self._prepared = model
         return recorded(model) if self._recomputes else model
 
     def advance(self, model: Callable, tokens: mx.array) -> Any:
@@ -190,8 +193,21 @@ class Rollback:
 
     def _check(self, rows: int, kept: int) -> None:
         """Ask all parts before any of them changes."""
-        for part in self.parts:
-            part.check(rows, kept)
+        for part in tuple(self.parts):
+            try:
+                part.check(rows, kept)
+            except RollbackError:
+                if not self._is_idle(part):
+                    raise
+                self.parts.remove(part)
+
+    def _is_idle(self, part: Part) -> bool:
+        """Say whether the model never uses a part's cache, as those of layers without attention in some models."""
+        if self._prepared is None or part.given.offset:
+            return False
+        fresh = lm_cache.make_prompt_cache(self._prepared)
+        self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
+        return list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
 
     def _commit(self, rows: int, kept: int) -> None:
         for part in self.parts:
@@ -199,3 +215,11 @@ class Rollback:
         if kept < rows:
             self.counters.trimmed += (rows - kept) * self._trims
             self.counters.recomputed += kept * self._recomputes
+
+
+def _flat(caches: Sequence[Any]) -> Iterator[Any]:
+    for cache in caches:
+        if isinstance(cache, lm_cache.CacheList):
+            yield from _flat(cache.caches)
+        else:
+            yield cache

@@ -1,0 +1,98 @@
+"""How far a command is: a bar on a terminal, and otherwise a plain line now and then, for whoever reads the log."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+FIRST, MOST = (
+    5.0,
+    30.0,
+)  # seconds until the first line, and between later ones: each takes twice as long as the last
+
+Told = tuple[Callable[[int], None], Callable[[], None]]
+
+
+@contextmanager
+def progress(what: str, unit: str) -> Iterator[Told]:
+    """Show progress on standard error; yield what to call with the number of steps, and after each step.
+
+    Args:
+        what: the word beside the bar.
+        unit: what a step is, in the plural, for the lines: ``progress 3/20 prompts, 12 s``.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
+        return
+    lines = _Lines(unit)
+    with lines.printing():
+        yield lines.start, lines.step
+
+
+class _Lines:
+    """Prints from a thread of its own, so that a long step is seen to be alive too."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit, self.done, self.total = unit, 0, 0
+        self.began = time.monotonic()
+        self._ended = threading.Event()
+
+    def start(self, total: int) -> None:
+        """Take in how many steps there will be."""
+        self.total = total
+
+    def step(self) -> None:
+        """Count a step."""
+        self.done += 1
+
+    @contextmanager
+    def printing(self) -> Iterator[None]:
+        """Print until the block ends."""
+        thread = threading.Thread(target=self._print, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _print(self) -> None:
+        wait = FIRST
+        while not self._ended.wait(wait):
+            of = f"/{self.total}" if self.total else ""
+            click.echo(
+                f"progress {self.done}{of} {self.unit}, {time.monotonic() - self.began:.0f} s", err=True
+            )
+            wait = min(2 * wait, MOST)
+
+
+class Bounded:
+    """Passes figures on to be printed: all of them on a terminal, and otherwise one every few seconds.
+
+    Args:
+        print_: what prints them.
+    """
+
+    def __init__(self, print_: Callable[..., None]) -> None:
+        self._print = print_
+        self._all = sys.stderr.isatty()
+        self._next, self._wait = 0.0, FIRST
+
+    def __call__(self, *figures: object, last: bool = False) -> None:
+        """Print figures if it is time to, or if they are the last."""
+        now = time.monotonic()
+        if not (self._all or last or now >= self._next):
+            return
+        self._next, self._wait = now + self._wait, min(2 * self._wait, MOST)
+        self._print(*figures)

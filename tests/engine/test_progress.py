@@ -1,0 +1,41 @@
+import re
+import time
+
+from engine.cli import progress
+
+
+def _lines(monkeypatch, capsys, work):
+    monkeypatch.setattr(progress, "FIRST", 0.05)
+    with progress.progress("decoding", "prompts") as (on_start, on_step):
+        work(on_start, on_step)
+    return capsys.readouterr()
+
+
+def test_a_long_job_prints_plain_lines_at_a_falling_rate(monkeypatch, capsys):
+    def work(on_start, on_step):
+        on_start(20)
+        for _ in range(3):
+            on_step()
+        time.sleep(0.5)
+
+    said = _lines(monkeypatch, capsys, work)
+    lines = said.err.splitlines()
+    assert said.out == ""
+    assert 1 <= len(lines) <= 4  # after 0.05, 0.15, 0.35 s
+    assert all(re.fullmatch(r"progress 3/20 prompts, \d+ s", line) for line in lines)
+
+
+def test_a_short_job_prints_nothing(capsys):
+    with progress.progress("decoding", "prompts") as (on_start, on_step):
+        on_start(1)
+        on_step()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
+
+
+def test_figures_are_bounded_but_the_last_ones_come():
+    seen = []
+    bounded = progress.Bounded(seen.append)
+    for step in range(100):
+        bounded(step, last=step == 99)
+    assert seen == [0, 99]
