@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge import evidence, history, limits, objects, trees, wire
+from bridge import evidence, history, limits, objects, strictjson, trees, wire
 from bridge.checks import Check
 from bridge.contents import Contents
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
-from bridge.manifest import Request, parse_manifest
+from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.pins import Pin
 from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
@@ -278,13 +278,43 @@ def _check_argv(preset: Preset, result: Result, note: _Note) -> None:
     note("argv", ok=same, message=message)
 
 
+def _run_of(contents: Contents, result: Result) -> evidence.Bound | None:
+    """Return the run that an answer is of; None where it does not say when that was."""
+    logs = contents.read([log.path for log in result.logs], limits.REPORTS_BYTES)
+    try:
+        began, ended = parse_time(result.started_at), parse_time(result.finished_at)
+    except ValueError:
+        return None
+    told = evidence.run_id(result.branch, result.request, result.token)
+    return evidence.Bound(
+        told, began, ended, result.host, result.versions,
+        tuple(logs.get(log.path, b"") for log in result.logs), required=result.code == "request",
+    )  # fmt: skip
+
+
+def _names_run(data: bytes) -> bool:
+    try:
+        report = strictjson.loads(
+            data, what="the report", max_bytes=wire.MAX_FILE, max_depth=evidence.MAX_DEPTH
+        )
+    except KakeyaError:
+        return True  # which is no report at all
+    return not isinstance(report, dict) or evidence.is_told(report)
+
+
 def _check_gate(contents: Contents, preset: Preset, result: Result, note: _Note) -> Gate | None:
     """The rules installed here say of the reports what was said where they were measured. Return what they say."""
     if not preset.gated or result.state not in _RAN_WHOLE:
         return None
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
     read = contents.read(paths, limits.REPORTS_BYTES)
-    gate = evidence.judge({path: read.get(path, b"") for path in paths}, preset.kinds)
+    files = {path: read.get(path, b"") for path in paths}
+    gate = evidence.judge(files, preset.kinds, _run_of(contents, result))
+    untold = [path for path, data in files.items() if path.endswith(".json") and not _names_run(data)]
+    if untold:
+        note("run", ok=None, message=f"{untold[0]} does not say of which run it is: an older engine wrote it")
+    elif files and not any(fault.code == "RUN_UNBOUND" for fault in gate.violations):
+        note("run", ok=True, message="the reports are of this run, and their rows are those of its log")
     accepted = result.state is State.SUCCEEDED
     said = f"the rules installed here say {gate.verdict}"
     if gate.violations:

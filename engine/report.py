@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import host
+from engine import host, run
 from engine.errors import BadInput
 
 SCHEMA_VERSION = 3
@@ -44,7 +44,15 @@ def envelope(
         "rows": [dict(row) for row in rows],
         "claims": [dict(claim) for claim in claims],
         "seconds": round(seconds, 3),
+        **_run(rows),
     }
+
+
+def _run(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the section that names the run, where a runner gave it an id, and print the digest of its rows."""
+    run.tell_all(rows)
+    told = run.run_id()
+    return {"run": {"id": told}} if told else {}
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:

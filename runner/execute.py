@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from bridge import wire
 from bridge.errors import one_line
+from bridge.evidence.bound import VARIABLE as RUN_ID
+from bridge.evidence.bound import Bound, run_id
 from bridge.manifest import Request
 from bridge.params import Value
 from bridge.wire import CommandResult, LogDigest, State
@@ -82,7 +85,7 @@ def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
             _let_go(session, lease, halt)
             return None
         if halt is None:
-            _gather(admitted, place, outcome, session.bus.secrets)
+            _gather(session, lease, admitted, place, outcome)
     published = deliver(session, lease, outcome)
     if (admitted.trusted_by or "").startswith(trust.APPROVAL):
         # It was for this once, whatever becomes of the ledger that knows of the answer.
@@ -164,7 +167,10 @@ def _run_steps(
     preset = admitted.preset
     deadline = time.monotonic() + admitted.timeout_s
     passed = {name: session.policy.env[name] for name in preset.pass_env if name in session.policy.env}
-    env = job_environment(place.home, interpreter=session.policy.interpreter, extra={**passed, **preset.env})
+    told = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+    env = job_environment(
+        place.home, interpreter=session.policy.interpreter, extra={**passed, **preset.env, **told}
+    )
     heartbeat = Heartbeat(session, lease)
     for i, argv in enumerate(admitted.commands):
         sink = LogSink(int(limits.log_mb * (1 << 20)), session.bus.secrets, lease.log)
@@ -256,15 +262,31 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     return True
 
 
-def _gather(admitted: Admitted, place: Workspace, outcome: Outcome, secrets: list[str]) -> None:
+def _gather(session: Session, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome) -> None:
     """Collect the reports, also of a run that failed, and judge those of one that did not."""
-    collected = collect(admitted.preset, Path(place.tree), Redactor(secrets))
+    collected = collect(admitted.preset, Path(place.tree), Redactor(session.bus.secrets))
+    logs = tuple(outcome.files.values())
     outcome.files |= collected.files
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:
         return
-    outcome.gate = judge(admitted.preset, collected.files)
+    outcome.gate = judge(admitted.preset, collected.files, _bound(session, lease, admitted, outcome, logs))
     if outcome.gate and outcome.gate.verdict != "ACCEPTED":
         first = outcome.gate.violations[0]
         message = f"the reports do not hold: {first.code}: {first.message}"
         outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
+
+
+def _bound(
+    session: Session, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
+) -> Bound:
+    """Return the run that the job's reports have to be of; the request's own code has to show that they are."""
+    return Bound(
+        run_id(lease.branch, lease.request, lease.token),
+        outcome.started,
+        outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
+        session.host,
+        session.versions,
+        logs,
+        required=admitted.preset.code == "request",
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridge import evidence
+from bridge.evidence import Bound
 from bridge.presets import Preset
 from bridge.wire import Gate
 
 
-def judge(preset: Preset, reports: Mapping[str, bytes]) -> Gate | None:
+def judge(preset: Preset, reports: Mapping[str, bytes], bound: Bound | None = None) -> Gate | None:
     """Return the gate's verdict on a job's reports, or None where the preset asks for none."""
-    return evidence.judge(reports, preset.kinds) if preset.gated else None
+    return evidence.judge(reports, preset.kinds, bound) if preset.gated else None

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from bridge import strictjson
 from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
+from bridge.evidence.bound import Bound, is_told, run_id, unbound
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES, code_of
@@ -34,20 +35,27 @@ MAX_VIOLATIONS = 100
 __all__ = [
     "KINDS",
     "MAX_BYTES",
+    "MAX_DEPTH",
     "MAX_VIOLATIONS",
+    "Bound",
     "check_report",
     "check_reports",
+    "is_told",
     "judge",
+    "run_id",
     "verdict",
     "violation",
 ]
 
 
-def check_report(report: Mapping[str, Any]) -> list[Violation]:
-    """Return every rule that a report breaks; an empty list means that its claims may be believed."""
+def check_report(report: Mapping[str, Any], bound: Bound | None = None) -> list[Violation]:
+    """Return every rule that a report breaks; an empty list means that its claims may be believed.
+
+    With `bound`, the report has to be of that run, so far as it says of which run it is.
+    """
     told: list[tuple[str, str]] = []
     first: dict[str, tuple[str, str]] = {}
-    for one in _found(report):
+    for one in (*_found(report), *(unbound(report, bound) if bound else ())):
         if len(told) < MAX_VIOLATIONS:
             told.append(one)
         elif one[0] not in first:
@@ -57,15 +65,17 @@ def check_report(report: Mapping[str, Any]) -> list[Violation]:
     return [violation(*one) for one in (*told[: MAX_VIOLATIONS - len(late)], *late)]
 
 
-def check_reports(reports: Mapping[str, Any], kinds: Collection[str] | None = None) -> Gate:
+def check_reports(
+    reports: Mapping[str, Any], kinds: Collection[str] | None = None, bound: Bound | None = None
+) -> Gate:
     """Judge all reports of a run, given as `{path: parsed JSON, or None where it could not be parsed}`.
 
-    With `kinds`, each report must be of one of them, and of each there must be one.
+    With `kinds`, each report must be of one of them, and of each there must be one. `bound`: see `check_report`.
     """
     found = [
         one.model_copy(update={"path": path})
         for path, report in reports.items()
-        for one in _check_one(report, kinds)
+        for one in _check_one(report, kinds, bound)
     ]
     there = [report.get("kind") for report in reports.values() if isinstance(report, dict)]
     found += [
@@ -76,10 +86,12 @@ def check_reports(reports: Mapping[str, Any], kinds: Collection[str] | None = No
     return Gate(verdict=verdict(found), violations=found[:MAX_VIOLATIONS])
 
 
-def judge(files: Mapping[str, bytes], kinds: Collection[str] | None = None) -> Gate:
+def judge(
+    files: Mapping[str, bytes], kinds: Collection[str] | None = None, bound: Bound | None = None
+) -> Gate:
     """Judge the reports among the files that a run left: those whose name ends in `.json`."""
     return check_reports(
-        {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds
+        {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds, bound
     )
 
 
@@ -95,12 +107,12 @@ def violation(code: str, message: str) -> Violation:
     return Violation(code=code, message=one_line(message), mend=TABLE[code].mend)
 
 
-def _check_one(report: object, kinds: Collection[str] | None) -> list[Violation]:
+def _check_one(report: object, kinds: Collection[str] | None, bound: Bound | None) -> list[Violation]:
     if not isinstance(report, dict):
         return [violation("UNREADABLE", "it is not one JSON object")]
     if kinds and report.get("kind") not in [*kinds]:
         return [violation("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {' or '.join(kinds)}")]
-    return check_report(report)
+    return check_report(report, bound)
 
 
 def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

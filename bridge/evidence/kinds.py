@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 
 from bridge.evidence.parts import (
     Arm,
@@ -108,6 +108,8 @@ class Decode(Part):
     # What was counted while it ran. `injected_positions`: over all layers, how many cached positions attention read
     # whose keys and values a codec, a reconstruction or the poison had made.
     counters: Counters
+    # Seconds from the beginning of the run to that of the row; absent in older reports.
+    started_s: Measure | None = None
 
 
 class VerifyRow(Part):
@@ -121,6 +123,7 @@ class VerifyRow(Part):
     warmup: bool = False
     seconds: Seconds
     counters: Counters
+    started_s: Measure | None = None
 
 
 class QuantRow(Part):
@@ -173,6 +176,12 @@ class Seeded(Part):
     seed: Count
 
 
+class Run(Part):
+    """The run that a report is of, by the id that a runner gave the job."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
 class Report(Part):
     """What all kinds share. No other field stands beside these: what is measured is in rows, what is said in claims."""
 
@@ -182,6 +191,8 @@ class Report(Part):
     created_at: Time
     seconds: Measure
     identity: Identity
+    # Absent where nobody gave the run an id, and in older reports.
+    run: Run | None = None
     claims: Annotated[list[Claim], Field(max_length=200, default_factory=list)]
 
 

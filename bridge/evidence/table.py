@@ -413,6 +413,17 @@ _ENTRIES = (
         "a word that decides how figures are read is of no closed list",
         "write the names and definitions of this version's engine",
     ),
+    # The run
+    _wrong(
+        "RUN_UNBOUND",
+        "the report is not of this job: of another run, another time or another machine, or of other rows",
+        "let the job measure, and leave no report in the request's tree",
+    ),
+    _missing(
+        "RUN_UNTOLD",
+        "nothing shows that the report is of this job: the request's own code could have brought it along",
+        "write the report with an engine that knows KAKEYA_RUN_ID",
+    ),
     # Reports of schema 2
     _missing("MISSING_STAGE_TIMINGS", "which path ran must be said for each sample", "write stage_timings"),
     _missing(

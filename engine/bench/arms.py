@@ -98,6 +98,7 @@ def _run(arm: Arm, ids: Sequence[int], most: int, ends: set[int], *, profile: bo
     end = times[max(i for i, step in enumerate(steps) if step.tokens)]
     prefill = times[0] if len(steps[0].tokens) == 1 else steps[0].prefill
     row = {
+        "started_s": start,
         "prefill_s": prefill,
         "decode_s": end - prefill,
         "decode_tokens": len(tokens) - 1,

@@ -94,8 +94,9 @@ def measure(pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None
         sweep: what is measured.
         on_pass: called after each pass, for a progress bar.
     """
+    began = time.perf_counter()
     text = _text(pair)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for context in sweep.contexts:
         ids = list(islice(text, context))
         held = {spec: Held(pair, spec, ids) for spec in sweep.caches}
@@ -104,8 +105,11 @@ def measure(pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None
             at = repeat % len(turns)
             for spec, length in (*turns[at:], *turns[:at]):
                 row = {"length": length, "context": context, "repeat": repeat, "warmup": repeat == 0}
-                seconds = held[spec].seconds(list(islice(text, length)))
-                rows.append({**row, "seconds": seconds, "cache": spec, "sequence": len(rows)})
+                ids = list(islice(text, length))
+                started = time.perf_counter() - began
+                seconds = held[spec].seconds(ids)
+                about = {"cache": spec, "sequence": len(rows), "started_s": started}
+                rows.append({**row, "seconds": seconds, **about})
                 on_pass()
     return rows
 

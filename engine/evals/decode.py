@@ -32,7 +32,8 @@ def greedy(
         chunk: tokens of the prompt at once.
 
     Returns:
-        ``tokens``, ``stop``, ``memory`` and the times of a row of ``kakeya.recall``; seconds.
+        ``started_s`` by the performance counter, ``tokens``, ``stop``, ``memory`` and the times of a row of
+        ``kakeya.recall``; seconds.
     """
     gc.collect()
     mx.synchronize()
@@ -48,6 +49,7 @@ def greedy(
     found.close()
     mx.eval([leaf for cache in caches for leaf in _leaves(cache)])
     return {
+        "started_s": start,
         "prefill_s": times[0],
         "decode_s": times[-1] - times[0],
         "decode_tokens": len(tokens) - 1,

@@ -6,11 +6,13 @@ report is written.
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput
+from engine.run import Chain
 
 
 class Journal:
@@ -34,6 +36,8 @@ class Journal:
         self.rows: list[dict[str, Any]] = []
         self._known: set[tuple] = set()
         self.resumed = 0
+        self._began = time.perf_counter()
+        self._chain = Chain()
         self.path = out.with_name(f"{out.name}.rows.jsonl") if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         if self.path is not None:
@@ -43,8 +47,11 @@ class Journal:
         return key in self._known
 
     def append(self, row: dict[str, Any]) -> None:
-        """Keep a row."""
+        """Keep a row. When it started is told from the beginning of the run on."""
+        if "started_s" in row:
+            row["started_s"] -= self._began
         self.rows.append(row)
+        self._chain.add(row)
         self._known.add(self._key(row))
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
@@ -74,3 +81,5 @@ class Journal:
         self.rows = whole[1:]
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)
+        for row in self.rows:
+            self._chain.add(row)

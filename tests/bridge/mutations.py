@@ -179,6 +179,11 @@ def restated(honest: Report, made: Report) -> Report:
     took = [sum(row.get("e2e_s", row.get("seconds", 0.0)) for row in one["rows"]) for one in (honest, made)]
     if took[0] > 0 and took[1] != took[0] and made.get("seconds") == honest.get("seconds"):
         made["seconds"] = honest["seconds"] * took[1] / took[0]
+        start = 0.0
+        for row in made["rows"]:
+            if isinstance(row.get("started_s"), float):
+                row["started_s"] = start + 1e-4
+                start += row.get("e2e_s", row.get("seconds", 0.0)) + 2e-4
     return made
 
 
@@ -241,44 +246,65 @@ def tell(honest: Report, every: int = 1, start: int = 0) -> Tally:
     return tally
 
 
+def _codec(made: Report) -> None:
+    made["config"].update(codecs=["affine"], bits=[2], groups=[64], distributions=["gaussian", "t4"])
+    made["rows"] = [row | {"dim": 64} for row in made["rows"]]
+
+
+def _drafting(made: Report) -> None:
+    """Name the arm as the engine does, and count a round for the first token too."""
+    made["arms"][2].update(name="dflash/auto", options={"block_size": 8, "lookup": False, "adaptive": False})
+    for one in (*made["rows"], *made["claims"]):
+        one.update({"arm": "dflash/auto"} if one["arm"] == "dflash" else {})
+    made["config"].update(
+        drafters=["dflash"], rollbacks=["auto"], left_out={}, block=8, repeats=reports.REPEATS
+    )
+    for row in made["rows"]:
+        if "commits" in row:
+            row.update(commits=[1, *row["commits"]], accepted=[0, *row["accepted"]])
+            row["drafted"] = [min(7, 40 - n) for n in (0, *range(1, 40, 4))]
+            row["counters"] = {"rounds": 11, "syncs": 11, "rounds_dflash": 11}
+    made["models"].append(reports.model("draft"))
+
+
+def _sweep(made: Report) -> None:
+    made["config"].update(repeats=5, contexts=[4096])
+    made["rows"] = [row | {"repeat": row["repeat"] + 1} for row in made["rows"]]
+
+
+def _needles(made: Report) -> None:
+    made["config"].update(lengths=[32], depths=[0.3], samples=len(made["prompts"]), caches=["e8v@4.25"])
+
+
+MORE: dict[str, Callable[[Report], object]] = {
+    "kakeya.codec-rd": _codec,
+    "kakeya.spec-bench": _drafting,
+    "kakeya.acceptance": _drafting,
+    "kakeya.native": lambda made: made["config"].update(repeats=reports.REPEATS),
+    "kakeya.recall": _needles,
+    "kakeya.restored-prefill": _needles,
+    "kakeya.verify-l": _sweep,
+    "kakeya.kv-quant": lambda made: made["config"].update(tokens=512, caches=["affine@4g64", "e8v@4.25"]),
+    "kakeya.parity": lambda made: made["config"].update(blocks=4, block_size=8, max_prompts=4),
+}
+
+
 def whole(kind: str) -> Report:
     """Return an honest report with all that the engine says of its configuration."""
     made = reports.HONEST[kind]()
-    config = made["config"]
-    if kind == "kakeya.codec-rd":
-        config.update(codecs=["affine"], bits=[2], groups=[64], distributions=["gaussian", "t4"])
-        made["rows"] = [row | {"dim": 64} for row in made["rows"]]
-    if kind in ("kakeya.spec-bench", "kakeya.acceptance"):
-        made["arms"][2].update(
-            name="dflash/auto", options={"block_size": 8, "lookup": False, "adaptive": False}
-        )
-        for one in (*made["rows"], *made["claims"]):
-            one.update({"arm": "dflash/auto"} if one["arm"] == "dflash" else {})
-        config.update(drafters=["dflash"], rollbacks=["auto"], left_out={}, block=8)
-        for row in made["rows"]:
-            if "commits" in row:
-                row.update(
-                    commits=[1, *row["commits"]], drafted=[7] * 9 + [4, 3], accepted=[0, *row["accepted"]]
-                )
-                row["counters"] = {"rounds": 11, "syncs": 11, "rounds_dflash": 11}
-                row["drafted"] = [min(7, 40 - n) for n in [0, *range(1, 40, 4)]]
-        made["models"].append(reports.model("draft"))
-    if kind in ("kakeya.spec-bench", "kakeya.acceptance", "kakeya.native"):
-        config["repeats"] = reports.REPEATS
-    if kind in ("kakeya.recall", "kakeya.restored-prefill"):
-        config.update(lengths=[32], depths=[0.3], samples=len(made["prompts"]), caches=["e8v@4.25"])
-    if kind == "kakeya.verify-l":
-        config.update(repeats=5, contexts=[4096])
-        made["rows"] = [row | {"repeat": row["repeat"] + 1} for row in made["rows"]]
-    if kind == "kakeya.kv-quant":
-        config.update(tokens=512, caches=["affine@4g64", "e8v@4.25"])
-    if kind == "kakeya.parity":
-        config.update(blocks=4, block_size=8, max_prompts=4)
-    for model in made.get("models", []) if kind != LEGACY else []:
+    if kind == LEGACY:
+        return made
+    MORE[kind](made)
+    for model in made.get("models", []):
         model["layers"] = 1 if kind == "kakeya.kv-quant" else reports.LAYERS
-    if made["rows"] if kind != LEGACY else []:
-        made["identity"] |= {"cores": 8, "memory_bytes": 1 << 34, "power": {}}
-    return made if kind == LEGACY else reports.restate(made)
+    made["identity"] |= {"cores": 8, "memory_bytes": 1 << 34, "power": {}}
+    start = 0.0
+    for row in made["rows"]:
+        took = row.get("e2e_s", row.get("seconds"))
+        if took is not None:
+            row["started_s"] = start + 1e-4
+            start += took + 2e-4
+    return reports.restate(made)
 
 
 def main() -> int:

@@ -29,6 +29,10 @@ BESIDE_S = 5.0
 DIGITS = 1e-5
 COPY = 1e-9
 
+# Of one clock: rows may not overlap by more, and `seconds` are rounded.
+OVERLAP = 1e-3
+ROUNDED = 0.05
+
 
 def _prefills(view: View, arm: str | None, prompt: str) -> list[float]:
     return [row.prefill_s for row in view.decodes(arm, prompt)]
@@ -138,20 +142,20 @@ def no_copies(view: View) -> Iterator[str]:
 )  # fmt: skip
 def starts_in_order(view: View) -> Iterator[str]:
     rows = view.rows[view.resumed :]
-    starts = [getattr(row, "started_s", None) for row in rows]
-    known = [isinstance(start, int | float) and not isinstance(start, bool) for start in starts]
+    starts = [row.started_s for row in rows]
+    known = [start is not None for start in starts]
     if not any(known):
         return
     if not all(known):
         yield f"row {view.resumed + known.index(False)} does not say when it started"
         return
     end = 0.0
-    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
-        if not start >= end - 1e-3:  # type: ignore[operator]
+    for i, (row, start) in enumerate(zip(rows, [start or 0.0 for start in starts], strict=True)):
+        if start < end - OVERLAP:
             yield f"row {view.resumed + i} started before the one above it had ended"
             return
-        end = start + _took(row)  # type: ignore[operator]
-    if end > view.report.seconds + 0.05:
+        end = start + _took(row)
+    if end > view.report.seconds + ROUNDED:
         yield f"the last row ended after {end:.4g} s of a run of {view.report.seconds:.4g} s"
 
 
