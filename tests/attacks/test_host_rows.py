@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +24,10 @@ from bridge.process import KEPT_ERRORS, run
 from bridge.wire import State
 from runner.ownership import check_owned
 from runner.policy import load_policy
+from runner.sandbox import bubblewrap
+from runner.sandbox.paths import needed_by
+from runner.sandbox.probe import find_fault
+from runner.syscalls import PLACEHOLDER, job_filter
 from tests.attacks import servers
 from tests.runner.test_clock import YEAR, shifted
 
@@ -394,3 +401,154 @@ def test_row_66_what_no_process_can_be_given_is_no_preset(presets):
     folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
     with pytest.raises(PresetError, match="WORD"):
         load_presets(folder)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+
+REACH = """
+    import ctypes, json, os, socket, stat
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened, read = [], []
+    for top in ("/proc", "/sys", "/dev"):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    if stat.S_ISREG(os.lstat(path).st_mode):
+                        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                        opened.append(path)
+                except OSError:
+                    pass
+    for path in ("kcore", "keys", "key-users", "kallsyms", "sysrq-trigger", "kmsg", "iomem", "config.gz", "kpageflags"):
+        try:
+            if os.read(os.open(f"/proc/{path}", os.O_RDONLY | os.O_NONBLOCK), 8):
+                read.append(path)
+        except OSError:
+            pass
+    numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+    keys = [libc.syscall(numbers[0], b"user", b"canary", b"x", 1, where) for where in (-2, -3, -4, -5)]
+    keys += [libc.syscall(numbers[2], what, where, 0, 0, 0) for what in (0, 1, 6, 11) for where in (-3, -4, -5)]
+    made = [libc.unshare(flag) for flag in (0x10000000, 0x20000, 0x08000000, 0x40000000)]
+    made += [libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600)]
+    sockets = []
+    for family in (socket.AF_VSOCK, socket.AF_PACKET, 38, 15, 31):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW):
+            try:
+                sockets.append(socket.socket(family, kind).family)
+            except OSError:
+                pass
+    status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+    caps = [int(status[name], 16) for name in status if name.startswith("Cap")]
+    print(json.dumps([opened, read, [key for key in keys + made if key >= 0], sockets, any(caps)]))
+"""
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_60_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked):
+    answer = attacked.by(REACH)
+
+    assert answer.result.reason.code == "ok", answer.log
+    assert json.loads(answer.log) == [[], [], [], [], False]
+
+
+HONEST = """
+    import multiprocessing, os, socket, subprocess, tempfile, threading
+    from multiprocessing import shared_memory
+    thread = threading.Thread(target=print, args=("thread",))
+    thread.start(); thread.join()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(abs, [-1, 2]))
+    shared = shared_memory.SharedMemory(create=True, size=4096)
+    shared.close(); shared.unlink()
+    one, other = socket.socketpair()
+    one.send(b"pair"); print(other.recv(9))
+    server = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(server.getsockname()).close()
+    os.write(os.memfd_create("x"), b"x")
+    print(subprocess.run(["/bin/echo", "child"], capture_output=True).stdout, tempfile.gettempdir() != "/")
+"""
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_60_what_an_honest_job_asks_of_the_kernel_is_given(attacked):
+    assert attacked.by(HONEST).log == "thread\n[1, 2]\nb'pair'\nb'child\\n' True\n"
+
+
+def without(*words: str, times: int = 1):
+    """Return what takes the last words of this kind out of a sandbox's command line."""
+
+    def change(argv: list[str]) -> list[str]:
+        for _ in range(times):
+            for i in range(len(argv) - len(words), -1, -1):
+                if tuple(argv[i : i + len(words)]) == words:
+                    argv = argv[:i] + argv[i + len(words) :]
+                    break
+        return argv
+
+    return change
+
+
+def instead(old: str, *new: str):
+    return lambda argv: [w for word in argv for w in (new if word == old else (word,))]
+
+
+REST = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-ipc",
+    "--unshare-cgroup-try",
+)
+WEAKER = {
+    "a writable /proc": (without("--remount-ro", "/proc"), "write to /proc/"),
+    "no filter": (without("--seccomp", PLACEHOLDER), "keyring.*Seccomp: 0"),
+    "the runner's IPC": (instead("--unshare-all", *(set(REST) - {"--unshare-ipc"})), "its ipc namespace"),
+    "the runner's names": (instead("--unshare-all", *(set(REST) - {"--unshare-uts"})), "its uts namespace"),
+    "the runner's network": (instead("--unshare-all", "--unshare-all", "--share-net"), "an abstract socket"),
+    "the runner's processes": (
+        instead("--unshare-all", *(set(REST) - {"--unshare-pid"})),
+        "its pid namespace",
+    ),
+    "a privilege": (instead("ALL", "ALL", "--cap-add", "CAP_SYS_RESOURCE"), r"privileges \(Cap"),
+}
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+@pytest.mark.parametrize(("change", "says"), WEAKER.values(), ids=WEAKER)
+def test_row_60_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
+    interpreter = Path(sys.executable)
+
+    def around(place):
+        argv = bubblewrap.prefix(
+            bubblewrap.PROGRAMS[0], tree=place.tree, home=place.home, network=False,
+            readable=needed_by(interpreter), hidden=[Path.home(), tmp_path],
+        )  # fmt: skip
+        return change(argv)
+
+    fault = find_fault(around, state=tmp_path, interpreter=interpreter)
+
+    assert fault is not None
+    assert re.search(says, fault)
+
+
+@linux
+def test_row_60_a_machine_whose_system_calls_are_not_known_gets_no_filter(monkeypatch):
+    """The probe then finds that keyrings can be read, and the sandbox is not used."""
+    monkeypatch.setattr("platform.machine", lambda: "s390x")
+    assert job_filter() is None
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
+def test_row_60_no_jump_of_the_filter_leads_out_of_it(monkeypatch, machine):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    program = job_filter()
+    steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
+    jumps = {code for code, *_ in steps if code & 7 == 5}
+    assert jumps
+    for i, (code, then, otherwise, _) in enumerate(steps):
+        assert code & 7 != 5 or i + 1 + max(then, otherwise) < len(steps)
+    assert steps[-1][0] == 0x06
