@@ -104,6 +104,7 @@ def main() -> int:
         child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
     )
     status, usage = ended or (status, usage)
+    watched.release()
     said = {
         "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,

@@ -552,3 +552,116 @@ def test_row_60_no_jump_of_the_filter_leads_out_of_it(monkeypatch, machine):
     for i, (code, then, otherwise, _) in enumerate(steps):
         assert code & 7 != 5 or i + 1 + max(then, otherwise) < len(steps)
     assert steps[-1][0] == 0x06
+
+
+HELD = {
+    "a memfd": (
+        "fd = os.memfd_create('x')\nfor _ in range(300): os.write(fd, bytes(1 << 20))",
+        "memory",
+    ),
+    "a memfd that is mapped and closed": (
+        (
+            "fd = os.memfd_create('x'); os.ftruncate(fd, 300 << 20); m = mmap.mmap(fd, 300 << 20); os.close(fd)\n"
+            "for i in range(0, 300 << 20, 4096): m[i] = 1"
+        ),
+        "memory",
+    ),
+    "memory that is shared and has no name": (
+        "m = mmap.mmap(-1, 300 << 20)\nfor i in range(0, 300 << 20, 4096): m[i] = 1",
+        "memory",
+    ),
+    "many small memfds in many processes": (
+        (
+            "for _ in range(10):\n"
+            "    if os.fork() == 0:\n"
+            "        for _ in range(30):\n"
+            "            os.write(os.memfd_create('x'), bytes(1 << 20))\n"
+            "        time.sleep(60)"
+        ),
+        "memory",
+    ),
+    "a deleted file": (
+        "f = open('x', 'wb'); os.unlink('x')\nfor _ in range(300): f.write(os.urandom(1 << 20)); f.flush()",
+        "disk",
+    ),
+    "a deleted file in its temporary folder": (
+        "f = tempfile.TemporaryFile()\nfor _ in range(300): f.write(os.urandom(1 << 20)); f.flush()",
+        "disk",
+    ),
+    "a file without a name": (
+        "fd = os.open('.', os.O_TMPFILE | os.O_RDWR)\nfor _ in range(300): os.write(fd, os.urandom(1 << 20))",
+        "disk",
+    ),
+}
+SEGMENT = """
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+id = libc.shmget(0, 300 << 20, 0o1600)
+at = libc.shmat(id, None, 0)
+print("segment", id, flush=True)
+ctypes.memset(at, 1, 300 << 20)
+libc.shmdt(ctypes.c_void_p(at))
+"""
+IMPORTS = "import ctypes, mmap, os, tempfile, time\n"
+
+
+def hog(attacked, script, *, sandbox, limits):
+    return attacked.by(
+        f"{IMPORTS}{script}\ntime.sleep(60)\n",
+        limits=limits, timeout_s=50, policy={"sandbox": sandbox, "limits": {"grace_s": 0.2}},
+    )  # fmt: skip
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+@pytest.mark.parametrize("sandbox", ["off", "require"])
+@pytest.mark.parametrize(("script", "word"), HELD.values(), ids=HELD)
+def test_row_61_what_has_no_name_counts(attacked, script, word, sandbox):
+    limits = {"memory_mb": 150} if word == "memory" else {"disk_mb": 100, "file_mb": 1000}
+
+    result = hog(attacked, script, sandbox=sandbox, limits=limits).result
+
+    assert result.reason.code == word, result.reason.message
+    assert result.commands[0].peaks[word] > 100 << 20
+    assert result.commands[0].seconds < 40
+
+
+@linux
+def test_row_61_a_segment_counts_and_does_not_outlive_the_job(attacked):
+    answer = hog(attacked, SEGMENT, sandbox="off", limits={"memory_mb": 150})
+
+    assert answer.result.reason.code == "memory"
+    there = [line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
+    assert answer.log.split()[1] not in there
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_61_what_is_shared_is_not_counted_twice(attacked):
+    script = """
+fd = os.memfd_create('x')
+os.write(fd, bytes(60 << 20))
+m = mmap.mmap(fd, 60 << 20)
+sum(m[i] for i in range(0, 60 << 20, 4096))
+for _ in range(4):
+    if os.fork() == 0:
+        sum(m[i] for i in range(0, 60 << 20, 4096))
+        time.sleep(1.5)
+        os._exit(0)
+time.sleep(1.5)
+os._exit(0)
+"""
+    result = attacked.by(IMPORTS + script, limits={"memory_mb": 150}).result
+
+    assert result.reason.code == "ok", result.reason.message
+    assert result.commands[0].peaks["memory"] > 60 << 20
+
+
+@linux
+def test_row_61_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
+    """Whoever holds it: what was sent into a socket and is held nowhere else is in nobody's list."""
+    result = attacked.by(
+        "import time; time.sleep(60)", policy={"sandbox": "off", "limits": {"keep_memory_mb": 1 << 40}}
+    ).result
+
+    assert result.reason.code == "available"
