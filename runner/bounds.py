@@ -12,17 +12,22 @@ _WHY = {
     "disk": "its folder took more of the disk than it may",
     "files": "its folder held more files than it may",
     "free": "the host's disk was nearly full",
+    "available": "the host's memory was nearly used up",
 }
 
 
 def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
-    """Return the bounds that the supervisor watches, in bytes or as counts. `free` must stay free on the disk."""
+    """Return the bounds that the supervisor watches, in bytes or as counts. `free` must stay free on the disk.
+
+    `available` must stay free of the host's memory.
+    """
     most = {
         "memory": _smaller(preset.memory_mb, host.memory_mb, _MIB),
         "processes": _smaller(preset.processes, host.processes),
         "disk": _smaller(preset.disk_mb, host.disk_mb, _MIB),
         "files": _smaller(preset.files, host.files),
         "free": host.keep_free_mb * _MIB,
+        "available": host.keep_memory_mb * _MIB,
     }
     return {name: bound for name, bound in most.items() if bound is not None}
 

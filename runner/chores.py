@@ -25,12 +25,12 @@ class Chores:
         self._is_due = False
 
     def maybe(self) -> None:
-        """Do them if it is time. Retention waits for a clock that can be believed."""
+        """Do them if it is time. Retention waits while the clock has just been set."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
             self._last, self._is_due = now, self._session.policy.retention is not None
             self._do(self._look_for_squatters)
-        if self._is_due and not self._session.clock.is_doubtful():
+        if self._is_due and not self._session.clock.was_set():
             self._is_due = False
             self._do(self._sweep)
 

@@ -42,11 +42,13 @@ class Clock:
         At the start it is believed as soon as the witness names a time that differs from it by no more than the
         tolerance.
         """
+        return self.was_set() or self._is_unconfirmed(time.monotonic())
+
+    def was_set(self) -> bool:
+        """Say whether it was set by more than the tolerance, or slept through, within the last quarter of an hour."""
         now = time.monotonic()
         self._watch(now)
-        if self._set_at is not None and now - self._set_at < _DOUBT_S:
-            return True
-        return self._is_unconfirmed(now)
+        return self._set_at is not None and now - self._set_at < _DOUBT_S
 
     def _watch(self, now: float) -> None:
         offset = time.time() - now

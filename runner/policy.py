@@ -193,6 +193,8 @@ class Limits(_Section):
     disk_mb: Annotated[int, Field(ge=1)] = 65_536
     files: Annotated[int, Field(ge=16)] = 1_000_000
     keep_free_mb: Annotated[int, Field(ge=0)] = 512
+    # Of the host's memory, on Linux.
+    keep_memory_mb: Annotated[int, Field(ge=0)] = 128
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
     attempts: Annotated[int, Field(ge=1, le=10)] = 3

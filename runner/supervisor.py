@@ -21,13 +21,14 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from runner import syscalls
 from runner.usage import Usage
 
 MARK = "KAKEYA_JOB"
@@ -103,6 +104,7 @@ def main() -> int:
         child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
     )
     status, usage = ended or (status, usage)
+    watched.release()
     said = {
         "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,
@@ -159,7 +161,7 @@ def _spawn(job: Mapping[str, Any]) -> int:
                 limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
                 resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
-            argv = [*job["inside"], *job["argv"]]
+            argv = [*_with_filter(job["inside"]), *job["argv"]]
             if job["inside"]:  # a sandbox would say this in its own way, and later
                 _check_program(job["argv"][0])
             os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
@@ -173,6 +175,17 @@ def _spawn(job: Mapping[str, Any]) -> int:
         os.waitpid(child, 0)
         raise OSError(int(failed), os.strerror(int(failed)))
     return child
+
+
+def _with_filter(inside: Sequence[str]) -> list[str]:
+    """Return a sandbox's words with a descriptor in which its filter lies, where it takes one."""
+    if syscalls.PLACEHOLDER not in inside:
+        return list(inside)
+    read, write = os.pipe()
+    os.write(write, syscalls.job_filter() or b"")
+    os.close(write)
+    os.set_inheritable(read, True)
+    return [str(read) if word == syscalls.PLACEHOLDER else word for word in inside]
 
 
 def _check_program(path: str) -> None:

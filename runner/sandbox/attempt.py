@@ -1,7 +1,8 @@
 """What the self-probe runs inside a sandbox: it tries what must not work, and then what must.
 
 Run from its text by whatever interpreter the jobs use, so nothing but the standard library is at hand. Arguments:
-a file of the runner's, a port on loopback at which somebody listens, the runner's process id. Prints what it could do.
+a file of the runner's, a port on loopback and an abstract socket at which somebody listens, the runner's process id,
+and the runner's namespaces as JSON. Prints what it could do. Whatever else goes wrong ends it, and counts as a fault.
 """
 
 from __future__ import annotations
@@ -9,20 +10,41 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
+
+LINUX = sys.platform == "linux"
+_CLONE_NEWUSER = 0x10000000
+_GET_KEYRING, _SESSION_KEYRING = 0, -3
+_NUMBERS = {"x86_64": (250, 248), "aarch64": (219, 217), "riscv64": (219, 217)}  # keyctl, add_key
+_MOST_SHOWN = 3
 
 
 def main() -> None:
     """Try everything and print it as JSON."""
-    canary, port, runner = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    canary, port, abstract, runner = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     forbidden: dict[str, Callable[[], object]] = {
         "read a file of the runner's": canary.read_bytes,
         "see a file of the runner's": canary.lstat,
         "reach a port on this machine": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
         "signal the runner": lambda: os.kill(runner, 0),
     }
+    if LINUX:
+        forbidden |= {
+            "reach an abstract socket of this machine": lambda: _connect(f"\0{abstract}"),
+            "reach the machine below this one": lambda: socket.socket(socket.AF_VSOCK).close(),
+            "make a key in the user's keyring": _add_key,
+            "read the user's keyrings": _find_keyring,
+            "make namespaces of its own": lambda: _call("unshare", _CLONE_NEWUSER),
+            "keep memory that belongs to no process": lambda: _call("shmget", 0, 4096, 0o600),
+            "hide from being looked at": lambda: _call("prctl", 4, 0, 0, 0, 0),
+            "read the machine's memory": lambda: _first("/proc/kcore"),
+            "read the kernel's messages": lambda: _first("/proc/kmsg"),
+        }
     needed: dict[str, Callable[[], object]] = {
         "write into its folder": lambda: Path("probe").write_bytes(b"x"),
         "write into its home": lambda: (Path.home() / "probe").write_bytes(b"x"),
@@ -31,6 +53,10 @@ def main() -> None:
     # The folder may exist in here, empty and the job's own. Whether this arrived is judged from outside.
     _works(lambda: canary.with_name(canary.name + "-written").write_bytes(b""))
     could = [what for what, act in forbidden.items() if _works(act)]
+    if LINUX:
+        could += [f"write to {path}" for path in islice(_writable(), _MOST_SHOWN)]
+        could += [f"share {name} with the runner" for name in _shared(json.loads(sys.argv[5]))]
+        could += [f"use privileges ({line})" for line in _privileges()]
     could_not = [what for what, act in needed.items() if not _works(act)]
     print(json.dumps({"could": could, "could_not": could_not}))
 
@@ -41,6 +67,76 @@ def _works(act: Callable[[], object]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _connect(address: str) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address)
+
+
+def _call(name: str, *args: int) -> int:
+    """Call the C library. Raises OSError where the call fails."""
+    import ctypes  # noqa: PLC0415 - not on every system is it wanted
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: int = getattr(libc, name)(*args)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return found
+
+
+def _find_keyring() -> int:
+    return _call("syscall", _NUMBERS[os.uname().machine][0], _GET_KEYRING, _SESSION_KEYRING, 0)
+
+
+def _add_key() -> int:
+    import ctypes  # noqa: PLC0415
+
+    what = [ctypes.c_char_p(word) for word in (b"user", b"probe", b"x")]
+    return _call("syscall", _NUMBERS[os.uname().machine][1], *what, ctypes.c_size_t(1), -2)  # type: ignore[arg-type]
+
+
+def _first(path: str) -> None:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:  # noqa: PTH123
+        if not file.read(1):
+            raise OSError(0, "it is empty")
+
+
+def _writable() -> Iterator[str]:
+    """Yield every file of the kernel's that can be opened for writing."""
+    folders = ["/proc", "/sys"]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            about = entry.stat(follow_symlinks=False) if os.path.lexists(entry.path) else None
+            if about and stat.S_ISDIR(about.st_mode):
+                folders.append(entry.path)
+            elif about and stat.S_ISREG(about.st_mode) and _works(partial(_open, entry.path)):
+                yield entry.path
+
+
+def _open(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+
+
+def _shared(theirs: dict[str, str]) -> Iterator[str]:
+    """Yield the kinds of namespace in which the runner is too."""
+    for name, found in theirs.items():
+        if os.readlink(f"/proc/self/ns/{name}") == found:  # noqa: PTH115 - it is no path
+            yield f"its {name} namespace"
+
+
+def _privileges() -> Iterator[str]:
+    """Yield what this process could do that it must not, by the kernel's own word."""
+    wanted = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name in wanted and int(value, 16) != wanted.pop(name):
+            yield " ".join(line.split())
+    yield from (f"{name} is not told" for name in wanted)
 
 
 if __name__ == "__main__":

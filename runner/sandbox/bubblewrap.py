@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.sandbox.paths import Layer, layers
+from runner.syscalls import PLACEHOLDER, job_filter
 
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
@@ -21,6 +22,14 @@ _ETC = (
     "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf",
 )  # fmt: skip
 _ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "protocols", "resolv.conf", "services")
+
+_MASKED = (
+    "/proc/acpi", "/proc/asound", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/fs", "/proc/interrupts",
+    "/proc/iomem", "/proc/ioports", "/proc/irq", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys",
+    "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/modules",
+    "/proc/mtrr", "/proc/pagetypeinfo", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/sysrq-trigger",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+)  # fmt: skip
 
 
 def prefix(
@@ -36,8 +45,9 @@ def prefix(
     """Return what is put before a command's argv. `strict` also forbids it namespaces of its own (bubblewrap 0.8)."""
     argv = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--unshare-user", "--disable-userns"] if strict else []
+    argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
     argv += ["--share-net"] if network else []
-    argv += [*_system(network=network), "--proc", "/proc", "--dev", "/dev", *_hardware()]
+    argv += [*_system(network=network), "--proc", "/proc", *_masks(), "--dev", "/dev", *_hardware()]
     # On disk, below the home: a file system in memory would hold what no limit on memory or disk counts.
     for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
         argv += ["--bind", str(home / "tmp"), inside]
@@ -47,8 +57,9 @@ def prefix(
     for place in (tree, home):
         argv += ["--bind", str(place), str(place)]
     empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]
-    for in_memory in (*empty, "/dev", "/"):
-        argv += ["--remount-ro", in_memory]
+    # Where the runner is root, so is a job for files that the kernel makes: a mount that is read-only stops it too.
+    for made in (*empty, "/proc", "/dev", "/"):
+        argv += ["--remount-ro", made]
     return [*argv, "--chdir", str(tree), "--"]
 
 
@@ -62,6 +73,17 @@ def _system(*, network: bool) -> list[str]:
             argv += ["--ro-bind", str(path), str(path)]
     for name in (*_ETC, *(_ETC_NETWORK if network else ())):
         argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return argv
+
+
+def _masks() -> list[str]:
+    """Hide what the kernel tells of all of the machine: its memory, keys, messages, buses and hardware."""
+    argv = []
+    for path in map(Path, _MASKED):
+        if path.is_dir():
+            argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        elif path.exists():
+            argv += ["--ro-bind", "/dev/null", str(path)]
     return argv
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,9 +29,13 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
     written = canary.with_name(canary.name + "-written")
     canary.write_text(secrets.token_hex(16), encoding="ascii")
     try:
-        with workspace(state, "probe") as place, socket.create_server(("127.0.0.1", 0)) as server:
+        with (
+            workspace(state, "probe") as place,
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.socket(socket.AF_UNIX) as local,
+        ):
             port = server.getsockname()[1]
-            told = [str(canary), str(port), str(os.getpid())]
+            told = [str(canary), str(port), _listen(local), str(os.getpid()), json.dumps(_namespaces())]
             fault = _judge(*_run(around(place), place, interpreter, told))
             if fault is None and written.exists():
                 return "a job in it could write beside a file of the runner's"
@@ -38,6 +43,22 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
     finally:
         canary.unlink()
         written.unlink(missing_ok=True)
+
+
+def _listen(local: socket.socket) -> str:
+    """Listen at an abstract socket, where there are such, and return its name."""
+    name = f"kakeya-probe-{secrets.token_hex(8)}"
+    if sys.platform == "linux":
+        local.bind(f"\0{name}")
+        local.listen()
+    return name
+
+
+def _namespaces() -> dict[str, str]:
+    """Return this process's namespaces that a sandbox is to replace. Not every kernel has the others."""
+    folder = Path("/proc/self/ns")
+    kinds = ("ipc", "mnt", "net", "pid", "uts")
+    return {kind: str((folder / kind).readlink()) for kind in kinds if (folder / kind).is_symlink()}
 
 
 def _run(inside: list[str], place: Workspace, interpreter: Path, told: list[str]) -> tuple[int | None, str]:

