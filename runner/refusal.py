@@ -16,7 +16,7 @@ _WHERE = {
     **dict.fromkeys(("hostile_tree", "bad_inputs", "inputs_too_large", "no_such_path", "path_escape"), _TREE),
     **dict.fromkeys(("memory", "processes", "disk", "files", "timeout", "tree_too_large"), _BOUND),
     "free": "The operator of the runner {runner} has to make room on its disk",
-    "not_yet_valid": "Set the clock of the machine that sent it; if that is right, the clock of the runner {runner} is not",
+    "not_yet_valid": "Set the clock of the machine that sent it, unless that of the runner {runner} is wrong",
     "supervisor_lost": "Send it again; if it happens again, its cause is in the log of the runner {runner}",
 }
 

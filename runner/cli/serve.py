@@ -29,6 +29,8 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
             f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
             f"; presets: {', '.join(session.presets)}"
         )
+        for error in session.presets.broken.values():
+            tell(f"a preset is left out: {error.message}")
         session.pulse.begin(session.policy.state)
         try:
             with awake() if keep_awake else nullcontext():
