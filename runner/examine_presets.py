@@ -74,17 +74,23 @@ def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check
     yield from _names(presets, policy)
     problems = dict(loaded or {})
     ready = refused = 0
+    found: set[str] = set()
     allowed = _allowed(presets, policy)
     for preset in allowed:
         need = need_of(preset, policy)
         if need and need.key not in problems and not interpreter.problem_for(preset):
             problems[need.key] = models.look(need)
         wrong = problems.get(need.key, {}) if need else {}
+        if need and need.key in problems:
+            found |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
         check = _preset(preset, policy, interpreter, mine)
         ready += check.ok is True
         refused += refusal_of(preset, policy) is not None
         yield check
+    if found:
+        how = "their files are there" if loaded is None else "loaded as a job loads them"
+        yield Check("models", ok=True, message=f"{', '.join(sorted(found))}: {how}")
     others = len(allowed) - ready - refused
     told = [f"{ready} can run"]
     told += [f"{refused} are refused by the policy"] if refused else []

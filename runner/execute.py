@@ -29,7 +29,7 @@ from runner.lease import Lease
 from runner.logs import LogSink
 from runner.process import Command, Ended, job_environment
 from runner.redact import Redactor
-from runner.refusal import Refusal
+from runner.refusal import Refusal, with_place
 from runner.session import Session
 from runner.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 
@@ -75,7 +75,8 @@ def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
             halt = None if left else _run_steps(session, lease, admitted, place, outcome)
         except Refusal as refusal:
-            outcome.end(State.REFUSED, refusal.code, refusal.message)
+            message = with_place(refusal.code, refusal.message, session.identity.id)
+            outcome.end(State.REFUSED, refusal.code, message)
             halt = None
         except Halted as ended:
             halt = ended.halt
@@ -201,6 +202,10 @@ def _run_steps(
             outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
             return halt
         if _failed(outcome, ended, i, admitted.timeout_s):
+            reason = outcome.reason
+            outcome.end(
+                outcome.state, reason.code, with_place(reason.code, reason.message, session.identity.id)
+            )
             return None
     return None
 

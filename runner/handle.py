@@ -15,7 +15,7 @@ from runner.execute import answer_without_running, execute
 from runner.intake import OF_AGE, Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
 from runner.patience import Patience
-from runner.refusal import Held, Refusal
+from runner.refusal import Held, Refusal, with_place
 from runner.session import Session
 from runner.trust import WAITS
 
@@ -58,7 +58,8 @@ def _turn_down(session: Session, view: View, refusal: Refusal) -> State | None:
         return hold(session, view, refusal)
     if refusal.code in OF_AGE and session.clock.is_doubtful():
         return State.REQUESTED
-    outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=refusal.message))
+    message = with_place(refusal.code, refusal.message, session.identity.id)
+    outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
     return answer_without_running(session, Lease(session, view), refusal.request, outcome)
 
 

@@ -4,6 +4,28 @@ from __future__ import annotations
 
 from bridge.manifest import Request
 
+_AGAIN = "Send a new request from your machine: kakeya run"
+_TREE = "Change the files on your machine, and send a new request"
+_BOUND = (
+    "Let the job use less, or ask the operator of the runner {runner}: limits in its policy may allow more"
+)
+# On which machine the next step is to be taken, for the reasons whose sentence does not say it.
+_WHERE = {
+    **dict.fromkeys(("expired", "replayed", "branch_mismatch", "workload_mismatch", "code_mismatch"), _AGAIN),
+    **dict.fromkeys(("history_rewritten", "no_manifest"), _AGAIN),
+    **dict.fromkeys(("hostile_tree", "bad_inputs", "inputs_too_large", "no_such_path", "path_escape"), _TREE),
+    **dict.fromkeys(("memory", "processes", "disk", "files", "timeout", "tree_too_large"), _BOUND),
+    "free": "The operator of the runner {runner} has to make room on its disk",
+    "not_yet_valid": "Set the clock of the machine that sent it, unless that of the runner {runner} is wrong",
+    "supervisor_lost": "Send it again; if it happens again, its cause is in the log of the runner {runner}",
+}
+
+
+def with_place(code: str, message: str, runner: str) -> str:
+    """Return a reason for the requester, with the machine on which somebody can do something about it."""
+    where = _WHERE.get(code)
+    return f"{message.rstrip('.')}. {where.format(runner=runner)}." if where else message
+
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault
     """A request that will not be run: a word for programs, a sentence for the requester."""

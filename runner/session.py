@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from bridge import times, wire
 from bridge.deadline import stopped_by
 from bridge.errors import InfrastructureError
-from bridge.presets import Preset, load_presets
+from bridge.presets import Presets, load_presets
 from runner import keys, workspace
 from runner.bus import Bus
 from runner.clock import Clock
@@ -45,7 +45,7 @@ class Session:
     policy: Policy
     bus: Bus
     ledger: Ledger
-    presets: dict[str, Preset]
+    presets: Presets
     identity: wire.Runner
     host: dict[str, Any]
     versions: dict[str, str | None]

@@ -45,7 +45,9 @@ def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
     except BadSignature as problem:
         if trust.unapproved == "hold":
             raise Held(CODE, f"{WAITS}: {problem}") from problem
-        fix = "Sign the request (kakeya run --sign), or ask the runner's operator to approve the commit."
+        fix = (
+            "Sign it on your machine (kakeya run --sign), or ask the runner's operator to approve the commit."
+        )
         raise Refusal(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
 
 

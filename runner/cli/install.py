@@ -89,6 +89,9 @@ def _plan(
     rules = load_policy(file)
     if hook:
         return hookscript.uninstall(file, root) if uninstall else hookscript.install(file, root)
+    if listener and sys.platform != "darwin":
+        fix = f"systemd does it. Run: sudo systemctl edit $(cat {listener}/.service) and add Restart=always"
+        raise UsageError("--listener is for macOS", fix=fix)
     service = SYSTEMS.get(sys.platform)
     if service is None:
         fix = "Let your own start: kakeya-runner serve"

@@ -25,11 +25,13 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)
+        session.pulse.begin(session.policy.state)
         tell(
             f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
             f"; presets: {', '.join(session.presets)}"
         )
-        session.pulse.begin(session.policy.state)
+        for error in session.presets.broken.values():
+            tell(f"a preset is left out: {error.message}")
         try:
             with awake() if keep_awake else nullcontext():
                 handled = serve(session, limit=limit)

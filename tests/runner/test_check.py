@@ -95,6 +95,8 @@ def test_what_loads_can_run_and_what_is_refused_says_why(check):
     assert lines["pytest-path"]["ok"] is None
     assert "trust.code_request is deny" in lines["pytest-path"]["message"]
     assert found["presets"][0]["message"] == "3 can run, 1 are refused by the policy"
+    loaded = "KAKEYA_MAC_DRAFTER_ID tiny, KAKEYA_MAC_VERIFIER_PATH tiny: loaded as a job loads them"
+    assert found["models"][0]["message"] == loaded
 
 
 @NEEDS_ENGINE

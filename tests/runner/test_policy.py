@@ -69,7 +69,7 @@ def test_a_missing_policy_is_named_with_the_command_that_writes_one(tmp_path):
         load_policy(path)
 
     assert str(path) in caught.value.message
-    assert "kakeya-runner init" in caught.value.fix
+    assert f"kakeya-runner --policy {path} init --bus URL" in caught.value.fix
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o1666], ids=["group", "everyone", "sticky"])
