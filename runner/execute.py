@@ -134,10 +134,11 @@ def describe(request: Request, params: Mapping[str, Value]) -> str:
 
 
 def _tell_end(session: Session, lease: Lease, outcome: Outcome, published: State | None) -> None:
-    """Say how a request ended. Of an answer that was dropped that was said already."""
+    """Say how a request ended. Of an answer that was dropped no outcome is told: readers of the bus see none."""
     seconds = time.monotonic() - outcome.began
     kept = published is None and any(one.request == lease.request for one in session.ledger.pending())
     if published is None and not kept:
+        session.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
     what = (
         describe(outcome.request, outcome.admitted.params if outcome.admitted else {})

@@ -172,10 +172,10 @@ def finish(run: Run, status: Status, *, as_json: bool) -> int:
     code = conclude(run, status, as_json=as_json)
     if as_json:
         return code
-    if status.state is State.SUCCEEDED:
-        say(f"next: kakeya fetch {status.branch}")
-    elif status.state is State.GATE_REJECTED:
+    if code != status.exit_code or status.state is State.GATE_REJECTED:
         say(f"next: kakeya verify {status.branch}")
+    elif status.state is State.SUCCEEDED:
+        say(f"next: kakeya fetch {status.branch}")
     elif status.state in (State.FAILED, State.TIMED_OUT):
         say(f"next: kakeya logs {status.branch}")
     return code

@@ -131,7 +131,8 @@ def test_an_answer_that_was_dropped_is_not_called_succeeded(host, requester, pre
     host.handle(preset_folder=str(folder))
 
     about = [line for line in host.told if line.startswith(branch)]
-    assert about[-1].endswith("this answer is dropped")
+    assert about[-2].endswith("this answer is dropped")
+    assert f"{branch}: nothing is published" in about[-1]
     assert not any(word in line for line in about for word in ("succeeded", "cancelled ("))
 
 
