@@ -14,8 +14,11 @@ from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
 from bridge.process import run
 from bridge.send import identity
+from bridge.sent import by_age
 
 _ENGINE_S = 120
+# Of so many requests the states are read, to say which runner wrote last.
+_LOOKED_AT = 200
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -79,7 +82,9 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         return
     yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
     yield _push_right(client)
-    answers = [view for view in history.read_views(client.git, tips).values() if view.state]
+    newest_first = sorted(tips, key=by_age, reverse=True)[:_LOOKED_AT]
+    views = history.read_views(client.git, {branch: tips[branch] for branch in newest_first})
+    answers = [view for view in views.values() if view.state]
     newest = max(answers, key=lambda view: view.state.at if view.state else "", default=None)
     if newest and newest.state:
         yield Check("runner", ok=True, message=f"{newest.state.runner.id} last wrote at {newest.state.at}")
