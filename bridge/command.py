@@ -114,7 +114,6 @@ def put_block(text: str, *, err: bool = False) -> None:
 def put_json(value: object) -> None:
     """Print one value as one line of JSON, at once."""
     click.echo(clean.data(value))
-    sys.stdout.flush()
 
 
 def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:

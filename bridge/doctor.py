@@ -12,7 +12,11 @@ from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
 from bridge.send import identity
+from bridge.sent import by_age
 from bridge.wire import State
+
+# Of so many requests the states are read, to say which runner wrote last.
+_LOOKED_AT = 200
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -76,7 +80,8 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         return
     yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
     yield _push_right(client)
-    views = history.read_views(client.git, tips).values()
+    newest_first = sorted(tips, key=by_age, reverse=True)[:_LOOKED_AT]
+    views = history.read_views(client.git, {branch: tips[branch] for branch in newest_first}).values()
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED for view in views)
     if newest:

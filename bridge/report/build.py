@@ -153,12 +153,21 @@ def _log(path: str, data: bytes | None, *, cut_short: bool) -> Log:
     """Return the first and the last lines of a log."""
     if data is None:
         return Log(path, (), 0, (), "the file is missing")
-    lines = [cut(printable(line), MAX_LINE) for line in data.decode("utf-8", "replace").splitlines()]
     note = "the runner kept its head and tail alone" if cut_short else ""
-    if len(lines) <= HEAD_LINES + TAIL_LINES:
-        return Log(path, tuple(lines), 0, (), note)
-    left_out = len(lines) - HEAD_LINES - TAIL_LINES
-    return Log(path, tuple(lines[:HEAD_LINES]), left_out, tuple(lines[-TAIL_LINES:]), note)
+    data = data.removesuffix(b"\n")
+    count = data.count(b"\n") + 1 if data else 0
+    if count <= HEAD_LINES + TAIL_LINES:
+        return Log(path, _lines(data.split(b"\n") if data else []), 0, (), note)
+    # Millions of lines are never split: only those that are shown.
+    head = data.split(b"\n", HEAD_LINES)[:HEAD_LINES]
+    tail = data.rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:]
+    return Log(path, _lines(head), count - HEAD_LINES - TAIL_LINES, _lines(tail), note)
+
+
+def _lines(found: Sequence[bytes]) -> tuple[str, ...]:
+    """Return the beginnings of lines as text."""
+    texts = (line[: 4 * MAX_LINE].decode("utf-8", "replace") for line in found)
+    return tuple(cut(printable(text), MAX_LINE) for text in texts)
 
 
 def _reproduce(result: Result) -> tuple[str, ...]:

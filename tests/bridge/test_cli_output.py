@@ -83,6 +83,20 @@ def test_an_output_that_cannot_be_written_is_told_and_is_no_bug(clone, client, a
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize("args", [("presets",), ("presets", "--json"), ("list",)], ids=" ".join)
+def test_an_output_that_is_closed_is_no_bug(clone, client, args):
+    client.run("noop")
+    script = "import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *KAKEYA, *args],
+        cwd=clone,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_file_of_the_system_that_is_missing_is_no_bug(tmp_path, clone, client):
     blocked = tmp_path / "file"
     blocked.touch()
