@@ -12,7 +12,7 @@ from pathlib import Path
 from bridge import environment, github, history, limits, names, objects, send, times, wire
 from bridge.binding import Binding, repository_name
 from bridge.contents import Contents
-from bridge.errors import InfrastructureError, UsageError
+from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.export import Answer, Fetched, read_answer, write_answer
 from bridge.follow import follow
 from bridge.git import open_repository
@@ -248,7 +248,8 @@ class Client:
             return replace(status, life=life, last_line=last_line(self.git, view))
         if status.waits_for != "runner" or view.cancel:
             return status
-        with suppress(InfrastructureError):
+        # What else lies on the bus is worth a word, and no failure of its own.
+        with suppress(KakeyaError):
             return replace(
                 status, queue=queue_of(self.git, self.remote.fetch(*self.patterns), view, self.presets)
             )
