@@ -97,7 +97,7 @@ def test_only_our_packages_are_in_it(wheel):
 
 
 def test_what_the_code_reads_beside_it_is_in_it(unpacked):
-    """All but the bundled weights, which come with a source checkout."""
+    """All but the bundled weights, a package of their own."""
     beside = {
         path.relative_to(ROOT)
         for top in ("bridge", "runner", "engine")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bridge import install
 from bridge.errors import PolicyError
 from runner.interpreter import Interpreter, find, pin
 from runner.policy import load_policy
@@ -90,6 +91,13 @@ def test_a_missing_module_is_a_problem_until_it_is_installed(environment):
     (packages / "late" / "part.py").write_text("print('a module that talks')\n")
 
     assert interpreter.problem(["json", "late.part"]) is None
+
+
+def test_what_our_extras_bring_is_not_installed_by_a_module_s_name(environment):
+    """By their name they would come in other versions, and move what a running service uses."""
+    python, _ = environment
+    problem = Interpreter(python, HERE).problem(["mlx.core", "dflash", "late"])
+    assert problem.fix == f"{install.how('parity', python=python)} Install it: {python} -m pip install late"
 
 
 def test_a_module_that_was_removed_is_noticed(environment):
