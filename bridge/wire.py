@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,6 +22,9 @@ STREAM = f"{FOLDER}/stream.log"
 LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
 REPORTS = "results/research"
+
+# What a runner writes: ASCII without white space or control characters.
+_PLAIN_PATH = re.compile(r"[!-~]+")
 
 MAX_STATE = 16 * 1024
 MAX_RESULT = 1024 * 1024
@@ -79,8 +83,8 @@ _File = TypeVar("_File", bound=_Wire)
 # Names of files and folders are made from these, so a forged answer must not hold a path there.
 PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{names.PRESET.pattern})$")]
 Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{names.NONCE.pattern})$")]
-# What a runner writes: ASCII without white space or control characters. Where it may lie is judged later.
-AnswerPath = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=limits.PATH_LENGTH)]
+# `is_answer_path` judges what it is made of and where it may lie.
+AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
 # A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
 
@@ -218,8 +222,10 @@ class Result(_Wire):
 
 
 def is_answer_path(path: str) -> bool:
-    """Say whether an answer may bring a file of that name: what a runner writes, and reports."""
-    plain = not any(part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/"))
+    """Say whether an answer may bring a file of that name: what a runner writes, and reports, in plain characters."""
+    plain = _PLAIN_PATH.fullmatch(path) is not None and not any(
+        part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/")
+    )
     return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
 
 
