@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,6 +25,8 @@ REPORTS = "results/research"
 
 # How the detail of a state begins in which a request waits for somebody at the runner to decide.
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
+# What a runner writes: ASCII without white space or control characters.
+_PLAIN_PATH = re.compile(r"[!-~]+")
 
 MAX_STATE = 16 * 1024
 MAX_RESULT = 1024 * 1024
@@ -90,8 +93,8 @@ Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
 # Names of files and folders are made from these, so a forged answer must not hold a path there.
 PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{names.PRESET.pattern})$")]
 Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{names.NONCE.pattern})$")]
-# What a runner writes: ASCII without white space or control characters. Where it may lie is judged later.
-AnswerPath = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=limits.PATH_LENGTH)]
+# `is_answer_path` judges what it is made of and where it may lie.
+AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
 # A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
 # Names from a branch are handed to git: only a whole id is never a revision expression or an option.
@@ -235,8 +238,10 @@ class Result(_Wire):
 
 
 def is_answer_path(path: str) -> bool:
-    """Say whether an answer may bring a file of that name: what a runner writes, and reports."""
-    plain = not any(part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/"))
+    """Say whether an answer may bring a file of that name: what a runner writes, and reports, in plain characters."""
+    plain = _PLAIN_PATH.fullmatch(path) is not None and not any(
+        part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/")
+    )
     return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
 
 

@@ -311,23 +311,21 @@ def one_file_for_all(bus: Path, forged: Forgery) -> str:
 
 
 def many_large_files(bus: Path, forged: Forgery) -> str:
-    """More than half a gibibyte of blobs, none of them too large by itself, which pack to nothing."""
-    # What the server needs to pack them is not the reader's memory, but counts in this test.
-    subprocess.run(["git", "config", "pack.window", "0"], cwd=bus, check=True)
-    names = [f"{wire.REPORTS}/{i}.json" for i in range(9)]
+    """Three hundred mebibytes, which a reader does take: they are hashed, and never lie in memory together."""
+    names = [f"{wire.REPORTS}/{i}.json" for i in range(5)]
     forged.result["files"] = [{"path": name, "sha256": "0" * 64, "size": 1} for name in names]
     before = [commit(forged.run.branch, str(forged.run.commit), 1)]
     for i, name in enumerate(names):
         data = bytes([i]) * (60 << 20)
         before += [b"M 100644 inline %s\ndata %d\n" % (name.encode(), len(data)), data, b"\n"]
     forged.push(b"".join(before))
-    return "together are larger"
+    return "was changed"
 
 
 def a_path_with_nul(bus: Path, forged: Forgery) -> str:
     forged.result["files"] = [{"path": f"{wire.REPORTS}/a\0b", "sha256": "0" * 64, "size": 1}]
     forged.push()
-    return "is not valid"
+    return r"a\x00b"
 
 
 def many_entries(bus: Path, forged: Forgery) -> str:
@@ -342,6 +340,8 @@ BOMBS = [tree_bomb, one_log_for_all, one_file_for_all, many_large_files, a_path_
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
 def test_row_38_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
+    # The objects are at hand already: packing and sending them is git's work, and not what this is about.
+    (clone / ".git" / "objects" / "info" / "alternates").write_text(f"{bus / 'objects'}\n")
     forged = forge()
     problem = bomb(bus, forged)
     branch = forged.run.branch
