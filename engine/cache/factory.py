@@ -34,9 +34,11 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
     if parsed.family == "raw":
         return lm_cache.make_prompt_cache(model)
-    if reason := refusal(model, _made(model, parsed, boundary), parsed):
-        raise BadInput(f"this model cannot use the cache {spec}: {reason}", _others(model, spec, boundary))
-    return _made(model, parsed, boundary)
+    if not (reason := refusal(model, _made(model, parsed, boundary), parsed)):
+        return _made(model, parsed, boundary)
+    if parsed.family == "e8v" and not refusal(model, _made(model, parsed, boundary, views=False), parsed):
+        return _made(model, parsed, boundary, views=False)
+    raise BadInput(f"this model cannot use the cache {spec}: {reason}", _others(model, spec, boundary))
 
 
 def _others(model: nn.Module, spec: str, boundary: int) -> str:
@@ -48,12 +50,12 @@ def _others(model: nn.Module, spec: str, boundary: int) -> str:
     return f"caches that it can use: {', '.join(['raw', *fit])}"
 
 
-def _made(model: nn.Module, parsed: Spec, boundary: int) -> list[Any]:
+def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) -> list[Any]:
     if parsed.family == "classic":
         return make_kakeya_caches(model, parsed.lattice, parsed.q_range, boundary)
     if parsed.family == "affine":
         return wrap_caches(model, boundary, lambda cache, _: _affine(cache, parsed))
-    return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer))
+    return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer, views=views))
 
 
 def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Any]:
@@ -92,8 +94,8 @@ def _wrap_one(cache: Any, layer: nn.Module, wrap: Callable[[Any, nn.Module], Any
     return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
 
 
-def _packed(cache: Any, spec: Spec, layer: nn.Module) -> Any:
-    views = route(layer)
+def _packed(cache: Any, spec: Spec, layer: nn.Module, *, views: bool) -> Any:
+    views = views and route(layer)  # without views a layer that works on keys and values itself gets arrays
     if type(cache) is lm_cache.RotatingKVCache:
         return LatticeRotatingKVCache(cache.max_size, cache.keep, spec.bits, spec.effort, views=views)
     return LatticeKVCache(spec.bits, spec.effort, views=views)

@@ -22,6 +22,7 @@ class PackedMixin:
             attribute to its own quantized attention.)
         effort: how hard the encoder searches.
         views: True hands :class:`PackedView` to the model, which has to be routed; False decoded arrays.
+        blank: stores rows of zeros instead of codes, for trials that compute nothing.
         codecs: those of keys and values, from the first update on.
         dtype: the type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not
             copy).
@@ -30,6 +31,7 @@ class PackedMixin:
     rate: float
     effort: str
     views: bool
+    blank: bool = False
     codecs: tuple[VoronoiCodec, VoronoiCodec] | None
     dtype: str
 
@@ -102,6 +104,9 @@ class PackedMixin:
 
     def _encode(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         of_keys, of_values = self.codecs
+        if self.blank:
+            pairs = zip((keys, values), self.codecs, strict=True)
+            return tuple(mx.zeros((*x.shape[:-1], codec.layout.nbytes), mx.uint8) for x, codec in pairs)
         if keys.shape == values.shape:  # one call costs half of two where there are few tokens
             both = of_keys.encode(mx.concatenate([keys, values])).rows
             return tuple(mx.split(both, 2))

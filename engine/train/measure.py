@@ -48,6 +48,7 @@ def recall(
     count: int = 100,
     lengths: Sequence[int] = LENGTHS,
     seed: int = 1,
+    on_row: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Return a row for each kind of needle and length: how many of ``count`` answers are exactly right.
 
@@ -76,6 +77,7 @@ def recall(
                     "count": count,
                 }
             )
+            on_row()
     return rows
 
 
@@ -119,7 +121,12 @@ def openings(files: Sequence[File], count: int, *, seed: int = 2, size: int = 70
 
 
 def acceptance(
-    pair, prompts: Sequence[str], *, tokens: int = 128, block: int | None = None
+    pair,
+    prompts: Sequence[str],
+    *,
+    tokens: int = 128,
+    block: int | None = None,
+    on_row: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Return a row a prompt: how many tokens a verify step of the drafter committed, greedily.
 
@@ -146,4 +153,5 @@ def acceptance(
         rows.append(
             {"verified_tokens": stats.verified_tokens, "verify_steps": stats.verify_steps, "tau": tau}
         )
+        on_row()
     return rows

@@ -15,7 +15,7 @@ from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.lm import mlx_lm
 from engine.mx import mx, nn
-from tests.engine import models
+from tests.engine import architectures, models
 
 generate = importlib.import_module("mlx_lm.generate")  # the package's attribute is a function
 
@@ -374,3 +374,12 @@ class _NoValues(nn.Module):
         keys = mx.zeros((1, 1, x.shape[1], 64))
         cache[0].update_and_fetch(keys, keys[..., :0])
         return mx.zeros((1, x.shape[1], 8))
+
+
+def test_a_layer_that_works_on_keys_itself_gets_arrays():
+    """PLaMo repeats keys for its heads before it attends: a packed view is nothing that MLX could repeat."""
+    model = architectures.build("plamo")
+    held = caches.make_caches(model, SPEC)
+    assert not any(cache.views for cache in held)
+    assert _logits(model, held, 5, 1).shape[-1] == architectures.VOCAB
+    assert all(cache.views for cache in caches.make_caches(models.llama(), SPEC))

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from engine.cli.output import put_out
+from engine.cli.progress import progress
 
 
 @click.command()
@@ -44,12 +45,20 @@ def measure(
     found = corpus.collect()
     words = tokenizer.load(pair.parts["target"].folder)
     texts = [text for _, text in measure.openings(found.held_out, prompts)]
-    drafted = measure.acceptance(pair, texts, tokens=tokens, block=block) if pair.draft is not None else []
+    drafted: list[dict[str, Any]] = []
+    with progress("measuring", "steps") as (on_start, on_row):
+        asked = len(measure.KINDS) * len(measure.LENGTHS)
+        on_start(asked + (len(texts) if pair.draft is not None else 0) + 1)
+        if pair.draft is not None:
+            drafted = measure.acceptance(pair, texts, tokens=tokens, block=block, on_row=on_row)
+        lost = measure.held_out_loss(pair.target, words, found.held_out)
+        on_row()
+        recalled = measure.recall(pair.target, words, found.held_out, count=recall_count, on_row=on_row)
     figures: dict[str, Any] = {
         "model": pair.name,
         "corpus_digest": found.digest(),
-        "held_out": measure.held_out_loss(pair.target, words, found.held_out),
-        "recall": measure.recall(pair.target, words, found.held_out, count=recall_count),
+        "held_out": lost,
+        "recall": recalled,
         "acceptance": {
             "block": block or (pair.draft.config.block_size if pair.draft is not None else None),
             "tau": sum(row["verified_tokens"] for row in drafted)

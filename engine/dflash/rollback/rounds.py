@@ -203,7 +203,7 @@ class Rollback:
 
     def _is_idle(self, part: Part) -> bool:
         """Say whether the model never uses a part's cache, as those of layers without attention in some models."""
-        if self._prepared is None or part.given.offset:
+        if self._prepared is None or getattr(part.given, "offset", None) != 0:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)
         self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
