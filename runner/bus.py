@@ -16,7 +16,7 @@ from bridge.process import Completed
 from runner import policy
 from runner.budget import Budget
 from runner.quarantine import HOSTILE, Quarantine
-from runner.store import open_store, token_of
+from runner.store import check_whole, fetch_flags, open_store, token_of
 
 HEADS = "refs/bus/"
 KEPT = "refs/kept/"
@@ -233,7 +233,7 @@ class Bus:
             "--refmap=",
             "--stdin",
         ]
-        flags += ["--prune"] if prune else []
+        flags += [*fetch_flags(self.url), *(["--prune"] if prune else [])]
         lines = "".join(f"{spec}\n" for spec in specs)
         try:
             self.git("fetch", *flags, "--", self.url, stdin=lines, timeout=NETWORK_TIMEOUT)
@@ -245,6 +245,7 @@ class Bus:
                 raise InfrastructureError(message, code=HOSTILE) from error
             message = f"cannot fetch from the bus: {error.last_line()}"
             raise InfrastructureError(message, code="unreachable") from error
+        check_whole(self.git)
 
 
 def _rejected(porcelain: bytes) -> list[tuple[str, str]]:

@@ -7,12 +7,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bridge import environment
-from bridge.errors import PolicyError
+from bridge.errors import InfrastructureError, PolicyError
 from bridge.git import Git
 from runner import policy
 
 # The same for SSH, which also must not ask anybody anything.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+
+# As many as a command line takes without doubt.
+_MOST_ENDS = 1000
 
 
 def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
@@ -48,6 +51,30 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         store.mkdir(parents=True, exist_ok=True)
         git("init", "--bare", "--quiet", "--template=", str(store))
     return git
+
+
+def fetch_flags(url: str) -> tuple[str, ...]:
+    """Return what a fetch from this address needs, so that git checks what it gets.
+
+    Over the older, "dumb" HTTP protocol git takes single objects without checking them. It has no setting against
+    that, but refuses to ask such a server for a history of a given depth; this one is as deep as any.
+    """
+    return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
+
+
+def check_whole(git: Git) -> None:
+    """Raise InfrastructureError if the last fetch brought a history that the bus cut off, and forget what it brought.
+
+    A fetch by depth takes such a history, and the store would then never ask for the rest of it.
+    """
+    cut = git.directory / "shallow"
+    if not cut.exists():
+        return
+    ends = [f"--contains={commit}" for commit in cut.read_text(encoding="ascii").split()]
+    found = git("for-each-ref", "--format=delete %(refname)", *ends[:_MOST_ENDS]).stdout
+    git("update-ref", "--no-deref", "--stdin", stdin=found)
+    cut.unlink()
+    raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
 
 
 def token_of(settings: policy.Bus) -> str | None:
