@@ -18,8 +18,8 @@ from runner import policy
 from runner.budget import Budget
 from runner.listing import Listing
 from runner.quarantine import HOSTILE, Quarantine
-from runner.store import open_store, token_of
-from runner.tips import Tips
+from runner.store import fetch_flags, open_store, take_cut, token_of
+from runner.tips import HEADS, Tips
 
 KEPT = "refs/kept/"
 # Where a branch that is fetched alone is put, whatever it is called.
@@ -163,6 +163,7 @@ class Bus:
         try:
             # Into an empty store everything comes that there is, and there is nothing else to do.
             if child.ended(limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
+                self._check_whole()
                 return
         except ProcessError as error:
             raise _explain(error) from error
@@ -182,8 +183,9 @@ class Bus:
             if not child.ended(0.0):
                 ask.discard(commit)
                 return
-        except ProcessError as error:
-            self.quarantine.put(commit, _explain(error))
+            self._check_whole()
+        except InfrastructureError as error:
+            self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
             ask.discard(commit)
         child.close()
         self._slow = None
@@ -220,6 +222,7 @@ class Bus:
         child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
         try:
             child.ended(NETWORK_TIMEOUT)
+            self._check_whole()
         except ProcessError as error:
             if b"couldn't find remote ref" in error.stderr.lower():
                 self._tips.set({branch: None})
@@ -313,6 +316,7 @@ class Bus:
             "--no-recurse-submodules",
             "--refmap=",
             "--stdin",
+            *fetch_flags(self.url),
         )
         child = self.git.start("fetch", *flags, "--", self.url, timeout=NETWORK_TIMEOUT)
         try:
@@ -321,6 +325,15 @@ class Bus:
             child.close()
             raise _explain(error) from error
         return child
+
+    def _check_whole(self) -> None:
+        """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
+        cut = take_cut(self.git)
+        if cut is None:
+            return
+        self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})
+        self.git("update-ref", "-d", _LOOK)
+        raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
 
 
 def _explain(error: ProcessError) -> InfrastructureError:

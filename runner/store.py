@@ -6,13 +6,16 @@ import base64
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bridge import environment, limits
+from bridge import environment, gitout, limits
 from bridge.errors import PolicyError
 from bridge.git import Git
 from runner import policy
 
 # The same for SSH, which also must not ask anybody anything.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+
+# As many as a command line takes without doubt.
+_MOST_ENDS = 1000
 
 
 def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
@@ -55,6 +58,30 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         store.mkdir(parents=True, exist_ok=True)
         git("init", "--bare", "--quiet", "--template=", str(store))
     return git
+
+
+def fetch_flags(url: str) -> tuple[str, ...]:
+    """Return what a fetch from this address needs, so that git checks what it gets.
+
+    Over the older, "dumb" HTTP protocol git takes single objects without checking them. It has no setting against
+    that, but refuses to ask such a server for a history of a given depth; this one is as deep as any.
+    """
+    return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
+
+
+def take_cut(git: Git) -> list[str] | None:
+    """Return the references whose history the bus cut off in the last fetch, None if it cut off nothing.
+
+    A fetch by depth takes such a history, and the store would then never ask for the rest of it. What marks it as cut
+    is removed, so the caller has to forget these references.
+    """
+    cut = git.directory / "shallow"
+    if not cut.exists():
+        return None
+    ends = [f"--contains={commit}" for commit in gitout.lines(cut.read_bytes())]
+    found = gitout.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
+    cut.unlink()
+    return found
 
 
 def token_of(settings: policy.Bus) -> str | None:

@@ -666,3 +666,36 @@ def test_row_61_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
     ).result
 
     assert result.reason.code == "available"
+
+
+def test_row_67_the_dumb_protocol_is_refused_before_an_object_comes(
+    runners, bus, client, git, serve, wait_for
+):
+    """Its server hands out files; git would take an object from it that no check has seen."""
+    client.run("noop")
+    git(bus, "update-server-info")
+
+    def hand_out(handler):
+        file = bus.parent / handler.path.partition("?")[0].lstrip("/")
+        servers.say(handler, 200, file.read_bytes()) if file.is_file() else servers.say(handler, 404)
+
+    server = serve(hand_out)
+    runner = runners.start(bus={"url": f"{server.url}/bus.git", "poll_s": 0.1})
+    wait_for(lambda: "cannot fetch from the bus: fatal: dumb http transport" in runner.said())
+
+    assert runner.stop() == 0
+    assert not any("/objects/" in path for _, path, _ in server.asked)
+    assert git(runners.folder / "state-one" / "store.git", "count-objects").startswith("0 objects")
+
+
+def test_row_67_a_history_that_the_bus_cuts_off_is_refused(runners, http_bus, bus, client, wait_for):
+    run = client.run("noop")
+    (bus / "shallow").write_text(f"{run.commit}\n")
+    runner = runners.start(bus={"url": http_bus.url, "poll_s": 0.1})
+    # Git refuses most of these itself, and says nothing more.
+    wait_for(lambda: re.search("a history that is cut off|cannot fetch from the bus", runner.said()))
+
+    assert not client.view(run.branch).stands.is_final
+    (bus / "shallow").unlink()
+
+    assert run.wait(timeout=60).state is State.SUCCEEDED
