@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from bridge.evidence.kinds import Layer
@@ -51,6 +52,8 @@ def _vacuous(view: View, prompt: Prompt) -> str | None:
         return "has its answer in what all prompts share"
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"
+    if prompt.text is not None and not re.search(rf"(?<![\w-]){re.escape(expected)}(?![\w-])", prompt.text):
+        return f"holds {expected!r} within another word alone"
     return None
 
 
