@@ -10,7 +10,7 @@ from bridge.evidence.names import RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.rules_output import diverging
 from bridge.evidence.stats import median
-from bridge.evidence.view import View
+from bridge.evidence.view import View, where_of
 
 # Noise that leaves more than a quarter of the needles is not where the attention reads.
 SURVIVES = 0.25
@@ -30,17 +30,34 @@ def recall_vacuous(view: View) -> Iterator[str]:
     for claim in view.named(*RECALLS):
         prompts = [view.prompts[prompt] for prompt in view.wanted(claim)]
         for prompt in prompts:
-            odd = _vacuous(view, prompt)
+            odd = view.once(("vacuous", prompt.id), lambda p=prompt: _vacuous(view, p))  # type: ignore[misc]
             if odd:
                 yield f"{claim.name}: prompt {prompt.id} {odd}"
+        told = view.once(("codes", where_of(claim)), lambda p=prompts: _codes(p))  # type: ignore[misc]
         for prompt in prompts:
-            others = {p.expected for p in prompts if p.expected and p.expected not in (prompt.text or "")}
             for row in view.decodes(claim.arm, prompt.id):
-                held = [code for code in others if code in row.text]
+                held = {code for code in _held(row.text, told) if code not in (prompt.text or "")}
                 if len(held) > 1:
                     yield f"{claim.name}: {claim.arm} answers {prompt.id} with the answers of other prompts too"
         if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
             yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
+
+
+def _codes(prompts: list[Prompt]) -> dict[int, set[str]]:
+    """Return the answers of prompts by their lengths."""
+    found: dict[int, set[str]] = {}
+    for prompt in prompts:
+        if prompt.expected:
+            found.setdefault(len(prompt.expected), set()).add(prompt.expected)
+    return found
+
+
+def _held(text: str, codes: dict[int, set[str]]) -> Iterator[str]:
+    """Yield the codes that a text holds: one look at each place for each length, however many codes there are."""
+    for length, known in codes.items():
+        for start in range(len(text) - length + 1):
+            if text[start : start + length] in known:
+                yield text[start : start + length]
 
 
 def _vacuous(view: View, prompt: Prompt) -> str | None:
