@@ -27,14 +27,14 @@ _HOLDERS = ("KVCache", "RotatingKVCache")
 
 def recall_vacuous(view: View) -> Iterator[str]:
     """The answer can be had from the prompt alone."""
-    for claim in view.named(*RECALLS):
+    about = {(claim.arm, where_of(claim)): claim for claim in reversed([*view.named(*RECALLS)])}
+    for claim in reversed([*about.values()]):
         prompts = [view.prompts[prompt] for prompt in view.wanted(claim)]
+        told = _codes(prompts)
         for prompt in prompts:
-            odd = view.once(("vacuous", prompt.id), lambda p=prompt: _vacuous(view, p))  # type: ignore[misc]
+            odd = _vacuous(view, prompt)
             if odd:
                 yield f"{claim.name}: prompt {prompt.id} {odd}"
-        told = view.once(("codes", where_of(claim)), lambda p=prompts: _codes(p))  # type: ignore[misc]
-        for prompt in prompts:
             for row in view.decodes(claim.arm, prompt.id):
                 held = {code for code in _held(row.text, told) if code not in (prompt.text or "")}
                 if len(held) > 1:

@@ -784,7 +784,9 @@ CODECS = {
     "affine without bits": Lie(CODEC, put("rows", 0, "bits", to=None), ("BAD_ROW",)),
     "affine with a group of none": Lie(CODEC, put("rows", 0, "group", to=0), ("BAD_ROW",)),
     "less error than is possible": Lie(
-        CODEC, lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.0001), ("RATE_IMPOSSIBLE", "QUALITY_IMPOSSIBLE")
+        CODEC,
+        lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.0001),
+        ("RATE_IMPOSSIBLE", "QUALITY_IMPOSSIBLE"),
     ),
     "a spread that hides it": Lie(
         CODEC, lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.5), ("SPREAD_IMPOSSIBLE",)

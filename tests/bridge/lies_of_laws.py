@@ -344,7 +344,8 @@ QUALITY = {
     "more bits that err more": Lie(
         CODEC,
         lambda r: r["rows"].extend(
-            row.update(distribution=f"keys {i}") or row | {"bits": 3, "stored_bits_per_value": 3.5, "limit": 2**-7.0, "rel_mse": 0.3}
+            row.update(distribution=f"keys {i}")
+            or row | {"bits": 3, "stored_bits_per_value": 3.5, "limit": 2**-7.0, "rel_mse": 0.3}
             for i, row in enumerate(r["rows"][:2])
         ),
         ("QUALITY_IMPOSSIBLE",),

@@ -16,7 +16,8 @@ from tests.bridge.lies_of_laws import LAW_LIES
 
 LIES = {**lies.LIES, **LAW_LIES}
 
-# What is said of a run or of a file, before there is a report, or of its job: tests of those stand in test_evidence.py, test_laws.py and test_bound.py.
+# What is said of a file, before there is a report, or of a job: its tests stand in test_evidence.py, test_laws.py and
+# test_bound.py.
 OF_RUNS = {"NO_REPORT", "UNREADABLE", "WRONG_KIND", "JUDGED_TOO_LONG", "RUN_UNBOUND", "RUN_UNTOLD"}
 
 # Where nothing was restored, not all samples were; what Shannon forbids, no codec does: these are told together.
