@@ -1,41 +1,68 @@
-"""Writes the table of rules in docs/evidence.md from the gate itself: `make docs`."""
+"""Writes the tables of rules, laws and unchecked fields in docs/evidence.md from the gate itself: `make docs`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
+from bridge.evidence.laws import BY_GROUP
+from bridge.evidence.laws.unchecked import UNCHECKED, Unchecked
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.shape import SHAPES
 from bridge.evidence.table import TABLE, Entry
 
-BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->"
-HEAD = "| code | verdict | kinds | said because | what mends it |\n|---|---|---|---|---|\n"
+HEADS = {
+    "rules": "| code | verdict | kinds | said because | what mends it |\n|---|---|---|---|---|\n",
+    "laws": "| of | law | kinds | what holds | code |\n|---|---|---|---|---|\n",
+    "unchecked": "| fields | lies that pass | reason |\n|---|---|---|\n",
+}
 
 
 def main() -> None:
     page = Path(__file__).with_name("evidence.md")
-    rows = HEAD + "".join(row(entry) for entry in TABLE.values())
-    text = re.sub(
-        f"{BEGIN}.*{END}", lambda _: BEGIN + rows + END, page.read_text(encoding="utf-8"), flags=re.DOTALL
-    )
+    text = page.read_text(encoding="utf-8")
+    for name, rows in tables().items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        made = begin + HEADS[name] + "".join(rows) + end
+        text = re.sub(f"{begin}.*?{end}", lambda _, made=made: made, text, flags=re.DOTALL)
     page.write_text(text, encoding="utf-8")
 
 
+def tables() -> dict[str, list[str]]:
+    return {
+        "rules": [row(entry) for entry in TABLE.values()],
+        "laws": [
+            f"| {group} | `{one.name}` | {kinds_in(one.kinds)} | {one.statement} | `{one.code}` |\n"
+            for group, some in BY_GROUP.items() for one in some
+        ],
+        "unchecked": [unchecked(one) for one in UNCHECKED],
+    }  # fmt: skip
+
+
 def row(entry: Entry) -> str:
-    verdict = "INCOMPLETE" if entry.missing else "REJECTED"
-    return f"| `{entry.code}` | {verdict} | {kinds_of(entry.code)} | {entry.why} | {entry.mend} |\n"
+    return f"| `{entry.code}` | {entry.verdict} | {kinds_of(entry.code)} | {entry.why} | {entry.mend} |\n"
+
+
+def unchecked(one: Unchecked) -> str:
+    return f"| {', '.join(f'`{name}`' for name in one.shown)} | {one.lies} | {one.reason} |\n"
 
 
 def kinds_of(code: str) -> str:
     """Return the kinds that a rule looks at; what is said of a file before its kind is known is said of all."""
     kinds = [kind for kind in KINDS if code in map(code_of, RULES[kind])]
-    if not kinds or len(kinds) == len(KINDS) or code in SHAPES:
+    return "all" if not kinds or code in SHAPES else kinds_in(kinds)
+
+
+def kinds_in(kinds: Iterable[str]) -> str:
+    """Return kinds in words."""
+    some = [*kinds]
+    if len(some) == len(KINDS):
         return "all"
-    if LEGACY not in kinds and len(kinds) == len(KINDS) - 1:
+    if LEGACY not in some and len(some) == len(KINDS) - 1:
         return "all of schema 3"
-    return ", ".join("schema 2" if kind == LEGACY else kind.removeprefix("kakeya.") for kind in kinds)
+    return ", ".join("schema 2" if kind == LEGACY else kind.removeprefix("kakeya.") for kind in some)
 
 
 if __name__ == "__main__":

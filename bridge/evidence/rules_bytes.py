@@ -183,9 +183,8 @@ def row_contradicts(view: View) -> Iterator[str]:
     for prompt in view.prompts:
         rows = [row for arm in view.measured for row in view.quants(arm, prompt)]
         squares = [row.sum_squares for row in rows]
-        if len({(row.n_values, row.n_positions) for row in rows}) > 1 or max(squares) > min(squares) * (
-            1 + 1e-5
-        ):
+        counts = {(row.n_values, row.n_positions) for row in rows}
+        if len(counts) > 1 or (rows and max(squares) > min(squares) * (1 + 1e-5)):
             yield f"the arms do not stand for the same values and positions of {prompt}"
         for row in _raw(view, prompt):
             held = sum(math.prod(array.shape) for layer in row.memory.layers for array in layer.arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from bridge.evidence.kinds import Layer
@@ -9,7 +10,7 @@ from bridge.evidence.names import RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.rules_output import diverging
 from bridge.evidence.stats import median
-from bridge.evidence.view import View
+from bridge.evidence.view import View, where_of
 
 # Noise that leaves more than a quarter of the needles is not where the attention reads.
 SURVIVES = 0.25
@@ -26,20 +27,37 @@ _HOLDERS = ("KVCache", "RotatingKVCache")
 
 def recall_vacuous(view: View) -> Iterator[str]:
     """The answer can be had from the prompt alone."""
-    for claim in view.named(*RECALLS):
+    about = {(claim.arm, where_of(claim)): claim for claim in reversed([*view.named(*RECALLS)])}
+    for claim in reversed([*about.values()]):
         prompts = [view.prompts[prompt] for prompt in view.wanted(claim)]
+        told = _codes(prompts)
         for prompt in prompts:
             odd = _vacuous(view, prompt)
             if odd:
                 yield f"{claim.name}: prompt {prompt.id} {odd}"
-        for prompt in prompts:
-            others = {p.expected for p in prompts if p.expected and p.expected not in (prompt.text or "")}
             for row in view.decodes(claim.arm, prompt.id):
-                held = [code for code in others if code in row.text]
+                held = {code for code in _held(row.text, told) if code not in (prompt.text or "")}
                 if len(held) > 1:
                     yield f"{claim.name}: {claim.arm} answers {prompt.id} with the answers of other prompts too"
         if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
             yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
+
+
+def _codes(prompts: list[Prompt]) -> dict[int, set[str]]:
+    """Return the answers of prompts by their lengths."""
+    found: dict[int, set[str]] = {}
+    for prompt in prompts:
+        if prompt.expected:
+            found.setdefault(len(prompt.expected), set()).add(prompt.expected)
+    return found
+
+
+def _held(text: str, codes: dict[int, set[str]]) -> Iterator[str]:
+    """Yield the codes that a text holds: one look at each place for each length, however many codes there are."""
+    for length, known in codes.items():
+        for start in range(len(text) - length + 1):
+            if text[start : start + length] in known:
+                yield text[start : start + length]
 
 
 def _vacuous(view: View, prompt: Prompt) -> str | None:
@@ -51,6 +69,8 @@ def _vacuous(view: View, prompt: Prompt) -> str | None:
         return "has its answer in what all prompts share"
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"
+    if prompt.text is not None and not re.search(rf"(?<![\w-]){re.escape(expected)}(?![\w-])", prompt.text):
+        return f"holds {expected!r} within another word alone"
     return None
 
 

@@ -23,7 +23,7 @@ _SLOWER = 0.9
 _FASTER = 1.05
 
 _STOCK_CACHES = ("raw", "affine@")
-_HIDDEN = 0.1
+_HIDDEN = 0.03
 
 # How much more than its tokens a round may an arm be faster than the fastest plain one: loops differ in overhead.
 _POSSIBLE = 1.5

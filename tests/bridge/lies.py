@@ -307,6 +307,16 @@ def idle_arm(report: Report) -> None:
     report["arms"].append({**report["arms"][0], "name": "idle", "role": "reference"})
 
 
+def fewer(repeats: int) -> Edit:
+    """Return an edit that leaves so many repeats, and says so."""
+
+    def edit(report: Report) -> None:
+        report["config"]["repeats"] = repeats
+        report["rows"] = [row for row in report["rows"] if row["repeat"] < repeats]
+
+    return edit
+
+
 def claimed(arm: str, name: str) -> Edit:
     return lambda r: [claim.update(arm=name) for claim in r["claims"] if claim.get("arm") == arm]
 
@@ -340,6 +350,8 @@ def rings(row: Report) -> None:
         layer["kind"] = "RotatingKVCache"
 
 
+# The published lattice in place of the Voronoi code.
+Q38 = all_of(put("arms", 2, "cache", to="e8@q38"), put("config", "caches", to=["affine@4g64", "e8@q38"]))
 # As the published lattices do at their usual range.
 ERRS_LESS = each("e8", setting(sum_squared_error=0.09, sum_kl=0.03, same_top=48))
 
@@ -611,11 +623,12 @@ SPEED = {
         SPEC, all_of(only_prompt, claimed_of(prompt="code-0")), ("SPEEDUP_SAMPLES",), restate=True
     ),
     "three passes": Lie(
-        VERIFY, lambda r: r.update(rows=[row for row in r["rows"] if row["repeat"] < 3]), ("SPEEDUP_SAMPLES",),
+        VERIFY, fewer(3), ("SPEEDUP_SAMPLES",),
         restate=True,
     ),
     "one prompt for a workload": Lie(
-        RECALL, all_of(only_claims("recall_delta"), only_prompt), ("SINGLE_PROMPT",), restate=True
+        RECALL, all_of(only_claims("recall_delta"), only_prompt, put("config", "samples", to=1)), ("SINGLE_PROMPT",),
+        restate=True,
     ),
     "the workload on which it wins": Lie(
         SPEC, all_of(another_workload(" (in Python)", declared=True), claimed_of(workload="code")), ("CHERRY_PICKED",),
@@ -634,7 +647,7 @@ SPEED = {
         ("SLOW_ORACLE",), restate=True,
     ),
     "two repeats": Lie(
-        SPEC, lambda r: r.update(rows=[row for row in r["rows"] if row["repeat"] < 2]), ("SINGLE_RUN",), restate=True
+        SPEC, fewer(2), ("SINGLE_RUN",), restate=True
     ),
     "eight tokens": Lie(SPEC, each(None, shorter), ("SPEEDUP_DECODE_TOKENS",), restate=True),
     "only the quotient with prefill": Lie(
@@ -741,7 +754,7 @@ BYTES = {
     ),
     "a lattice below its points": Lie(
         QUANT,
-        all_of(width("e8", 26), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio")),
+        all_of(width("e8", 26), Q38, without_claims("rel_mse_ratio", "kl_ratio")),
         ("RATE_OMITS_SIDE_INFORMATION",), restate=True,
     ),
     "a codec that nobody knows": Lie(
@@ -749,7 +762,7 @@ BYTES = {
         restate=True,
     ),
     "equal Q sold as equal rate": Lie(
-        QUANT, all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), ERRS_LESS), ("EQUAL_Q_NOT_EQUAL_RATE",),
+        QUANT, all_of(width("e8", 28), Q38, ERRS_LESS), ("EQUAL_Q_NOT_EQUAL_RATE",),
         restate=True,
     ),
     "a raw cache that errs": Lie(
@@ -771,18 +784,14 @@ CODECS = {
     "affine without bits": Lie(CODEC, put("rows", 0, "bits", to=None), ("BAD_ROW",)),
     "affine with a group of none": Lie(CODEC, put("rows", 0, "group", to=0), ("BAD_ROW",)),
     "less error than is possible": Lie(
-        CODEC, lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.0001), ("RATE_IMPOSSIBLE",)
+        CODEC,
+        lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.0001),
+        ("RATE_IMPOSSIBLE", "QUALITY_IMPOSSIBLE"),
     ),
     "a spread that hides it": Lie(
         CODEC, lambda r: r["rows"][0].update(rel_mse=0.001, rel_mse_stderr=0.5), ("SPREAD_IMPOSSIBLE",)
     ),
     "a spread wider than the mean": Lie(CODEC, put("rows", 0, "rel_mse_stderr", to=0.2), ("SPREAD_IMPOSSIBLE",)),
-    "less error than any code makes": Lie(
-        CODEC,
-        lambda r: r["rows"][0].update(
-            bits=7, stored_bits_per_value=7.5, limit=2**-15.0, rel_mse=2**-16.5, rel_mse_stderr=2**-21.0),
-        ("RATE_IMPOSSIBLE",),
-    ),
     "a mean of nothing": Lie(CODEC, put("rows", 0, "n_vectors", to=0), ("SPREAD_IMPOSSIBLE",)),
     "bits without scale and bias": Lie(
         CODEC, lambda r: r["rows"][0].update(stored_bits_per_value=2.0, limit=2**-4.0), ("RATE_OMITS_SIDE_INFORMATION",)
@@ -841,7 +850,7 @@ NEEDLES = {
     ),
     "the needle that was not found left out": Lie(
         RECALL, all_of(without_claims("recall_delta", "memory_saving"), without_rows("e8", "needle-0")),
-        ("RECALL_SCOPE",), restate=True,
+        ("RECALL_SCOPE", "NOT_COVERED"), restate=True,
     ),
     "five of six without an interval": Lie(RECALL, drop("claims", 0, "interval"), ("INTERVAL_MISSING",)),
     "an interval that is too narrow": Lie(
@@ -1069,7 +1078,7 @@ LIES: dict[str, Lie] = {
 
 # What laws say of a lie besides its own code.
 ALSO: dict[str, tuple[str, ...]] = {
-    "rows of an arm that is not described": ("NOT_COVERED",),
+    "rows of an arm that is not described": ("NOT_COVERED", "RUNS_MISNUMBERED",),
     "more tokens than were allowed": ("TEXT_CONTRADICTS",),
     "more drafts accepted than proposed": ("ROUNDS_CONTRADICT",),
     "rounds that commit less than was put out": ("ROUNDS_CONTRADICT",),
@@ -1077,38 +1086,44 @@ ALSO: dict[str, tuple[str, ...]] = {
     "noise whose text alone is other": ("TEXT_CONTRADICTS",),
     "more equal tokens than there were": ("QUALITY_IMPOSSIBLE",),
     "one run written down as three": ("CLOCK_IMPLAUSIBLE",),
-    "a row that stands there twice": ("CLOCK_IMPLAUSIBLE", "NOT_COVERED", "RUNS_MISNUMBERED",),
+    "a row that stands there twice": ("CLOCK_IMPLAUSIBLE", "NOT_COVERED", "RUNS_MISNUMBERED", "TIME_HIDDEN",),
     "a draft that stands there twice": ("NOT_COVERED",),
     "a pass that stands there twice": ("NOT_COVERED", "RUNS_MISNUMBERED",),
     "values that the raw cache does not hold": ("BYTES_IMPOSSIBLE",),
     "a clock that stands still": ("CLOCK_IMPLAUSIBLE",),
     "more tokens than bytes": ("BYTES_IMPOSSIBLE",),
+    "4,096 tokens that are thirty": ("NOT_COVERED",),
     "an oracle that did not run": ("NOT_COVERED",),
     "codecs without the raw cache": ("BYTES_IMPOSSIBLE",),
     "the raw cache scored elsewhere": ("BYTES_IMPOSSIBLE", "NOT_COVERED",),
     "an output that stops early": ("TEXT_CONTRADICTS",),
     "an output that stops early, explained": ("TEXT_CONTRADICTS",),
     "other tokens of a reference that is said to be faster": ("CLOCK_IMPLAUSIBLE",),
-    "a faster stock loop called a reference": ("CLOCK_IMPLAUSIBLE",),
+    "a faster stock loop called a reference": ("CLOCK_IMPLAUSIBLE", "TIME_HIDDEN",),
     "the hard prompt left out": ("NOT_COVERED",),
-    "a faster baseline passed over": ("CLOCK_IMPLAUSIBLE",),
+    "a faster baseline passed over": ("CLOCK_IMPLAUSIBLE", "TIME_HIDDEN",),
     "a candidate in a native report": ("ORACLE_UNCHECKED",),
     "bytes of a formula": ("BYTES_IMPOSSIBLE",),
     "a saving over numbers twice as wide as the model's": ("BYTES_IMPOSSIBLE",),
     "a layer that is not listed": ("BYTES_IMPOSSIBLE",),
     "half of the positions": ("BYTES_IMPOSSIBLE",),
     "positions in fewer bits than the codec's": ("BYTES_IMPOSSIBLE",),
+    "too few bits behind another name of the codec": ("NOT_COVERED",),
     "a lattice below its points": ("QUALITY_IMPOSSIBLE",),
+    "a codec that nobody knows": ("MEANING_UNKNOWN", "NOT_COVERED",),
     "an error that nothing reads": ("QUALITY_IMPOSSIBLE",),
-    "less error than is possible": ("QUALITY_IMPOSSIBLE",),
+    "affine with a group of none": ("QUALITY_IMPOSSIBLE",),
     "a spread that hides it": ("QUALITY_IMPOSSIBLE",),
     "a mean of nothing": ("NOT_COVERED",),
+    "Voronoi without its bits": ("QUALITY_IMPOSSIBLE",),
+    "Voronoi without its scale": ("QUALITY_IMPOSSIBLE",),
     "half precision for nothing": ("QUALITY_IMPOSSIBLE",),
     "an answer that the question gives away": ("ROW_CONTRADICTS", "TEXT_CONTRADICTS",),
     "the same answer to all": ("TEXT_CONTRADICTS",),
     "the native cache called a reference": ("CLOCK_IMPLAUSIBLE",),
+    "noise on one prompt": ("NOT_COVERED",),
     "all layers left raw, and told": ("BYTES_IMPOSSIBLE",),
-    "the native cache called restored": ("BYTES_IMPOSSIBLE",),
+    "the native cache called restored": ("BYTES_IMPOSSIBLE", "NOT_COVERED",),
     "speed of an arm that did not run": ("NOT_COVERED",),
     "a perplexity beyond a float": ("QUALITY_IMPOSSIBLE",),
     "two samples": ("NOT_COVERED",),
@@ -1143,6 +1158,7 @@ def long_prompt(report: Report) -> None:
 
 def five_repeats(report: Report) -> None:
     """One prompt, often enough, and said to be one."""
+    report["config"]["repeats"] = 5
     report["prompts"] = report["prompts"][:1]
     without_claims("memory_saving", "cache_bytes")(report)
     report["rows"] = [
@@ -1245,7 +1261,7 @@ TWINS: dict[str, Lie] = {
     "the lattice at the bits it stores": Lie(
         QUANT,
         all_of(
-            width("e8", 28), put("arms", 2, "cache", to="e8@q38"), without_claims("rel_mse_ratio", "kl_ratio"),
+            width("e8", 28), Q38, without_claims("rel_mse_ratio", "kl_ratio"),
             ERRS_LESS,
         ),
         restate=True,
@@ -1254,7 +1270,7 @@ TWINS: dict[str, Lie] = {
     "one layer of two left raw, and told": Lie(RECALL, left_raw(0), restate=True),
     "a codec of fewer bits that errs more": Lie(
         QUANT,
-        all_of(width("e8", 28), put("arms", 2, "cache", to="e8@q38"), only_claims("rel_mse_ratio"), ERRS_LESS,
+        all_of(width("e8", 28), Q38, only_claims("rel_mse_ratio"), ERRS_LESS,
                put("claims", 0, "arm", to="affine"), put("claims", 0, "against", to="e8")),
         restate=True,
     ),

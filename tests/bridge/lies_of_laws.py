@@ -19,6 +19,7 @@ from tests.bridge.lies import (
     Report,
     all_of,
     beside,
+    drop,
     each,
     looping,
     on_repeat,
@@ -81,8 +82,15 @@ TIME = {
     ),
     "every time made smaller": Lie(SPEC, put("seconds", to=600.0), ("TIME_UNACCOUNTED",)),
     "hidden time beside decoding": Lie(
-        SPEC, each("dflash", lambda row: row.update(e2e_s=row["e2e_s"] + 0.09, decode_s=row["decode_s"] - 0.03)),
+        SPEC, each("dflash", lambda row: row.update(e2e_s=row["e2e_s"] + 0.03, decode_s=row["decode_s"] - 0.01)),
         ("TIME_HIDDEN",), restate=True,
+    ),
+    "time that no claim is about": Lie(
+        RECALL, each("noise", lambda row: row.update(e2e_s=row["e2e_s"] + 0.2)), ("TIME_HIDDEN",), restate=True
+    ),
+    "one pass a token in no time": Lie(
+        SPEC, each("one-pass", lambda row: row.update(e2e_s=row["prefill_s"], decode_s=0.0)), ("CLOCK_IMPLAUSIBLE",),
+        restate=True,
     ),
     "times of a stop-watch": Lie(
         VERIFY, each(None, lambda row: row.update(seconds=round(row["seconds"], 4))), ("CLOCK_IMPLAUSIBLE",),
@@ -116,6 +124,9 @@ ROUNDS = {
     "rounds that are counted twice": Lie(
         SPEC, each("dflash", setting(counters={"rounds": 20})), ("ROUNDS_CONTRADICT",)
     ),
+    "our loop without its counters": Lie(
+        SPEC, put("arms", 2, "loop", to="engine.dflash.stream_generate"), ("ROUNDS_CONTRADICT",)
+    ),
     "rounds of no drafter": Lie(
         SPEC, each("dflash", setting(counters={"rounds": 10, "rounds_lookup": 4})), ("ROUNDS_CONTRADICT",)
     ),
@@ -136,6 +147,8 @@ ROUNDS = {
 }  # fmt: skip
 
 COVERAGE = {
+    "a configuration that names nothing": Lie(SPEC, drop("config", "repeats"), ("PROVENANCE_MISSING",)),
+    "noise on five prompts of six": Lie(RECALL, without_rows("noise", "needle-0"), ("NOT_COVERED",)),
     "one pass a token on three prompts of four": Lie(
         SPEC, without_rows("one-pass", "code-3"), ("ORACLE_UNCHECKED", "NOT_COVERED"), restate=True
     ),
@@ -223,6 +236,11 @@ def taller(row: Report) -> None:
 BYTES = {
     "layers that the model has not": Lie(SPEC, put("models", 0, "layers", to=1), ("BYTES_IMPOSSIBLE",)),
     "layers of the model left out everywhere": Lie(SPEC, put("models", 0, "layers", to=4), ("BYTES_IMPOSSIBLE",)),
+    "arrays of three dimensions": Lie(
+        SPEC,
+        each("dflash", lambda row: [a["shape"].pop(0) for layer in row["memory"]["layers"] for a in layer["arrays"]]),
+        ("BYTES_IMPOSSIBLE",),
+    ),
     "one layer of one row": Lie(
         SPEC, each("one-pass", lambda row: row["memory"].update(
             layers=row["memory"]["layers"][:1], cache_bytes=row["memory"]["layers"][0]["nbytes"])),
@@ -326,7 +344,9 @@ QUALITY = {
     "more bits that err more": Lie(
         CODEC,
         lambda r: r["rows"].extend(
-            row | {"bits": 3, "stored_bits_per_value": 3.5, "limit": 2**-7.0, "rel_mse": 0.3} for row in r["rows"][:2]
+            row.update(distribution=f"keys {i}")
+            or row | {"bits": 3, "stored_bits_per_value": 3.5, "limit": 2**-7.0, "rel_mse": 0.3}
+            for i, row in enumerate(r["rows"][:2])
         ),
         ("QUALITY_IMPOSSIBLE",),
     ),
@@ -384,7 +404,22 @@ MEANING = {
     ),
     "a loop of its own": Lie(PARITY, put("arms", 1, "loop", to="mlx_lm.faster"), ("MEANING_UNKNOWN",)),
     "a candidate that keeps who knows what": Lie(
-        RECALL, put("arms", 1, "cache", to="miracle@1"), ("MEANING_UNKNOWN",), restate=True
+        RECALL, all_of(put("arms", 1, "cache", to="miracle@1"), put("config", "caches", to=[])), ("MEANING_UNKNOWN",),
+        restate=True,
+    ),
+    "a lookup called a draft model": Lie(
+        SPEC,
+        lambda r: r["arms"].append(r["arms"][2] | {"name": "dflash/x", "options": {"lookup": True, "adaptive": False}}),
+        ("MEANING_UNKNOWN",),
+    ),
+    "one pass a token called the baseline": Lie(
+        NATIVE, put("arms", 0, "loop", to="engine.one_pass"), ("MEANING_UNKNOWN",)
+    ),
+    "a stock loop called one pass a token": Lie(
+        SPEC, put("arms", 1, "loop", to="mlx_lm.generate_step"), ("MEANING_UNKNOWN",)
+    ),
+    "half of a code": Lie(
+        RECALL, lambda r: [p.update(expected=p["expected"][:-2]) for p in r["prompts"]], ("RECALL_VACUOUS",)
     ),
     "noise called a candidate": Lie(
         SPEC, lambda r: r["arms"].append(r["arms"][2] | {"name": "poison", "role": "reference"}), ("MEANING_UNKNOWN",)

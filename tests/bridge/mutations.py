@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bridge.evidence import check_report
+from bridge.evidence.laws.unchecked import reason_for
 from bridge.evidence.names import LEGACY
 from tests.bridge import reports
-from tests.bridge.unchecked import reason_for
 
 Report = dict[str, Any]
 Change = Callable[[Any, list[Any]], Any]
@@ -202,7 +202,7 @@ def alike(report: Report, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def flatters(honest: Report, made: Report) -> bool:
-    """Say whether a claim looks better than it was, or none looks worse: what is claimed of nothing may be a lie too."""
+    """Say whether a claim looks better than it was, or none looks worse."""
     before = {key(claim): claim["value"] for claim in honest.get("claims", [])}
     gains = []
     for claim in made.get("claims", []):

@@ -136,6 +136,7 @@ CODE = {"task": "code", "source": "our own", "chat_template": False}
 CODE_TEXTS = (
     "Write a queue with two stacks.", "def merge(a, b):", "Sort a linked list in place", "class Ring:\n    ",
 )  # fmt: skip
+ASKED = {"repeats": REPEATS, "drafters": [], "rollbacks": [], "left_out": {}, "cache": "raw"}
 SPEC_ARMS = [
     arm("mlx-lm", "baseline"),
     arm("one-pass", "verify1"),
@@ -161,7 +162,7 @@ def spec_bench(kind: str = "kakeya.spec-bench") -> Report:
         for name in ("accept_length", "accept_rate", "decode_tok_s", "identical_outputs")
     ]
     return timed(restate(envelope(
-        kind, config={"seed": 0, "temperature": 0.0, "max_tokens": TOKENS, "block_size": 8}, models=[MODEL],
+        kind, config={"seed": 0, "temperature": 0.0, "max_tokens": TOKENS, "block_size": 8, **ASKED}, models=[MODEL],
         workloads={"code": CODE}, prompts=prompts, arms=SPEC_ARMS, rows=rows, claims=claims,
     )))  # fmt: skip
 
@@ -210,7 +211,10 @@ def recall(kind: str = "kakeya.recall") -> Report:
     claims = [claim("recall", name) for name in ("mlx-lm", "e8")] + [claim("recall_delta", "e8", "mlx-lm")]
     told = {"task": "recall", "source": "generated", "chat_template": False, "shared_suffix": f".{QUESTION}"}
     return timed(restate(envelope(
-        kind, config={"seed": 42, "temperature": 0.0, "max_tokens": 64}, models=[MODEL], workloads={"needles": told},
+        kind, config={
+            "seed": 42, "temperature": 0.0, "max_tokens": 64, "caches": ["e8v@4.25"], "lengths": [32], "depths": [0.3],
+            "samples": len(NEEDLES),
+        }, models=[MODEL], workloads={"needles": told},
         prompts=prompts, arms=arms, rows=rows, claims=[*claims, claim("memory_saving", "e8", "mlx-lm")],
     )))  # fmt: skip
 
@@ -243,7 +247,7 @@ def verify_l() -> Report:
         for length, seconds in cost.items()
     ]
     claims = [claim("verify_ms", length=8, context=4096), claim("verify_ratio", length=8, context=4096)]
-    config = {"seed": 0, "cache": "raw", "lengths": [*cost]}
+    config = {"seed": 0, "cache": "raw", "lengths": [*cost], "contexts": [4096], "repeats": 5}
     return restate(envelope("kakeya.verify-l", config=config, models=[MODEL], rows=rows, claims=claims))
 
 
@@ -270,7 +274,8 @@ def kv_quant() -> Report:
     claims = [claim(name, "e8") for name in names]
     claims += [claim(name, "e8", "affine") for name in ("rel_mse_ratio", "kl_ratio")]
     return restate(envelope(
-        "kakeya.kv-quant", config={"seed": 0}, models=[MODEL], workloads={"prose": told}, prompts=prompts, rows=rows,
+        "kakeya.kv-quant", config={"seed": 0, "caches": ["affine@4g64", "e8v@4.25"], "tokens": 512},
+        models=[MODEL], workloads={"prose": told}, prompts=prompts, rows=rows,
         arms=[arm(n, "baseline" if n == "raw" else "candidate", cache) for n, cache in caches.items()], claims=claims,
     ))  # fmt: skip
 
@@ -285,7 +290,8 @@ def parity() -> Report:
     ]
     arms = [arm("package", "reference", loop="dflash"), arm("ours", "candidate")]
     return restate(envelope(
-        "kakeya.parity", config={"seed": 1234}, models=[MODEL, model("draft")], workloads={"code": CODE},
+        "kakeya.parity", config={"seed": 1234, "blocks": 4, "block_size": 8, "max_prompts": 4},
+        models=[MODEL, model("draft")], workloads={"code": CODE},
         prompts=prompts, arms=arms, rows=rows, claims=[claim("agreement")],
     ))  # fmt: skip
 
@@ -296,7 +302,16 @@ def codec_rd() -> Report:
         "stored_bits_per_value": 2.5, "rel_mse": 0.156, "rel_mse_stderr": 0.0055, "limit": 0.03125,
     }  # fmt: skip
     rows = [row, {**row, "distribution": "t4", "rel_mse": 0.22}]
-    return envelope("kakeya.codec-rd", config={"n_vectors": 64, "dim": 64, "seed": 0}, rows=rows, claims=[])
+    config = {
+        "n_vectors": 64,
+        "dim": 64,
+        "seed": 0,
+        "codecs": [],
+        "bits": [2],
+        "groups": [64],
+        "distributions": [],
+    }
+    return envelope("kakeya.codec-rd", config=config, rows=rows, claims=[])
 
 
 def legacy() -> Report:

@@ -16,11 +16,16 @@ from tests.bridge.lies_of_laws import LAW_LIES
 
 LIES = {**lies.LIES, **LAW_LIES}
 
-# What is said of a run or of a file, before there is a report: tests of those stand in test_evidence.py.
-OF_RUNS = {"NO_REPORT", "UNREADABLE", "WRONG_KIND"}
+# What is said of a file, before there is a report, or of a job: its tests stand in test_evidence.py, test_laws.py and
+# test_bound.py.
+OF_RUNS = {"NO_REPORT", "UNREADABLE", "WRONG_KIND", "JUDGED_TOO_LONG", "RUN_UNBOUND", "RUN_UNTOLD"}
 
-# Where nothing was restored, not all samples were: these two are told together.
-TOGETHER = {"BASELINE_RECALL_CLAIM": "RECALL_SCOPE"}
+# Where nothing was restored, not all samples were; what Shannon forbids, no codec does: these are told together.
+TOGETHER = {
+    "BASELINE_RECALL_CLAIM": "RECALL_SCOPE",
+    "RATE_IMPOSSIBLE": "QUALITY_IMPOSSIBLE",
+    "RECALL_SCOPE": "NOT_COVERED",
+}
 
 
 def told(lie):

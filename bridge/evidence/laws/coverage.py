@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bridge.evidence.kinds import Decode
-from bridge.evidence.laws.law import CODEC, DECODED, FOUND, PARITY, PROMPTED, QUANT, SWEEP, TIMED, law
+from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PARITY, PROMPTED, QUANT, SWEEP, TIMED, law
 from bridge.evidence.names import TIMED as TIMES
 from bridge.evidence.rules_output import first_difference, parting
 from bridge.evidence.view import STOCK_LOOP, View
@@ -41,8 +41,35 @@ def claims_stand_on_all_prompts(view: View) -> Iterator[str]:
                 yield f"{claim.name}: {arm} did not run on {lacks}"
 
 
+CONFIGURED: dict[str, tuple[str, ...]] = {
+    "kakeya.codec-rd": ("codecs", "bits", "groups", "distributions", "n_vectors", "dim"),
+    "kakeya.spec-bench": ("repeats", "drafters", "rollbacks", "left_out", "cache"),
+    "kakeya.acceptance": ("repeats", "drafters", "rollbacks", "left_out", "cache"),
+    "kakeya.native": ("repeats", "cache"),
+    "kakeya.recall": ("caches", "lengths", "depths", "samples"),
+    "kakeya.restored-prefill": ("caches", "lengths", "depths", "samples"),
+    "kakeya.verify-l": ("repeats", "contexts"),
+    "kakeya.kv-quant": ("caches", "tokens"),
+    "kakeya.parity": ("blocks", "block_size", "max_prompts"),
+}
+
+
 @law(
-    "NOT_COVERED", TIMED, "rows.arm rows.prompt rows.repeat",
+    "PROVENANCE_MISSING", ALL, "config",
+    "the configuration names all that decides what is measured",
+)  # fmt: skip
+def whole_configuration(view: View) -> Iterator[str]:
+    config = view.report.config
+    there = (
+        {*config} if isinstance(config, dict) else {*(config.model_extra or {}), *type(config).model_fields}
+    )
+    lacks = [name for name in CONFIGURED[str(view.report.kind)] if name not in there]
+    if lacks:
+        yield f"config does not name {', '.join(lacks)}"
+
+
+@law(
+    "NOT_COVERED", DECODED, "rows.arm rows.prompt rows.repeat",
     "every arm ran on every prompt, as often as the others",
 )  # fmt: skip
 def whole_grid(view: View) -> Iterator[str]:
@@ -143,7 +170,7 @@ def configured_codes(view: View) -> Iterator[str]:
     config = view.report.config
     names = {row.distribution for row in view.rows}
     asked = config.get("distributions")
-    if isinstance(asked, list | tuple) and not config.get("model") and names != {*map(str, asked)}:
+    if asked and isinstance(asked, list | tuple) and not config.get("model") and names != {*map(str, asked)}:
         yield f"{', '.join(sorted(names))} were measured; {', '.join(map(str, asked))} are configured"
     for field in ("n_vectors", "dim"):
         count = config.get(field)

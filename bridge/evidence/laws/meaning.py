@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PROMPTED, QUANT, law
+from bridge.evidence.laws.law import ALL, CODEC, DECODED, PROMPTED, QUANT, SPEC, law
 from bridge.evidence.view import STOCK_LOOP, View
 
 # What any claim may say in place of its definition.
@@ -81,7 +81,9 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
 DISTRIBUTIONS = re.compile(r"gaussian|t4|outliers|(?:keys|values)(?: \d{1,4})?")
 CODES = re.compile(r"raw|affine|voronoi|[de][48] Q[1-9]\d{0,3}", re.IGNORECASE)
 # What mlx-lm and the engine call their caches; what a model brings itself ends in Cache.
-KINDS = re.compile(r"[A-Z][A-Za-z0-9]{0,60}Cache|CacheList|packed by engine\.codec\.classic_store")
+KINDS = re.compile(
+    r"(?!\w*Cache\w*Cache)[A-Z][A-Za-z0-9]{0,60}Cache|CacheList|packed by engine\.codec\.classic_store"
+)
 LOOPS = re.compile(
     rf"{re.escape(STOCK_LOOP)}|(?:engine|dflash)(?:\.[A-Za-z0-9_]+)*(?: (?:b?float(?:16|32)))?"
 )
@@ -129,7 +131,9 @@ def known_loops(view: View) -> Iterator[str]:
             yield f"{arm.name} is decoded by {arm.loop[:60]!r}"
 
 
-@law("MEANING_UNKNOWN", FOUND, "arms.cache", "a candidate keeps a cache of which it is known what it stores")
+@law(
+    "MEANING_UNKNOWN", PROMPTED, "arms.cache", "a candidate keeps a cache of which it is known what it stores"
+)
 def known_caches(view: View) -> Iterator[str]:
     for arm in view.arms_of("candidate", "reference", "baseline"):
         if arm.cache not in ("raw", *OWN) and floor_of(arm.cache) is None:
@@ -142,3 +146,32 @@ def names_and_roles(view: View) -> Iterator[str]:
         roles = [role for role in ("poison", "identity", "evicted", "verify1") if arm.name.lower() == role]
         if roles and arm.role != roles[0]:
             yield f"{arm.name} is said to be a {arm.role}"
+
+
+DRAFTERS = {"dflash": (False, False), "lookup": (True, False), "adaptive": (True, True)}
+
+
+@law(
+    "MEANING_UNKNOWN", SPEC, "arms.name arms.options.lookup arms.options.adaptive",
+    "an arm that is called after a drafter was told to be that one",
+)  # fmt: skip
+def names_and_options(view: View) -> Iterator[str]:
+    for arm in view.all_arms:
+        drafter, slash, _ = arm.name.partition("/")
+        if slash and drafter in DRAFTERS:
+            told = tuple(arm.options.get(name) for name in ("lookup", "adaptive"))
+            if told != DRAFTERS[drafter]:
+                yield f"{arm.name} has lookup {told[0]} and adaptive {told[1]}"
+
+
+@law(
+    "MEANING_UNKNOWN", DECODED, "arms.role arms.loop",
+    "one forward pass a token is no stock loop, and nothing else is",
+)  # fmt: skip
+def roles_and_loops(view: View) -> Iterator[str]:
+    for arm in view.arms_of("verify1"):
+        if arm.loop == STOCK_LOOP:
+            yield f"{arm.name} is a verify1, and is decoded by {STOCK_LOOP}"
+    for arm in view.arms_of("baseline"):
+        if view.report.kind == "kakeya.native" and arm.loop != STOCK_LOOP:
+            yield f"{arm.name} is a baseline, and is decoded by {arm.loop}"

@@ -123,7 +123,8 @@ def _family(cache: str) -> tuple[float, float] | None:
 def error_of_the_codec(view: View) -> Iterator[str]:
     for one in _sums(view):
         bounds = _family(one.cache)
-        if bounds is None or one.error == 0 or floor_of(one.cache) is None:
+        mixed = bool(view.arms[one.arm].options.get("raw_layers"))
+        if bounds is None or one.error == 0 or floor_of(one.cache) is None or mixed:
             continue
         times = one.error * math.exp2(2 * one.bits)
         if not bounds[0] <= times <= bounds[1]:
@@ -205,5 +206,7 @@ def bits_of_the_code(view: View) -> Iterator[str]:
         most = (
             16.0 if row.codec == "raw" else floor_of(name, dim) if isinstance(dim, int) and dim > 0 else None
         )
-        if most is not None and row.stored_bits_per_value > most + 1e-6:
+        if most is None and row.bits and row.codec in ("affine", "voronoi") and isinstance(dim, int):
+            yield f"row {i} is {row.codec} of {row.bits} bits and groups of {row.group}, which is no format"
+        elif most is not None and row.stored_bits_per_value > most + 1e-6:
             yield f"row {i} counts {row.stored_bits_per_value:g} bits; {row.codec} stores {most:g}"

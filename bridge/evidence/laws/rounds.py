@@ -10,6 +10,7 @@ from bridge.evidence.parts import Arm
 from bridge.evidence.view import View
 
 _PACKAGE = "dflash."
+OURS = "engine.dflash.stream_generate"
 
 
 def _block(view: View, arm: Arm) -> int | None:
@@ -82,7 +83,9 @@ def counters_agree(view: View) -> Iterator[str]:
     for i, row, arm in _drafted(view):
         counted = {name: n for name, n in row.counters.items() if name.startswith("rounds_")}
         rounds = len(row.commits or [])
-        if row.counters.get("rounds", rounds) != rounds:
+        if arm.loop == OURS and not {"rounds", "syncs"} <= {*row.counters}:
+            yield f"row {i}: {arm.name} counts no rounds or no waits for the device"
+        elif row.counters.get("rounds", rounds) != rounds:
             yield f"row {i}: {row.counters['rounds']} rounds are counted, and {rounds} listed"
         elif "rounds" in row.counters and counted and sum(counted.values()) != rounds:
             yield f"row {i}: {sum(counted.values())} rounds are counted by drafter, and {rounds} listed"

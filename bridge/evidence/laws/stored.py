@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
@@ -17,6 +18,8 @@ PIECE = 2048
 
 # Caches that keep every position.
 WHOLE = ("KVCache", "QuantizedKVCache", "LatticeKVCache")
+# Caches that do not, by what their names hold: whatever else keeps arrays of four dimensions keeps every position.
+PARTIAL = re.compile("Rotating|Chunked|Arrays|Mamba|Restored|List|Pool|State")
 # Those that stand before another one, which is the baseline's of that layer.
 AROUND = ("KakeyaLatticeMLXCache", "ControlCache")
 
@@ -75,6 +78,9 @@ def room_for_all_positions(view: View) -> Iterator[str]:
         whole = _whole(view, row)
         for j, layer in enumerate(row.memory.layers):
             for array in layer.arrays if j in whole else ():
+                if layer.kind in WHOLE and len(array.shape) != _RANK:
+                    yield f"row {i}: an array of layer {j} has {len(array.shape)} dimensions"
+                    break
                 if len(array.shape) == _RANK and not least <= array.shape[2] <= least + STEP + PIECE:
                     yield (f"row {i}: layer {j} has room for {array.shape[2]} positions, and {least} went in")
                     break
@@ -84,10 +90,11 @@ def _whole(view: View, row: Decode) -> set[int]:
     """Return the layers of a row's cache that keep every position, as far as that can be known."""
     plain = view.once(("plain layers", row.prompt), lambda: _plain(view, row.prompt))
     layers = row.memory.layers if row.memory else []
-    return {
-        i for i, layer in enumerate(layers)
-        if layer.kind in WHOLE or (layer.kind in AROUND and i < len(plain) and plain[i].kind in WHOLE)
-    }  # fmt: skip
+    kinds = [
+        plain[i].kind if layer.kind in AROUND and i < len(plain) else layer.kind
+        for i, layer in enumerate(layers)
+    ]
+    return {i for i, kind in enumerate(kinds) if kind not in AROUND and not PARTIAL.search(kind)}
 
 
 def _plain(view: View, prompt: str) -> list[Layer]:

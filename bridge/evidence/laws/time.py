@@ -25,6 +25,9 @@ DECIDES = 0.35
 MOST = 0.6
 BESIDE_S = 5.0
 
+# What of a row may be neither prefill nor decoding: of its decoding, and of the whole.
+HIDDEN, HIDDEN_OF_ALL = 0.1, 0.01
+
 # A performance counter gives far more digits than these.
 DIGITS = 1e-5
 COPY = 1e-9
@@ -104,6 +107,27 @@ def rows_fill_the_run(view: View) -> Iterator[str]:
     took = math.fsum(map(_took, view.rows))
     if took < MOST * view.report.seconds - BESIDE_S:
         yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
+
+
+@law(
+    "TIME_HIDDEN", DECODED, "rows.prefill_s rows.decode_s rows.e2e_s",
+    "the whole of a row is its prefill and its decoding, whether a claim is about it or not",
+)  # fmt: skip
+def whole_is_its_parts(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        rest = row.e2e_s - row.prefill_s - row.decode_s
+        if rest > HIDDEN * row.decode_s + HIDDEN_OF_ALL * row.e2e_s:
+            yield f"row {i}: {rest:.3g} of {row.e2e_s:.3g} s are neither prefill nor decoding"
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", DECODED, "rows.decode_s rows.decode_tokens",
+    "tokens that were decoded took time",
+)  # fmt: skip
+def decoding_takes_time(view: View) -> Iterator[str]:
+    for i, row in enumerate(view.rows):
+        if row.decode_tokens and not row.decode_s:
+            yield f"row {i}: {row.decode_tokens} tokens were decoded in no time"
 
 
 @law(
