@@ -174,7 +174,7 @@ class Client:
                 )
             return Run(self, sent[-1])
         fitting = [branch for branch in sent if name in branch]
-        fitting = fitting or [branch for branch in self.remote.fetch(*self.patterns) if name in branch]
+        fitting = fitting or [branch for branch in self.remote.listed(*self.patterns) if name in branch]
         if len(fitting) == 1:
             return Run(self, fitting[0])
         if fitting:
@@ -288,8 +288,9 @@ class Client:
         Returns the branches concerned. A request that has no answer yet is never deleted from the remote.
         """
         before = datetime.now(UTC).timestamp() - older_than.total_seconds()
-        tips = self.remote.fetch(*self.patterns)
-        old = {branch: tip for branch, tip in tips.items() if 0 < asked_at(branch) < before}
+        listed = self.remote.listed(*self.patterns)
+        old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
+        old = self.remote.fetch_listed(old)
         views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
         mine = [branch for branch in self.sent.branches() if asked_at(branch) < before]
@@ -306,10 +307,11 @@ class Client:
     # Last, since its name hides Python's own from what follows it.
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
-        tips = self.remote.fetch(*self.patterns)
-        chosen = sorted((branch for branch in tips if asked_at(branch)), key=by_age, reverse=True)[:limit]
-        views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
-        return [status_of(views[branch]) for branch in chosen]
+        listed = self.remote.listed(*self.patterns)
+        chosen = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)[:limit]
+        tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
+        views = history.read_views(self.git, tips)
+        return [status_of(views[branch]) for branch in chosen if branch in views]
 
 
 def _final(view: View) -> View:
