@@ -22,7 +22,7 @@ from bridge.manifest import format_time
 from bridge.names import Namespace
 from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.remote import PRIVATE, Pushed, Remote
+from bridge.remote import Pushed, Remote
 from bridge.sent import Sent, asked_at, by_age
 from bridge.sightings import Sightings
 from bridge.status import Event, Status, events, status_of
@@ -203,7 +203,7 @@ class Client:
                 )
             return Run(self, sent[-1])
         fitting = [branch for branch in sent if name in branch]
-        fitting = fitting or [branch for branch in self.remote.fetch(*self.patterns) if name in branch]
+        fitting = fitting or [branch for branch in self.remote.listed(*self.patterns) if name in branch]
         if len(fitting) == 1:
             return Run(self, fitting[0])
         if fitting:
@@ -345,11 +345,12 @@ class Client:
 
         A request that has no answer yet is never deleted from the remote.
         """
-        tips = self.remote.fetch(*self.patterns)
-        # Not by this machine's clock alone: no more time has passed than something on the remote shows.
-        now = times.at_least(datetime.now(UTC).timestamp(), times.requested_below(self.git, PRIVATE))
-        before = now - older_than.total_seconds()
-        old = {branch: tip for branch, tip in tips.items() if 0 < asked_at(branch) < before}
+        listed = self.remote.listed(*self.patterns)
+        # Not by this machine's clock alone: no more time has passed than the newest request shows.
+        asked = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
+        before = times.at_least(datetime.now(UTC).timestamp(), asked) - older_than.total_seconds()
+        old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
+        old = self.remote.fetch_listed(old)
         views = history.read_views(self.git, old)
         finished = [branch for branch, view in views.items() if view.stands.is_final]
         sent = self.sent.branches()
@@ -359,7 +360,7 @@ class Client:
                 self.sent.forget(branch)
             for branch in finished if remote else ():
                 self.remote.delete(branch, expect=old[branch])
-        young = {branch for branch in (*sent, *(tips if remote else ())) if asked_at(branch) >= before}
+        young = {branch for branch in (*sent, *(listed if remote else ())) if asked_at(branch) >= before}
         return Swept(
             gone=sorted({*mine, *(finished if remote else ())}),
             young=len(young),
@@ -373,10 +374,11 @@ class Client:
     # Last, since its name hides Python's own from what follows it.
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
-        tips = self.remote.fetch(*self.patterns)
-        chosen = sorted((branch for branch in tips if asked_at(branch)), key=by_age, reverse=True)[:limit]
-        views = history.read_views(self.git, {branch: tips[branch] for branch in chosen})
-        return [status_of(views[branch]) for branch in chosen]
+        listed = self.remote.listed(*self.patterns)
+        chosen = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)[:limit]
+        tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
+        views = history.read_views(self.git, tips)
+        return [status_of(views[branch]) for branch in chosen if branch in views]
 
 
 def _bounded(pieces: Iterator[str]) -> Iterator[str]:

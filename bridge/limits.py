@@ -29,7 +29,7 @@ LINE_BYTES = 8 * KIB
 # Git's own processes in the runner: address space, and how long a poll waits for new branches.
 GIT_MEMORY_BYTES = 1024 * MIB
 FETCH_S = 5.0
-SEARCH_S = 1.0
+SEARCH_S = 3.0
 
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3

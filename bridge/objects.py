@@ -71,7 +71,7 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
     folder, _, name = path.rpartition("/")
     place = f"{commit}:{folder}"
     there = locate(git, [place]).get(place)
-    if there is None or there.size > limits.TREE_BYTES:
+    if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
     listed = gitout.entries(git("ls-tree", "-z", "-l", "--full-tree", there.oid, "--", name).stdout)
     if not listed or not listed[0].is_file:

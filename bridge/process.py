@@ -244,6 +244,7 @@ class Child:
     ) -> None:
         self.argv = tuple(argv)
         self.stderr = b""
+        self._said = 0
         self._group = own_session
         self._limit = deadline.start(timeout)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
@@ -362,7 +363,11 @@ class Child:
             elif key.fileobj is self._child.stdout:
                 self._out += data
             else:
+                self._said += len(data)
                 self.stderr = (self.stderr + data)[-self._STDERR_BYTES :]
+        if self._said > MOST_ERRORS:
+            message = f"{self.argv[0]} printed more than {MOST_ERRORS} bytes of messages"
+            raise ProcessError(self.argv, None, message=message)
 
     def _failed(self) -> ProcessError:
         if self._child.poll() is None:

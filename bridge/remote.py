@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from bridge import gitout, names
-from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
+from bridge import gitout, limits, names
+from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.git import NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
@@ -81,6 +82,50 @@ class Remote:
             raise self._explain(error) from error
         return self.known(*patterns)
 
+    def listed(self, *patterns: str) -> dict[str, str]:
+        """Return `{branch: commit id}` of the branches under the patterns as the server lists them; nothing is fetched.
+
+        Left out are names that no request can have.
+        """
+        child = self.git.start("ls-remote", "--heads", "--refs", self.name, timeout=NETWORK_TIMEOUT)
+        heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
+        found: dict[str, str] = {}
+        try:
+            for ref, oid in gitout.each_ref(gitout.each_line(child.chunks())):
+                branch = ref.removeprefix("refs/heads/")
+                if ref.startswith(heads) and len(found) < limits.BRANCHES and names.is_safe(branch):
+                    found[branch] = oid
+        except ProcessError as error:
+            raise self._explain(error) from error
+        finally:
+            child.close()
+        return {branch: oid for branch, oid in found.items() if names.matches(branch, patterns)}
+
+    def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged."""
+        if not listed:
+            return {}
+        specs = "".join(f"+{oid}:{PRIVATE}{branch}\n" for branch, oid in listed.items())
+        flags = (
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--refmap=",
+            "--stdin",
+        )
+        try:
+            self.git("fetch", *flags, self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
+        except GitError:
+            if len(listed) == 1:
+                return {}
+            branches = list(listed)
+            middle = len(branches) // 2
+            halves = (branches[:middle], branches[middle:])
+            came = [self.fetch_listed({branch: listed[branch] for branch in half}) for half in halves]
+            return {**came[0], **came[1]}
+        return dict(listed)
+
     def _fetch(self, *specs: str) -> None:
         flags = (
             "--quiet",
@@ -143,7 +188,7 @@ class Remote:
         self.git("update-ref", "-d", PRIVATE + branch)
         return Pushed.DONE
 
-    def _explain(self, error: GitError, branch: str | None = None) -> Exception:
+    def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
         said = _said(error)
         if "shallow update not allowed" in said:
@@ -188,5 +233,5 @@ class Remote:
         return self.name not in self.git.text("remote").split("\n")
 
 
-def _said(error: GitError) -> str:
+def _said(error: ProcessError) -> str:
     return (error.stderr + error.stdout).decode("utf-8", "replace")

@@ -68,7 +68,7 @@ def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
         title=f"mac-bridge results: {lease.branch}",
     )
     session.bus.keep(commit)
-    noted = session.ledger.answered(lease.request, outcome.state, commit, lease.tip)
+    noted = session.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
     state = publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
     if state is None and not noted:
         # A refusal without a ledger entry is made anew when its turn comes again.
@@ -80,7 +80,9 @@ def publish(session: Session, pending: Pending) -> State | None:
     """Push an answer that was noted. A requester's commit on top is built upon; another claim ends it."""
     bus, ledger = session.bus, session.ledger
     ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
-    assert ours is not None  # noqa: S101 - this program wrote it
+    if ours is None:
+        _drop(session, pending, "the answer that was kept cannot be read again")
+        return None
     commit, expect = pending.answer, pending.expect
     for _ in range(10):
         pushed = bus.push(pending.branch, commit, expect=expect)
@@ -89,14 +91,14 @@ def publish(session: Session, pending: Pending) -> State | None:
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
-            ledger.settled(pending.request)
+            ledger.settled(branch=pending.branch, published=commit)
             bus.release(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
         view = history.read_view(bus.git, pending.branch, tip) if tip else None
         if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
             # An earlier attempt arrived, and the disk was too full to note it.
-            ledger.settled(pending.request, str(view.stands))
+            ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
             bus.release(pending.answer)
             return view.stands
         if view is None or not _was_left_alone(session, view.tip, expect):
@@ -107,14 +109,14 @@ def publish(session: Session, pending: Pending) -> State | None:
             bus.git, f"{pending.answer}^{{tree}}", [expect], _message(session, pending.answer), WHO
         )
         bus.keep(commit)
-        ledger.answered(pending.request, ours.state, commit, expect)
+        ledger.answered(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
 
 
 def _drop(session: Session, pending: Pending, why: str) -> None:
     """Give up an answer that can no longer be published."""
     session.tell(f"{pending.branch}: {why}; this answer is dropped")
-    session.ledger.settled(pending.request, "fenced")
+    session.ledger.settled(branch=pending.branch, state="fenced")
     session.bus.release(pending.answer)
 
 

@@ -17,6 +17,7 @@ from bridge.process import Child, Completed
 from runner import policy
 from runner.budget import Budget
 from runner.listing import Listing
+from runner.litter import unfinished
 from runner.quarantine import HOSTILE, Quarantine
 from runner.store import fetch_flags, open_store, take_cut, token_of
 from runner.tips import HEADS, Tips
@@ -123,8 +124,8 @@ class Bus:
         fresh = sorted(ask - self._suspects)
         search = _Search(time.monotonic() + _SEARCH_S)
         self._search(fresh, search, halve=False)
-        # The search begins when the first fetch has failed.
-        search.until = time.monotonic() + _SEARCH_S
+        # The search begins when the first fetch has failed, and comes on a little whatever came of that.
+        search.until, search.settled = time.monotonic() + _SEARCH_S, False
         suspects = list(self._suspects)
         random.shuffle(suspects)
         self._search(suspects, search)
@@ -172,6 +173,7 @@ class Bus:
                 self._slow = (commits[0], child)
             else:
                 child.close()
+        self._sweep_up()
         raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
 
     def _look_after_slow(self, ask: set[str]) -> None:
@@ -189,6 +191,13 @@ class Bus:
             ask.discard(commit)
         child.close()
         self._slow = None
+        self._sweep_up()
+
+    def _sweep_up(self) -> None:
+        """Remove what fetches that were ended left behind, unless one is at work."""
+        if self._slow is None:
+            for path in unfinished(self.git.directory):
+                path.unlink(missing_ok=True)
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
         """Take note of what is in the store now; what is beyond the limits goes into quarantine."""

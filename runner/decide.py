@@ -59,7 +59,8 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
     if state.state.is_taken:
         # A name can be copied or forged; what this runner wrote stands in its ledger.
         ours = in_our_name(session, view) and session.ledger.wrote(state.salt)
-        if not ours and watch.unchanged_s(view.branch) < state.lease_s * _MARGIN:
+        lease_s = min(state.lease_s, session.policy.bus.longest_lease_s)
+        if not ours and watch.unchanged_s(view.branch) < lease_s * _MARGIN:
             return Action.WAIT
     if view.cancel:
         return Action.CANCEL

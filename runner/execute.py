@@ -117,7 +117,7 @@ def answer_without_running(
     """Refuse or close a request: one commit, in competition with other runners."""
     outcome.request = request
     if request:
-        seen = session.ledger.seen(request.nonce)
+        seen = session.ledger.seen(lease.branch)
         if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
             session.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
@@ -158,7 +158,7 @@ def _let_go(session: Session, lease: Lease, halt: Halt) -> None:
         session.tell(f"{lease.branch}: handed back")
     else:
         session.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-    session.ledger.settled(lease.request, str(halt.value))
+    session.ledger.settled(branch=lease.branch, state=str(halt.value))
 
 
 def _run_steps(

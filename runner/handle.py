@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge import history
+from bridge import history, objects
 from bridge.history import View
 from bridge.manifest import Request
 from bridge.wire import Reason, State
@@ -14,6 +14,7 @@ from runner.decide import Action
 from runner.execute import answer_without_running, execute
 from runner.intake import OF_AGE, Admitted, admit, read_manifest, wants_another
 from runner.lease import Lease
+from runner.ledger import Pending
 from runner.patience import Patience
 from runner.refusal import Held, Refusal, with_place
 from runner.session import Session
@@ -35,6 +36,9 @@ def handle(session: Session, view: View, action: Action) -> State | None:
     if action is Action.WAIT:
         session.tell(f"{view.branch}: another runner holds it")
         return None
+    if kept := _kept_answer(session, view):
+        session.tell(f"{view.branch}: the bus lost the answer; it is published again")
+        return publish(session, kept)
     if not history.is_ancestor(session.bus.git, view.request, view.tip):
         outcome = Outcome(
             State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
@@ -50,6 +54,18 @@ def handle(session: Session, view: View, action: Action) -> State | None:
     except Refusal as refusal:
         return _turn_down(session, view, refusal)
     return execute(session, admitted)
+
+
+def _kept_answer(session: Session, view: View) -> Pending | None:
+    """Return the answer that was pushed already, if the bus has gone back to where it was before that."""
+    seen = session.ledger.seen(view.branch)
+    if seen is None or seen.published is None or not objects.is_commit(session.bus.git, seen.published):
+        return None
+    if seen.published == view.tip or not history.is_ancestor(session.bus.git, view.tip, seen.published):
+        return None
+    session.bus.keep(seen.published)
+    session.ledger.answered(branch=view.branch, state=seen.state, answer=seen.published, expect=view.tip)
+    return Pending(seen.request, view.branch, seen.published, view.tip)
 
 
 def _turn_down(session: Session, view: View, refusal: Refusal) -> State | None:
@@ -83,13 +99,18 @@ def hold(session: Session, view: View, held: Held) -> State:
 def flush(session: Session, patience: Patience) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns what still waits, by branch."""
     for pending in session.ledger.pending():
-        if not patience.allows(pending.request):
+        if not patience.allows(pending.answer):
             continue
-        if publish(session, pending) is not None:
+        try:
+            published = publish(session, pending)
+        except Exception as error:  # noqa: BLE001 - one answer that fails keeps nothing else from being done
+            session.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
+            published = None
+        if published is not None:
             session.tell(f"{pending.branch}: the answer that was waiting is published")
         else:
-            patience.failed(pending.request)
-    return {pending.branch: pending.request for pending in session.ledger.pending()}
+            patience.failed(pending.answer)
+    return {pending.branch: pending.answer for pending in session.ledger.pending()}
 
 
 def is_for_others(session: Session, view: View) -> bool:

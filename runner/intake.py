@@ -108,10 +108,12 @@ def _check_time(request: Request, policy: Policy) -> None:
 
 
 def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
-    """A nonce is good for one commit on one branch, and that until it is answered."""
-    seen = ledger.seen(request.nonce)
-    same = seen is None or (seen.request, seen.branch) == (view.request, view.branch)
-    if seen and (not same or seen.state in set(wire.EXIT_CODES)):
+    """A branch is good for one commit, and that until it is answered.
+
+    Its name holds nonce, preset and namespace, so what others push under names of their own does not use it up.
+    """
+    seen = ledger.seen(view.branch)
+    if seen and (seen.request != view.request or seen.state in set(wire.EXIT_CODES)):
         raise Refusal(
             "replayed", f"the nonce {request.nonce} was used before, by the request {seen.request[:12]}"
         )

@@ -106,7 +106,7 @@ class Lease:
             labels=self._labels,
         )
         self._salts.add(now.salt)
-        self._ledger.writes(self.request, now.salt)
+        self._ledger.writes(branch=self.branch, salt=now.salt)
         content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
             content[wire.REQUEST] = Existing(self.manifest)

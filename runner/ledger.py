@@ -1,9 +1,9 @@
-"""What this runner has seen, kept through crashes: nonces against replay, and answers that are not yet published."""
+"""What this runner has seen, kept through crashes: branches against replay, and answers that are not yet published."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,28 +11,44 @@ from pathlib import Path
 from bridge.errors import InfrastructureError
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS requests (
-    request  TEXT PRIMARY KEY,
-    branch   TEXT NOT NULL,
-    nonce    TEXT NOT NULL UNIQUE,
-    preset   TEXT NOT NULL,
-    state    TEXT NOT NULL,
-    claims   INTEGER NOT NULL DEFAULT 0,
-    answer   TEXT,
-    expect   TEXT,
-    seen_at  TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+CREATE TABLE IF NOT EXISTS branches (
+    branch    TEXT PRIMARY KEY,
+    request   TEXT NOT NULL,
+    nonce     TEXT NOT NULL,
+    preset    TEXT NOT NULL,
+    state     TEXT NOT NULL,
+    claims    INTEGER NOT NULL DEFAULT 0,
+    answer    TEXT,
+    expect    TEXT,
+    published TEXT,
+    seen_at   TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 );
-CREATE INDEX IF NOT EXISTS unpublished ON requests (answer) WHERE answer IS NOT NULL;
+CREATE INDEX IF NOT EXISTS waiting ON branches (answer) WHERE answer IS NOT NULL;
+CREATE TABLE IF NOT EXISTS salts (
+    salt   TEXT PRIMARY KEY,
+    branch TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS of_branch ON salts (branch);
 CREATE TABLE IF NOT EXISTS turns (
     requester TEXT NOT NULL,
     at        REAL NOT NULL
 );
-CREATE TABLE IF NOT EXISTS states (
-    salt     TEXT PRIMARY KEY,
-    request  TEXT NOT NULL
+CREATE TABLE IF NOT EXISTS attempts (
+    tip   TEXT PRIMARY KEY,
+    times INTEGER NOT NULL
 );
-CREATE INDEX IF NOT EXISTS of_request ON states (request);
 """
+# Earlier versions knew a request by its commit and its nonce alone, whatever branch it was on.
+_OF_EARLIER_VERSIONS = """
+INSERT OR IGNORE INTO branches (branch, request, nonce, preset, state, claims, answer, expect, seen_at)
+    SELECT branch, request, nonce, preset, state, claims, answer, expect, seen_at FROM requests;
+INSERT OR IGNORE INTO salts (salt, branch)
+    SELECT salt, branch FROM states JOIN requests ON states.request = requests.request;
+DROP TABLE states;
+DROP TABLE requests;
+"""
+# The first version had no table of states.
+_STATES = "CREATE TABLE IF NOT EXISTS states (salt TEXT PRIMARY KEY, request TEXT NOT NULL);"
 _KEEP_TURNS_S = 86_400.0
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -40,11 +56,11 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known about a nonce."""
+    """What is known about a branch: the request that was seen on it, how it stands, and the answer that was pushed."""
 
     request: str
-    branch: str
     state: str
+    published: str | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,8 @@ class Ledger:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
+        if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'requests'").fetchone():
+            self._db.executescript(f"{_STATES}BEGIN IMMEDIATE;{_OF_EARLIER_VERSIONS}COMMIT;")
         said = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         return "" if said == "ok" else said
 
@@ -112,26 +130,26 @@ class Ledger:
         except sqlite3.Error as error:
             raise InfrastructureError(f"cannot write to the ledger {self._path}: {error}") from error
 
-    def seen(self, nonce: str) -> Seen | None:
-        """Return what a nonce was first seen on, or None."""
-        rows = self._db.execute("SELECT request, branch, state FROM requests WHERE nonce = ?", (nonce,))
+    def seen(self, branch: str) -> Seen | None:
+        """Return what was first seen on a branch, or None. A branch's name holds its nonce and its preset."""
+        rows = self._db.execute("SELECT request, state, published FROM branches WHERE branch = ?", (branch,))
         return next((Seen(*row) for row in rows), None)
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
         """Note that a request is about to be taken, before it is: what is noted twice is the same request."""
         with self._write() as cursor:
             cursor.execute(
-                "INSERT INTO requests (request, branch, nonce, preset, state, claims) VALUES (?, ?, ?, ?, 'taken', 1)"
-                " ON CONFLICT (request) DO UPDATE SET claims = claims + 1, state = 'taken'",
+                "INSERT INTO branches (request, branch, nonce, preset, state, claims) VALUES (?, ?, ?, ?, 'taken', 1)"
+                " ON CONFLICT (branch) DO UPDATE SET claims = claims + 1, state = 'taken'",
                 (request, branch, nonce, preset),
             )
 
-    def answered(self, request: str, state: str, answer: str, expect: str) -> bool:
-        """Note an answer before it is pushed, so that it outlives this process. Says whether the request is known."""
+    def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
+        """Note an answer before it is pushed, so that it outlives this process. Says whether the branch is known."""
         with self._write() as cursor:
             cursor.execute(
-                "UPDATE requests SET state = ?, answer = ?, expect = ? WHERE request = ?",
-                (state, answer, expect, request),
+                "UPDATE branches SET state = ?, answer = ?, expect = ? WHERE branch = ?",
+                (state, answer, expect, branch),
             )
             return cursor.rowcount > 0
 
@@ -139,33 +157,52 @@ class Ledger:
         """Note a request that was seen at some earlier time. What is known already stays as it is."""
         with self._write() as cursor:
             cursor.execute(
-                "INSERT OR IGNORE INTO requests (request, branch, nonce, preset, state, claims)"
+                "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state, claims)"
                 " VALUES (?, ?, ?, ?, ?, 1)",
                 (request, branch, nonce, preset, state),
             )
 
-    def writes(self, request: str, salt: str) -> None:
+    def writes(self, *, branch: str, salt: str) -> None:
         """Note a state by its salt before it is pushed, to know it again on the bus."""
         with self._write() as cursor:
-            cursor.execute("INSERT INTO states (salt, request) VALUES (?, ?)", (salt, request))
+            cursor.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
     def wrote(self, salt: str) -> bool:
         """Say whether a state of a request that is not settled was made by this runner."""
-        return self._db.execute("SELECT 1 FROM states WHERE salt = ?", (salt,)).fetchone() is not None
+        return self._db.execute("SELECT 1 FROM salts WHERE salt = ?", (salt,)).fetchone() is not None
 
-    def settled(self, request: str, state: str | None = None) -> None:
-        """Note that nothing is left to publish: the answer is on the bus, or another runner's is."""
+    def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
+        """Note that nothing is left to publish: the answer is on the bus (`published`), or another runner's is."""
         with self._write() as cursor:
             cursor.execute(
-                "UPDATE requests SET answer = NULL, expect = NULL, state = COALESCE(?, state) WHERE request = ?",
-                (state, request),
+                "UPDATE branches SET answer = NULL, expect = NULL, state = COALESCE(?, state),"
+                " published = COALESCE(?, published) WHERE branch = ?",
+                (state, published, branch),
             )
-            cursor.execute("DELETE FROM states WHERE request = ?", (request,))
+            cursor.execute("DELETE FROM salts WHERE branch = ?", (branch,))
+
+    def attempt(self, tips: Collection[str]) -> None:
+        """Note that something is about to be done with commits of strangers, which this process may not survive."""
+        with self._write() as cursor:
+            cursor.executemany(
+                "INSERT INTO attempts (tip, times) VALUES (?, 1)"
+                " ON CONFLICT (tip) DO UPDATE SET times = times + 1",
+                [(tip,) for tip in tips],
+            )
+
+    def survived(self, tips: Collection[str]) -> None:
+        """Note that it was done."""
+        with self._write() as cursor:
+            cursor.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
+
+    def attempts(self) -> dict[str, int]:
+        """Return the commits over which this runner died, or which it is at, each with how often."""
+        return {str(tip): int(times) for tip, times in self._db.execute("SELECT tip, times FROM attempts")}
 
     def pending(self) -> list[Pending]:
         """Return the answers that are not on the bus yet."""
         rows = self._db.execute(
-            "SELECT request, branch, answer, expect FROM requests WHERE answer IS NOT NULL"
+            "SELECT request, branch, answer, expect FROM branches WHERE answer IS NOT NULL"
         )
         return [Pending(*row) for row in rows]
 

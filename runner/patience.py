@@ -27,4 +27,5 @@ class Patience:
 
     def keep(self, known: Collection[str]) -> None:
         """Forget everything but these."""
-        self._tried = {what: tried for what, tried in self._tried.items() if what in known}
+        if self._tried:
+            self._tried = {what: tried for what, tried in self._tried.items() if what in known}

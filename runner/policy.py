@@ -35,6 +35,8 @@ _WORKFLOW = Annotated[
 ]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 
+_LONGEST_LEASE_S = 900.0
+
 INTERPRETER = "KAKEYA_MAC_PYTHON"
 
 
@@ -64,6 +66,8 @@ class Bus(_Section):
     idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
     lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
+    # The longest lease of another runner that is waited for; by default 15 minutes, or `lease_s` if that is longer.
+    max_lease_s: Annotated[float, Field(ge=1, le=86_400)] | None = None
 
     @field_validator("token_file")
     @classmethod
@@ -96,6 +100,11 @@ class Bus(_Section):
     def is_local(self) -> bool:
         """Say whether the bus is a folder on this machine."""
         return self.url.startswith(("/", "./", "../", "file://"))
+
+    @property
+    def longest_lease_s(self) -> float:
+        """How long a claim is waited for, whatever it says of itself: anyone who can push can write one."""
+        return max(self.lease_s, self.max_lease_s or _LONGEST_LEASE_S)
 
     @property
     def poll(self) -> tuple[float, float]:

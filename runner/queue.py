@@ -1,32 +1,36 @@
 """Whose turn it is: requesters take turns, each with its oldest request, so that none can keep the others waiting.
 
-A requester is who signed the request. Into one that is not signed anyone can write any name, so of those the prefix of
-the branch counts first, which git servers can confine an agent to: prefixes and signers share the runner evenly, and
-below each prefix the names that were given do.
+A requester is who signed the request. Into one that is not signed anyone can write any name, and below a prefix that
+one may push to, one may push to as many longer prefixes as one likes. So turns are shared step by step: signers and the
+patterns of the policy share the runner evenly; below a pattern, what stands directly below it has every other turn,
+whatever there is in deeper folders; then the folders take turns; and in each of them the names that were given.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from bridge import names, objects, strictjson, wire
-from bridge.errors import ManifestError, PolicyError, ProcessError
+from bridge.errors import InfrastructureError, ManifestError, PolicyError, ProcessError
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import parse_manifest
 from runner.ledger import Ledger
 from runner.policy import Policy
-from runner.signature import MAX_COMMIT, BadSignature, signer_of, take_apart
+from runner.signature import BadSignature, signer_of, take_apart
 
-Requester = tuple[str, str]
+# ("signer", name), or (pattern, "here" or "below", folder, name): each step shares the turns of the one before it.
+Requester = tuple[str, ...]
 
 _HOUR_S = 3600.0
 # Checking a signature takes two processes; a flood of signed requests is not to hold up a poll.
 _SIGNERS_A_POLL = 100
+# The files of so many requests are held in memory together.
+_AT_ONCE = 100
 
 
 class Queue:
@@ -35,7 +39,7 @@ class Queue:
     def __init__(self, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]) -> None:
         self._git = git
         self._quota = policy.limits.per_requester
-        self._who = Requesters(git, policy.trust.allowed_signers)
+        self._who = Requesters(git, policy.trust.allowed_signers, policy.bus.patterns)
         self._ledger = ledger
         self._tell = tell
         self._turn = 0
@@ -47,6 +51,7 @@ class Queue:
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
+        self._see(set(who.values()))
         now = time.time()
         taken = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[View] = []
@@ -60,12 +65,17 @@ class Queue:
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
         return take_turns(allowed, lambda view: who[view.request], self._last)
 
+    def _see(self, waiting: set[Requester]) -> None:
+        """Put who is new behind those who are here: else new names, of which there is no end, would come first."""
+        known = {requester[:steps] for requester in waiting for steps in range(1, len(requester) + 1)}
+        self._last = Counter({key: self._last.get(key, self._turn) for key in known})
+
     def served(self, view: View) -> None:
         """Note that a request had its turn."""
         self._turn += 1
         requester = self._who.of([view])[view.request]
-        for key in (requester[:1], requester):
-            self._last[key] = self._turn
+        for steps in range(1, len(requester) + 1):
+            self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
             self._ledger.took(_label(requester), time.time())
 
@@ -84,8 +94,10 @@ class Requesters:
     It decides on turns alone. Whether code may run is decided from the commit and the list themselves.
     """
 
-    def __init__(self, git: Git, allowed_signers: Path | None) -> None:
+    def __init__(self, git: Git, allowed_signers: Path | None, patterns: Sequence[str]) -> None:
         self._git = git
+        # The longest first: a pattern within another one stands for itself.
+        self._prefixes = sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
         self._signers = allowed_signers
         self._list: object = None
         self._known: dict[str, Requester] = {}
@@ -96,24 +108,49 @@ class Requesters:
         if current != self._list:
             self._list, self._known = current, {}
         new = [view for view in views if view.request not in self._known]
-        manifests = objects.read_many(
-            self._git, [f"{view.request}:{wire.REQUEST}" for view in new], max_bytes=strictjson.MAX_BYTES
-        )
-        commits = objects.read_many(
-            self._git, [view.request for view in new], max_bytes=MAX_COMMIT, kind="commit"
-        ) if self._signers else [None] * len(new)  # fmt: skip
         found = {view.request: self._known[view.request] for view in views if view.request in self._known}
         checked = 0
-        for view, manifest, commit in zip(new, manifests, commits, strict=True):
-            signed = commit is not None and b"\ngpgsig" in commit
-            found[view.request] = _unsigned(view.branch, manifest)
-            if signed and commit is not None and self._signers:
-                checked += 1
-                if checked > _SIGNERS_A_POLL:
-                    continue
-                found[view.request] = _signed(commit, view.request, self._signers) or found[view.request]
-            self._known[view.request] = found[view.request]
+        for i in range(0, len(new), _AT_ONCE):
+            for view, manifest, commit in self._files(new[i : i + _AT_ONCE]):
+                found[view.request] = self._unsigned(view.branch, manifest)
+                if commit is not None and b"\ngpgsig" in commit and self._signers:
+                    checked += 1
+                    if checked > _SIGNERS_A_POLL:
+                        continue
+                    found[view.request] = _signed(commit, view.request, self._signers) or found[view.request]
+                self._known[view.request] = found[view.request]
         return found
+
+    def _files(self, views: Sequence[View]) -> Iterator[tuple[View, bytes | None, bytes | None]]:
+        """Yield each request with its manifest and, if signatures count, its commit; None for what cannot be read."""
+        try:
+            manifests = objects.read_many(
+                self._git,
+                [f"{view.request}:{wire.REQUEST}" for view in views],
+                max_bytes=strictjson.MAX_BYTES,
+            )
+            commits = objects.read_many(
+                self._git, [view.request for view in views], max_bytes=strictjson.MAX_BYTES, kind="commit"
+            ) if self._signers else [None] * len(views)  # fmt: skip
+        except InfrastructureError:
+            if len(views) == 1:
+                yield views[0], None, None
+                return
+            for view in views:
+                yield from self._files([view])
+            return
+        yield from zip(views, manifests, commits, strict=True)
+
+    def _unsigned(self, branch: str, manifest: bytes | None) -> Requester:
+        parsed = names.parse_branch(branch)
+        prefix = parsed.prefix if parsed else ""
+        pattern = next((known for known in self._prefixes if branch.startswith(known)), "")
+        folder = prefix.removeprefix(pattern)
+        try:
+            name = parse_manifest(manifest or b"").requested_by
+        except ManifestError:
+            name = ""
+        return (pattern, "below" if folder else "here", folder, name)
 
     def forget_all_but(self, requests: Container[str]) -> None:
         """Forget the requests that wait no longer."""
@@ -124,11 +161,11 @@ def take_turns(
     views: Sequence[View], who: Callable[[View], Requester], last: Counter[tuple[str, ...]], level: int = 1
 ) -> list[View]:
     """Return the views, given oldest first, so that requesters alternate; who had no turn for longest begins."""
-    if level > 2:  # noqa: PLR2004 - the parts of a requester
-        return list(views)
     groups: dict[tuple[str, ...], list[View]] = defaultdict(list)
     for view in views:
         groups[who(view)[:level]].append(view)
+    if len(groups) == 1 and all(len(who(view)) <= level for view in views):
+        return list(views)
     ordered = sorted(groups, key=lambda key: (last[key], age(groups[key][0])))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
     return [view for row in zip_longest(*queues) for view in row if view is not None]
@@ -140,15 +177,6 @@ def age(view: View) -> tuple[int, str]:
     return (names.nonce_time(parsed.nonce) if parsed else 0, view.branch)
 
 
-def _unsigned(branch: str, manifest: bytes | None) -> Requester:
-    parsed = names.parse_branch(branch)
-    try:
-        name = parse_manifest(manifest or b"").requested_by
-    except ManifestError:
-        name = ""
-    return (parsed.prefix if parsed else "", name)
-
-
 def _signed(commit: bytes, name: str, signers: Path) -> Requester | None:
     try:
         signed = take_apart(commit, name)
@@ -158,7 +186,8 @@ def _signed(commit: bytes, name: str, signers: Path) -> Requester | None:
 
 
 def _label(requester: Requester) -> str:
-    return ascii(" ".join(requester))[1:-1]
+    *where, name = (part for part in requester if part not in ("here", "below"))
+    return ascii(" ".join(("".join(where), name)))[1:-1]
 
 
 def _stamp(path: Path | None) -> object:

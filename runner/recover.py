@@ -15,6 +15,7 @@ from bridge.errors import InfrastructureError
 from bridge.git import Git
 from runner.bus import KEPT
 from runner.ledger import Ledger
+from runner.reading import read_each
 from runner.tips import HEADS
 
 _FILES = ("", "-wal", "-shm")
@@ -37,10 +38,10 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
         tell(f"the ledger is damaged; it was moved to {aside} and is made anew from the bus")
         ledger = Ledger(path)
     if not ledger.is_filled:
-        found = _refill(ledger, store, HEADS)
+        found = _refill(ledger, store, HEADS, tell)
         if (archive / "HEAD").exists():
-            found += _refill(ledger, Git.isolated(archive), "refs/heads/")
-        _find_pending(ledger, store)
+            found += _refill(ledger, Git.isolated(archive), "refs/heads/", tell)
+        _find_pending(ledger, store, tell)
         ledger.filled()
         if found:
             tell(
@@ -51,11 +52,12 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
     return ledger
 
 
-def _refill(ledger: Ledger, git: Git, prefix: str) -> int:
+def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None]) -> int:
     """Note each request that some runner has touched, the earliest first. Returns how many there are."""
     listed = gitout.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
-    views = history.read_views(git, {branch: tip for branch, tip in tips.items() if names.is_safe(branch)})
+    safe = {branch: tip for branch, tip in tips.items() if names.is_safe(branch)}
+    views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"))
     touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
     for _, branch, view in touched:
         if parsed := names.parse_branch(branch):
@@ -65,25 +67,32 @@ def _refill(ledger: Ledger, git: Git, prefix: str) -> int:
     return len(touched)
 
 
-def _find_pending(ledger: Ledger, store: Git) -> None:
+def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> None:
     """Find the answers that were noted and not pushed: they are to be pushed upon what they share with the branch."""
     for ref in gitout.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
         answer = ref.removeprefix(KEPT)
-        state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
-        tip = objects.resolve(store, HEADS + state.branch) if state else None
-        parsed = names.parse_branch(state.branch) if state else None
-        if not (state and tip and parsed) or history.is_ancestor(store, answer, tip):
-            continue
-        expect = store.maybe("merge-base", answer, tip)
-        if expect:
-            ledger.restore(
-                state.request,
-                branch=state.branch,
-                nonce=parsed.nonce,
-                preset=parsed.preset,
-                state=str(state.state),
-            )
-            ledger.answered(state.request, str(state.state), answer, expect)
+        try:
+            _note_pending(ledger, store, answer)
+        except InfrastructureError as error:
+            tell(f"the answer {answer[:12]}, which was kept, cannot be read: {error.message}")
+
+
+def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
+    state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
+    tip = objects.resolve(store, HEADS + state.branch) if state else None
+    parsed = names.parse_branch(state.branch) if state else None
+    if not (state and tip and parsed) or history.is_ancestor(store, answer, tip):
+        return
+    expect = store.maybe("merge-base", answer, tip)
+    if expect:
+        ledger.restore(
+            state.request,
+            branch=state.branch,
+            nonce=parsed.nonce,
+            preset=parsed.preset,
+            state=str(state.state),
+        )
+        ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
 
 
 def _release_settled(ledger: Ledger, store: Git) -> None:

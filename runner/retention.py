@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bridge import gitout, history, names, times
+from bridge import gitout, names, times
 from bridge.errors import InfrastructureError, one_line
 from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import parse_time
 from runner.bus import KEPT
 from runner.policy import Retention
+from runner.reading import read_each
 from runner.session import Session
 from runner.tips import HEADS
 
@@ -54,7 +55,9 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int
     """
     archive = session.policy.archive
     tips = session.bus.fetch()
-    views = history.read_views(session.bus.git, {b: tip for b, tip in tips.items() if names.is_safe(b)})
+    views = read_each(
+        session.bus.git, tips, lambda branch, error: session.tell(f"{branch} cannot be read: {error}")
+    )
     answered = [view for view in views.values() if view.stands.is_final]
     now = times.at_least(time.time(), times.requested_below(session.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from bridge import history, names
+from bridge import limits
 from bridge.errors import InfrastructureError
 from bridge.history import View
 from bridge.wire import State
 from runner.decide import Action, TipWatch, decide, in_our_name
 from runner.handle import flush, handle, is_for_others
+from runner.ledger import Ledger
 from runner.patience import Patience
 from runner.queue import Queue
+from runner.reading import read_each
 from runner.room import why_not_writable
 from runner.session import Session
 
@@ -30,6 +32,10 @@ class Rounds:
         self._watch = TipWatch()
         # Branches at which nothing is left to do while they stay at this commit.
         self._settled: dict[str, str] = {}
+        self._tips: dict[str, str] = {}
+        # Commits that were read before, and those over which an earlier process of this runner died.
+        self._known: set[str] = set()
+        self._died = session.ledger.attempts()
         # When each request that waits for approval was last looked at.
         self._held: dict[str, float] = {}
         self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
@@ -50,31 +56,74 @@ class Rounds:
         self._tell_left_out()
         if news := self._session.clock.news():
             self._session.tell(news)
+        if tips is not self._tips:
+            self._watch.see(tips)
+            self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+            self._known &= set(tips.values())
+            self._tips = tips
         self._patience.keep({*tips.values(), *waiting.values()})
-        self._watch.see(tips)
-        self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+        self._why = {branch: why for branch, why in self._why.items() if branch in tips}
+        self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
+        worked = len(self._settled) < len(tips) and self._handle_next(tips, waiting)
+        self._session.standing.polled({**self._why, **self._session.bus.quarantine.why})
+        return worked
+
+    def _handle_next(self, tips: Mapping[str, str], waiting: Container[str]) -> bool:
+        """Handle the first request in turn that this runner can do something about. Says whether there was one."""
         fresh = {
             branch: tip
             for branch, tip in tips.items()
-            if branch not in self._settled
-            and branch not in waiting
-            and names.is_safe(branch)
-            and self._patience.allows(tip)
+            if branch not in self._settled and branch not in waiting and self._patience.allows(tip)
         }
         self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
-        self._why = {branch: why for branch, why in self._why.items() if branch in tips}
-        self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
-        worked = False
-        for view in self._in_turn(history.read_views(self._session.bus.git, fresh)):
+        for view in self._in_turn(self._read(fresh)):
             if self._session.stop.is_set():
                 break
-            if self._try(view):
+            try:
+                done = self._try(view)
+            except InfrastructureError as error:
+                if error.code == "no_room":
+                    raise
+                # The bus is away, or only this branch: then the others have their turn in the next poll.
+                self._patience.failed(view.tip)
+                self._session.tell(f"{view.branch}: {error.message}; trying again")
+                break
+            if done:
                 self._queue.served(view)
                 self._why.pop(view.branch, None)
-                worked = True
-                break
-        self._session.standing.polled({**self._why, **self._session.bus.quarantine.why})
-        return worked
+                return True
+        return False
+
+    def _read(self, fresh: Mapping[str, str]) -> dict[str, View]:
+        """Read branches. What was never read before is noted first: a runner that dies over it has counted it."""
+        ledger = self._session.ledger
+        died = self._died
+        together = {branch: tip for branch, tip in fresh.items() if tip not in died}
+        views = self._read_noted(together, ledger)
+        for branch, tip in fresh.items():
+            if died.get(tip, 0) >= limits.CRASHES:
+                self._leave(branch, tip, f"this runner died {died[tip]} times over it")
+            elif tip in died:
+                views |= self._read_noted({branch: tip}, ledger)
+        return views
+
+    def _read_noted(self, fresh: Mapping[str, str], ledger: Ledger) -> dict[str, View]:
+        new = set(fresh.values()) - self._known
+        if new:
+            ledger.attempt(new)
+        views = read_each(self._session.bus.git, fresh, self._unreadable)
+        if new:
+            ledger.survived(new)
+            self._known |= new
+        return views
+
+    def _unreadable(self, branch: str, error: Exception) -> None:
+        self._failed(branch, self._tips[branch], error)
+
+    def _leave(self, branch: str, tip: str, why: str) -> None:
+        """Leave a branch alone for as long as it stays where it is."""
+        self._settled[branch] = tip
+        self._session.tell(f"{branch} is left out: {why}")
 
     def _in_turn(self, views: Mapping[str, View]) -> list[View]:
         """Return what is new: first what is answered, of which note is taken once, then what waits, by turns."""
@@ -96,7 +145,8 @@ class Rounds:
     def _try(self, view: View) -> bool:  # noqa: PLR0911
         """Handle one branch if there is something to do. A branch that makes this fail does not stop the others."""
         try:
-            if self._is_too_large(view):
+            if view.too_large:
+                self._leave(view.branch, view.tip, view.too_large)
                 return False
             action = decide(self._session, view, self._watch)
             if action is Action.WAIT:
@@ -110,7 +160,7 @@ class Rounds:
                 if action is not Action.NOTHING:
                     self._why[view.branch] = "asks for labels that this runner lacks"
                 return False
-            published = handle(self._session, view, action)
+            published = self._handle(view, action)
             if published is State.REQUESTED:
                 self._held[view.branch] = time.monotonic()
                 self._why[view.branch] = self._why_held(view)
@@ -118,19 +168,20 @@ class Rounds:
         except Exception as error:
             if isinstance(error, InfrastructureError) and error.code == "unreachable":
                 raise
-            self._failed(view, error)
+            self._failed(view.branch, view.tip, error)
             return False
-        if published is None:
-            # Another runner was faster, and the branch has moved; or it cannot be pushed to now.
-            self._patience.failed(view.tip)
+        # Mostly the branch has moved now, by this runner or a faster one. If it has not, the bus drops what is pushed.
+        self._patience.failed(view.tip)
         return published is not None
 
-    def _is_too_large(self, view: View) -> bool:
-        """Leave out a branch that holds more than is read of one."""
-        if view.too_large:
-            self._session.tell(f"{view.branch} is left out: {view.too_large}")
-            self._settled[view.branch] = view.tip
-        return bool(view.too_large)
+    def _handle(self, view: View, action: Action) -> State | None:
+        """Do what was decided, and note first that it is being done: what kills the runner is not done for ever."""
+        ledger = self._session.ledger
+        ledger.attempt([view.tip])
+        try:
+            return handle(self._session, view, action)
+        finally:
+            ledger.survived([view.tip])
 
     def _was_just_held(self, view: View) -> bool:
         """Say whether a request waits for approval and was looked at a moment ago."""
@@ -145,17 +196,17 @@ class Rounds:
             return "waits until this machine's clock can be trusted"
         return f"waits for approval: kakeya-runner approve {view.request}"
 
-    def _failed(self, view: View, error: Exception) -> None:
+    def _failed(self, branch: str, tip: str, error: Exception) -> None:
         """Note that a branch could not be handled. Raises InfrastructureError if the host is the cause."""
         state = self._session.policy.state
         if why := why_not_writable(state):
             message = f"cannot write to {state}: {why}. Requests wait until there is room on this disk"
             raise InfrastructureError(message, code="no_room") from error
-        self._why[view.branch] = f"failed here: {error}"
-        self._session.tell(f"{view.branch}: {type(error).__name__}: {error}")
-        if self._patience.failed(view.tip) >= _FAILURES:
-            self._session.tell(f"{view.branch}: left alone until it changes")
-            self._settled[view.branch] = view.tip
+        self._why[branch] = f"failed here: {error}"
+        self._session.tell(f"{branch}: {type(error).__name__}: {error}")
+        if self._patience.failed(tip) >= _FAILURES:
+            self._session.tell(f"{branch}: left alone until it changes")
+            self._settled[branch] = tip
 
     def _tell_left_out(self) -> None:
         """Say once of each branch that cannot be fetched that it is left out, and why."""

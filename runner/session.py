@@ -23,6 +23,7 @@ from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
+from runner.litter import remove_litter
 from runner.models import Models
 from runner.policy import Policy
 from runner.pulse import Pulse
@@ -80,6 +81,11 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
     try:
         workspace.sweep(state)
+        for repository in (state / "store.git", policy.archive):
+            if removed := remove_litter(repository):
+                tell(
+                    f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
+                )
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
         stop = threading.Event()

@@ -286,3 +286,13 @@ def _write_links(git: Git, links: list[Entry], root: Path) -> None:
     for link in links:
         if not Path(os.path.realpath(root / link.path)).is_relative_to(inside):
             raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
+        if _goes_in_a_circle(root / link.path):
+            raise Refusal("hostile_tree", f"the link {link.path!a} goes round in a circle")
+
+
+def _goes_in_a_circle(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False

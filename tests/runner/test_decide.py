@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -31,7 +32,9 @@ def session():
     return SimpleNamespace(
         identity=SimpleNamespace(instance="ours"),
         ledger=SimpleNamespace(wrote=lambda salt: salt == "written here"),
-        policy=SimpleNamespace(limits=SimpleNamespace(attempts=3)),
+        policy=SimpleNamespace(
+            limits=SimpleNamespace(attempts=3), bus=SimpleNamespace(longest_lease_s=900.0)
+        ),
     )
 
 
@@ -44,6 +47,18 @@ def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=Fa
     )  # fmt: skip
     note = wire.CancelFile(schema_version=2, branch="b", request=COMMIT, by="me", at=at) if cancel else None
     return View("b", COMMIT, COMMIT, file, note, foreign)
+
+
+def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(session, clock):
+    held = view(State.RUNNING)
+    endless = replace(held, state=held.state.model_copy(update={"lease_s": 86_400.0}))
+    watch = TipWatch()
+    watch.see({"b": COMMIT})
+
+    clock.now += 900 * 1.2 - 1
+    assert decide(session, endless, watch) is Action.WAIT
+    clock.now += 2
+    assert decide(session, endless, watch) is Action.TAKE
 
 
 ROWS = {

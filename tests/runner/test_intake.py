@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge import objects
+from bridge import objects, wire
 from bridge.errors import ExitCode
 from bridge.names import new_nonce
 from bridge.wire import State
@@ -285,19 +285,21 @@ class TestReplay:
         host.ran.unlink()
         return branch, manifest
 
-    def test_the_same_manifest_on_another_branch_is_refused(self, host, requester, done):
-        branch, manifest = done
-        again = requester.send(manifest, branch=f"claude/{branch.replace('/', '-')}", files={"x": b"y"})
+    @pytest.mark.parametrize("what", ["manifest", "commit"])
+    def test_what_others_copy_under_a_name_of_theirs_does_not_use_a_request_up(self, host, requester, what):
+        """Whoever may push can ask for anything under a name of their own, and for nothing under another's."""
+        manifest = requester.manifest()
+        branch = f"mac-bridge/touch-{manifest['nonce']}"
+        commit = requester.commit({wire.REQUEST: json.dumps(manifest).encode()})
+        copy = f"claude/{branch.replace('/', '-')}"
+        if what == "commit":
+            requester.push(commit, copy)
+        else:
+            requester.send(manifest, branch=copy, files={"x": b"y"})
+        assert host.answer(copy).state is State.SUCCEEDED
+        requester.push(commit, branch)
 
-        _is_refused(host, again, "replayed")
-
-    def test_the_same_commit_on_another_branch_is_refused(self, host, requester, done):
-        branch, _ = done
-        commit = host.result(branch).request
-        again = f"claude/{branch.replace('/', '-')}"
-        requester.push(commit, again)
-
-        _is_refused(host, again, "replayed")
+        assert host.answer(branch).state is State.SUCCEEDED
 
     def test_the_branch_pushed_anew_with_another_commit_is_refused(self, host, requester, done):
         branch, manifest = done
@@ -306,17 +308,32 @@ class TestReplay:
 
         _is_refused(host, branch, "replayed")
 
-    def test_the_branch_pushed_anew_with_the_same_commit_is_refused(self, host, requester, done):
+    def test_the_branch_pushed_anew_with_the_same_commit_gets_the_same_answer(self, host, requester, done):
+        branch, _ = done
+        before = host.result(branch)
+        requester.delete(branch)
+        requester.push(before.request, branch)
+
+        assert host.answer(branch) == before
+        assert not host.ran.exists()
+
+    def test_the_branch_set_back_to_the_request_gets_the_same_answer(self, host, requester, done):
+        branch, _ = done
+        before = host.result(branch)
+        requester.push(before.request, branch, force=True)
+
+        assert host.answer(branch) == before
+        assert not host.ran.exists()
+
+    def test_without_the_answer_that_was_given_it_is_refused(self, host, requester, done):
         branch, _ = done
         commit = host.result(branch).request
         requester.delete(branch)
+        with host.session() as session:
+            session.bus.fetch()
+            session.bus.git("reflog", "expire", "--all", "--expire=now")
+            session.bus.git("prune", "--expire=now")
         requester.push(commit, branch)
-
-        _is_refused(host, branch, "replayed")
-
-    def test_the_branch_set_back_to_the_request_is_refused(self, host, requester, done):
-        branch, _ = done
-        requester.push(host.result(branch).request, branch, force=True)
 
         _is_refused(host, branch, "replayed")
 

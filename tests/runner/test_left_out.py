@@ -143,7 +143,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(host, r
         tree = objects.overlay(session.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
         answer = objects.commit(session.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
         session.bus.keep(answer)
-        session.ledger.answered(tip, "succeeded", answer, tip)
+        session.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
         poison(branch, upon=tip)
         assert not rounds.next()  # sees what was pushed
         rounds._patience.keep([])

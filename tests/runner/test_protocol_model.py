@@ -167,7 +167,7 @@ class Protocol(RuleBasedStateMachine):
             answer(session, lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
-            session.ledger.settled(lease.request, "handed back")
+            session.ledger.settled(branch=lease.branch, state="handed back")
 
     @precondition(lambda self: sum(lease is not None for lease in self.holds.values()) == 1)
     @rule(then=st.sampled_from(["beat", "answer"]), chunk=OFTEN)

@@ -117,6 +117,29 @@ def test_a_requester_who_takes_many_names_under_one_prefix_gains_nothing(bus, ke
 
 
 @pytest.mark.bus
+def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(bus, keyed, now):
+    for i in range(40):
+        put_requests(bus, "flood", 1, prefix=f"mac-bridge/x{i}/", began=now + 10 * i)
+    honest = put_requests(bus, "someone", 2, began=now + 1000)
+
+    serve_some(keyed, 4)
+
+    assert answered(bus, honest) == honest
+
+
+def test_row_33_a_name_that_is_new_queues_behind_those_that_are_here(bus, keyed, now):
+    """New names without end would always be the ones that had no turn for longest."""
+    honest = put_requests(bus, "someone", 2, began=now)
+    with keyed.session() as session:
+        polls = Rounds(session)
+        for i in range(6):
+            put_requests(bus, f"flood {i}", 1, prefix="mac-bridge/", began=now - 100 - 10 * i)
+            polls.next()
+
+    assert answered(bus, honest) == honest
+
+
+@pytest.mark.bus
 def test_more_than_the_quota_of_an_hour_waits_and_is_not_refused(bus, keyed, now):
     many = put_requests(bus, "many", 4, began=now)
     (other,) = put_requests(bus, "someone", 1, began=now + 1000)

@@ -188,7 +188,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         tips = session.bus.fetch()
         git = session.bus.git
         session.ledger.begin(tips[stays], branch=stays, nonce="1790000000-abcdef", preset="touch")
-        session.ledger.answered(tips[stays], "succeeded", tips[stays], tips[stays])
+        session.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
         session.bus.keep(tips[stays])
         session.bus.keep(tips[gone])
         sweep(session, Retention(days=1))

@@ -1,0 +1,536 @@
+"""Rows of the attack table that are about the bus as a whole: 28 to 37.
+
+One branch, or a flood of them, is made as bad as a pusher can make it. Each time an honest request beside it must be
+answered, also after the runner was started anew, and the operator must hear of what was left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge import history, limits, objects, wire
+from bridge.client import Client
+from bridge.errors import InfrastructureError
+from bridge.git import Git
+from bridge.names import is_safe, new_nonce
+from bridge.wire import State
+from runner import handle as handling
+from runner import rounds as polling
+from runner.bus import Bus
+from runner.lease import Lease
+from runner.litter import remove_litter
+from runner.rounds import Rounds
+from runner.workspace import export_tree
+
+pytestmark = pytest.mark.bus
+
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+@dataclass
+class Crowd:
+    """A bus with a hostile pusher on it, a runner, and somebody honest."""
+
+    bus: Path
+    clone: Path
+    keyed: Any
+    sent: list[Any] = field(default_factory=list)
+
+    @property
+    def git(self) -> Git:
+        return Git.isolated(self.bus)
+
+    @property
+    def told(self) -> str:
+        return "\n".join(self.keyed.told)
+
+    def ask(self) -> Any:
+        """Send an honest request."""
+        self.sent.append(Client(self.clone).run("noop"))
+        return self.sent[-1]
+
+    def commit(self, tree: str | None = None, message: str = "x\n", *parents: str) -> str:
+        head = self.git.text("rev-parse", "main")
+        return objects.commit(self.git, tree or f"{head}^{{tree}}", parents or [head], message, STRANGER)
+
+    def raw(self, kind: str, content: bytes) -> str:
+        return self.git.text("hash-object", "-t", kind, "-w", "--literally", "--stdin", stdin=content)
+
+    def put(self, *names: str | bytes, commit: str | None = None) -> None:
+        """Put branches of any name on the bus: git's own commands cannot make all of them on every file system."""
+        oid = (commit or self.commit()).encode()
+        self.git("pack-refs", "--all")
+        file = self.bus / "packed-refs"
+        head, *lines = [line for line in file.read_bytes().split(b"\n") if line]
+        for name in names:
+            lines.append(oid + b" refs/heads/" + (name.encode() if isinstance(name, str) else name))
+        ordered = sorted(lines, key=lambda line: line.partition(b" ")[2])
+        file.write_bytes(b"\n".join([head, *ordered, b""]))
+
+    def serve(self, polls: int = 12, **policy: Any) -> None:
+        with self.keyed.session(**policy) as session:
+            rounds = Rounds(session)
+            for _ in range(polls):
+                rounds.next()
+
+    def is_answered(self) -> bool:
+        """Say whether all honest requests are."""
+        states = [self.state(run.branch) for run in self.sent]
+        return all(state is State.SUCCEEDED for state in states)
+
+    def state(self, branch: str) -> State | None:
+        blob = objects.read_blob(self.git, f"refs/heads/{branch}", wire.STATE, max_bytes=wire.MAX_STATE)
+        state = wire.parse_state(blob)
+        return state.state if state else None
+
+
+@pytest.fixture
+def crowd(bus, clone, keyed) -> Crowd:
+    return Crowd(bus, clone, keyed)
+
+
+def said_state(branch: str, request: str, **changes: Any) -> bytes:
+    """Return a state file as a pusher may write it."""
+    whole = {
+        "schema_version": 2, "state": "requested", "branch": branch, "request": request, "salt": "0" * 16, "token": 1,
+        "sequence": 1, "lease_s": 120.0, "runner": {"id": "x", "instance": "x", "version": "0"},
+        "at": "2026-01-01T00:00:00Z", "step": None, "detail": "",
+    } | changes  # fmt: skip
+    return json.dumps(whole).encode()
+
+
+# Row 28: names.
+
+ODD = {
+    "a line separator": "mac-bridge/noop\u2028x",
+    "a next line": "mac-bridge/noop\u0085x",
+    "a control of Latin-1": b"mac-bridge/noop\x85x",
+    "no UTF-8": b"mac-bridge/\xff\xfe",
+    "a form of a listing": "mac-bridge/x\u20281234567890123456789012345678901234567890\u00a0refs/heads/y",
+    "one of 4,000 characters": "mac-bridge/" + "/".join(["x" * 199] * 20),
+    "a long part": "mac-bridge/" + "x" * 240,
+}
+
+
+@pytest.mark.parametrize("name", ODD.values(), ids=ODD.keys())
+def test_row_28_a_branch_of_any_name_stops_neither_runner_nor_client(crowd, name):
+    run = crowd.ask()
+    crowd.put(name)
+
+    crowd.serve(3)
+
+    assert crowd.is_answered()
+    assert "no request can have their names" in crowd.told
+    assert [status.branch for status in Client(crowd.clone).list()] == [run.branch]
+    for verb in ("status",):
+        done = subprocess.run(
+            [Path(sys.executable).with_name("kakeya"), "-C", crowd.clone, verb, run.branch],
+            capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+def test_row_28_long_names_that_do_not_fit_below_the_store_cost_nothing(crowd):
+    crowd.ask()
+    crowd.put(*(f"mac-bridge/{i:03d}" + "/y" * 1990 for i in range(25)))
+
+    crowd.serve(2)
+
+    assert crowd.is_answered()
+    assert "25 branches are left out" in crowd.told
+
+
+def test_row_28_git_s_output_is_taken_apart_in_one_place():
+    """`splitlines` ends lines where git does not. Who needs it for something else than git's output is listed."""
+    root = Path(wire.__file__).parent.parent
+    others = {
+        "bridge/report/markdown.py", "bridge/report/build.py", "bridge/cli/demo.py", "runner/signature.py",
+        "runner/sandbox/probe.py", "runner/usage.py", "runner/host.py", "runner/service/plan.py",
+        "runner/approvals.py",
+    }  # fmt: skip
+    files = [path for package in ("bridge", "runner") for path in (root / package).rglob("*.py")]
+    found = {str(path.relative_to(root)) for path in files if ".splitlines(" in path.read_text()}
+
+    assert found <= others
+
+
+# Row 29: counters.
+
+
+@pytest.mark.parametrize("counter", ["token", "sequence"])
+@pytest.mark.parametrize("value", [10**18 - 1, limits.COUNTER, limits.COUNTER + 1])
+def test_row_29_a_forged_counter_stops_nothing_also_when_its_branch_is_gone(crowd, counter, value):
+    run = crowd.ask()
+    forged = f"mac-bridge/noop-{new_nonce()}"
+    tree = objects.overlay(
+        crowd.git,
+        f"{run.commit}^{{tree}}",
+        {wire.STATE: said_state(forged, run.commit, **{counter: value})},
+    )
+    crowd.put(forged, commit=crowd.commit(tree, "x\n", run.commit))
+
+    crowd.serve(4)
+    assert crowd.is_answered()
+    crowd.git("update-ref", "-d", f"refs/heads/{forged}")
+    crowd.ask()
+    crowd.serve(3)
+
+    assert crowd.is_answered()
+
+
+counts = st.integers(0, limits.COUNTER) | st.integers(limits.COUNTER - 3, limits.COUNTER)
+texts = st.text(max_size=1000)
+
+
+@given(token=counts, sequence=counts, detail=texts, step=st.none() | counts, lease=st.floats(1e-6, 86_400))
+def test_row_29_what_is_written_upon_any_state_that_is_read_can_be_read(token, sequence, detail, step, lease):
+    state = wire.parse_state(
+        said_state("mac-bridge/x", "0" * 40, token=token, sequence=sequence, step=step, lease_s=lease)
+    )
+    assert state is not None
+    after = state.model_copy(
+        update={
+            "token": wire.next_count(state.token),
+            "sequence": wire.next_count(state.sequence),
+            "detail": detail[:1000],
+        }
+    )
+    written = after.to_bytes()
+    assert len(written) <= wire.MAX_STATE
+    again = wire.parse_state(written)
+    assert again is not None
+    assert (again.token, again.sequence) == (after.token, after.sequence)
+
+
+def test_row_29_an_answer_that_cannot_be_read_again_is_dropped_with_its_reason(crowd):
+    run = crowd.ask()
+    with crowd.keyed.session() as session:
+        session.bus.fetch()
+        kept = objects.commit(session.bus.git, f"{run.commit}^{{tree}}", [run.commit], "x\n", STRANGER)
+        session.ledger.begin(run.commit, branch="mac-bridge/x", nonce="1790000000-abcdef", preset="noop")
+        session.bus.keep(kept)
+        session.ledger.answered(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
+
+    crowd.serve(2)
+
+    assert crowd.is_answered()
+    assert "mac-bridge/x: the answer that was kept cannot be read again; this answer is dropped" in crowd.told
+
+
+# Row 30: objects beyond the limits.
+
+
+def wide_tree(crowd: Crowd, size: int) -> str:
+    """Make a folder that is about so large, all of it one file under many names."""
+    blob = bytes.fromhex(objects.write_blob(crowd.git, b""))
+    entry = len(b"100644 00000000\0") + len(blob)
+    return crowd.raw("tree", b"".join(b"100644 %08d\0" % i + blob for i in range(size // entry + 1)))
+
+
+def heavy(crowd: Crowd, what: str) -> str:
+    if what == "a folder":
+        return crowd.commit(wide_tree(crowd, limits.TREE_BYTES))
+    if what == "the folder of the request":
+        tree = crowd.raw("tree", b"40000 .mac-bridge\0" + bytes.fromhex(wide_tree(crowd, limits.TREE_BYTES)))
+        return crowd.commit(tree)
+    if what == "a message":
+        return crowd.commit(None, "x" * limits.COMMIT_BYTES)
+    if what == "a parent's message":
+        return crowd.commit(None, "x\n", crowd.commit(None, "x" * limits.COMMIT_BYTES))
+    return crowd.commit(None, "x\n", crowd.commit(wide_tree(crowd, limits.TREE_BYTES)))
+
+
+@pytest.mark.parametrize(
+    "what", ["a folder", "the folder of the request", "a message", "a parent's message", "a parent's folder"]
+)
+def test_row_30_an_object_beyond_its_limit_is_left_out_and_never_read(crowd, what):
+    crowd.put(f"mac-bridge/noop-{new_nonce()}", commit=heavy(crowd, what))
+    crowd.ask()
+
+    crowd.serve(4)
+
+    assert crowd.is_answered()
+    assert re.search(r"is left out: its (folder|commit|parent)\b.* are the most", crowd.told)
+
+
+@pytest.mark.parametrize("megabytes", [40])
+def test_row_30_a_runner_stays_small_whatever_is_pushed(crowd, runners, wait_for, megabytes):
+    """A folder of a million names and a message of 40 MB: a real runner's peak memory, and its answer beside them."""
+    crowd.put(f"mac-bridge/noop-{new_nonce()}", commit=crowd.commit(wide_tree(crowd, megabytes << 20)))
+    crowd.put(f"mac-bridge/noop-{new_nonce()}", commit=crowd.commit(None, "x" * (megabytes << 20)))
+    crowd.ask()
+    runner = runners.start()
+    wait_for(crowd.is_answered, timeout=120)
+
+    status = Path(f"/proc/{runner.process.pid}/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+    assert peak < 150 * 1024
+    assert runner.process.poll() is None
+
+
+def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd):
+    killer = f"mac-bridge/noop-{new_nonce()}"
+    crowd.put(killer)
+    tip = crowd.git.text("rev-parse", killer)
+    for _ in range(limits.CRASHES):
+        with crowd.keyed.session() as session:
+            session.ledger.attempt([tip])  # and then nothing: as when the process is killed
+    crowd.ask()
+
+    crowd.serve(3)
+
+    assert crowd.is_answered()
+    assert crowd.state(killer) is None
+    assert f"{killer} is left out: this runner died {limits.CRASHES} times over it" in crowd.told
+
+
+# Row 31: objects that git refuses, many times.
+
+
+def poisoned(crowd: Crowd) -> str:
+    inner = crowd.git.text("mktree", stdin="")
+    return crowd.commit(crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(inner)))
+
+
+def test_row_31_a_thousand_branches_at_one_bad_commit_are_one_search(crowd, monkeypatch):
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(1000)), commit=poisoned(crowd))
+    crowd.ask()
+    asked = []
+    start = Bus._start_fetch
+    monkeypatch.setattr(Bus, "_start_fetch", lambda *a: (asked.append(a[1:]), start(*a))[1])
+
+    with crowd.keyed.session() as session:
+        rounds = Rounds(session)
+        for _ in range(4):
+            rounds.next()
+
+    assert crowd.is_answered()
+    assert len([specs for specs in asked if len(specs) <= 2]) <= 8
+    assert "980 more branches are left out" in crowd.told
+
+
+def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(crowd, monkeypatch):
+    crowd.put("mac-bridge/noop-1790000000-000000")
+    for i in range(30):
+        crowd.put(f"mac-bridge/noop-1790000000-a{i:05d}", commit=crowd.commit(
+            crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
+    monkeypatch.setattr("runner.bus._SEARCH_S", 0.0)
+    with crowd.keyed.session() as session:
+        session.bus.fetch()
+        left = len(session.bus.quarantine.why)
+        run = crowd.ask()
+        assert run.branch in session.bus.fetch()
+        assert left < len(session.bus.quarantine.why) < 30
+
+
+# Row 34: trees that no file system can hold.
+
+
+def odd_tree(crowd: Crowd, what: str) -> str:
+    git = crowd.git
+    blob = objects.write_blob(git, b"x")
+    link = {"a": objects.write_blob(git, b"b"), "b": objects.write_blob(git, b"a")}
+    if what == "a loop of links":
+        lines = [f"120000 blob {oid}\t{name}" for name, oid in link.items()]
+        return git.text("mktree", stdin="\n".join(lines) + "\n")
+    if what == "a name of 300 characters":
+        return git.text("mktree", stdin=f"100644 blob {blob}\t{'x' * 300}\n")
+    tree = git.text("mktree", stdin=f"100644 blob {blob}\tfile\n")
+    for _ in range(25):
+        tree = git.text("mktree", stdin=f"040000 tree {tree}\t{'y' * 200}\n")
+    return tree
+
+
+@pytest.mark.parametrize("what", ["a loop of links", "a name of 300 characters", "a path over 4,096"])
+def test_row_34_a_tree_that_cannot_be_written_is_refused(crowd, tmp_path, what):
+    from runner.policy import Limits  # noqa: PLC0415 - used here alone
+    from runner.refusal import Refusal  # noqa: PLC0415
+
+    commit = crowd.commit(odd_tree(crowd, what))
+    (tmp_path / "tree").mkdir()
+
+    with pytest.raises(Refusal) as refused:
+        export_tree(crowd.git, commit, tmp_path / "tree", Limits())
+
+    assert refused.value.code == "hostile_tree"
+
+
+# Row 35: what killed processes leave.
+
+
+def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
+    crowd.ask()
+    crowd.serve(1)
+    store = crowd.keyed.runners.folder / "state-one" / "store.git"
+    left = [store / name for name in ("packed-refs.lock", "HEAD.lock", "objects/pack/tmp_pack_AbCd12")]
+    left.append(store / "refs" / "kept.lock")
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    crowd.ask()
+
+    crowd.serve(2)
+
+    assert crowd.is_answered()
+    assert not any(path.exists() for path in left)
+    assert "files that a killed git left" in crowd.told
+    assert remove_litter(store) == []
+
+
+# Row 36: a bus that forgets.
+
+
+def test_row_36_a_bus_that_was_set_back_gets_the_answer_again(crowd):
+    run = crowd.ask()
+    crowd.serve(1)
+    answer = crowd.git.text("rev-parse", run.branch)
+    crowd.git("update-ref", f"refs/heads/{run.branch}", run.commit)
+
+    crowd.serve(1)
+
+    assert crowd.git.text("rev-parse", run.branch) == answer
+    assert "the bus lost the answer; it is published again" in crowd.told
+
+
+def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd):
+    run = crowd.ask()
+    (crowd.bus / "hooks" / "post-receive").write_text(
+        f"#!/bin/sh\nunset GIT_QUARANTINE_PATH\ngit update-ref refs/heads/{run.branch} {run.commit}\n"
+    )
+    (crowd.bus / "hooks" / "post-receive").chmod(0o755)
+    began = time.monotonic()
+    with crowd.keyed.session() as session:
+        rounds = Rounds(session)
+        while time.monotonic() - began < 6:
+            rounds.next()
+            time.sleep(0.05)
+        pushes = (
+            len(session.budget_times) if hasattr(session, "budget_times") else len(session.bus.budget._times)
+        )
+
+    assert pushes <= 8
+
+
+# Row 37: faults of any call that touches a branch.
+
+FAULTS = [
+    (polling, "decide"), (polling, "handle"), (polling, "is_for_others"), (handling, "admit"),
+    (handling, "read_manifest"), (handling.history, "is_ancestor"), (handling, "answer_without_running"),
+    (handling, "execute"),
+]  # fmt: skip
+ERRORS = [
+    ValueError("odd"), InfrastructureError("away", code="unreachable"), InfrastructureError("odd"), RecursionError(),
+    MemoryError(), OSError(36, "File name too long"), UnicodeEncodeError("utf-8", "\udc80", 0, 1, "surrogate"),
+    AssertionError(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "name"), FAULTS, ids=[name for _, name in FAULTS])
+def test_row_37_a_fault_at_one_branch_keeps_no_other_waiting(crowd, monkeypatch, module, name):
+    """Whatever is raised by whatever call that is about the hostile branch, the honest request is answered."""
+    bad = f"mac-bridge/noop-{int(time.time()) - 500}-abcdef"
+    manifest = {
+        "schema_version": 1, "preset": "noop", "params": {}, "ref": "x", "requested_by": "x",
+        "nonce": bad.removeprefix("mac-bridge/noop-"),
+    }  # fmt: skip
+    tree = objects.overlay(crowd.git, "main^{tree}", {wire.REQUEST: json.dumps(manifest).encode()})
+    crowd.put(bad, commit=crowd.commit(tree))
+    tip = crowd.git.text("rev-parse", bad)
+    errors: Iterator[Exception] = iter(ERRORS * 10)
+    real = getattr(module, name)
+
+    def faulty(*args: Any, **kwargs: Any) -> Any:
+        about = [args, *(vars(arg) for arg in args if isinstance(arg, history.View))]
+        if tip in repr(about) and "Lease" not in repr(about):
+            raise next(errors)
+        if any(isinstance(arg, Lease) and arg.branch == bad for arg in args):
+            raise next(errors)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, faulty)
+    with crowd.keyed.session() as session:
+        rounds = Rounds(session)
+        run = crowd.ask()
+        for _ in range(6):
+            rounds.next()
+            rounds._patience.keep([])
+    assert crowd.state(run.branch) is State.SUCCEEDED
+
+
+def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkeypatch):
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(20)))
+    bad = f"mac-bridge/noop-{new_nonce()}"
+    crowd.put(bad)
+    real = history.read_views
+
+    def fails(git: Git, tips: dict[str, str]) -> Any:
+        if bad in tips:
+            raise RuntimeError("odd")
+        return real(git, tips)
+
+    monkeypatch.setattr(history, "read_views", fails)
+    crowd.ask()
+    crowd.serve(30)
+
+    assert crowd.is_answered()
+    assert f"{bad}: left alone until it changes" in crowd.told
+
+
+# The limits.
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("x" * limits.BRANCH_PART_CHARS, True),
+        ("x" * (limits.BRANCH_PART_CHARS + 1), False),
+        ("/".join(["y" * 124, "z" * 125]), True),
+        ("/".join(["y" * 125, "z" * 125]), False),
+        ("a//b", False), ("a/.b", False), ("a/b.lock", False), ("a/b.", False), ("a/", False), ("a\u2028b", False),
+    ],
+)  # fmt: skip
+def test_names_are_bounded(name, fits):
+    assert is_safe(name) is fits
+
+
+def test_paths_are_bounded(crowd):
+    deep = "/".join(["a"] * limits.PATH_PARTS)
+    tree = objects.overlay(crowd.git, None, {deep: b"1", f"{deep}x/y": b"2"})
+    found = objects.locate(crowd.git, [f"{tree}:{deep}", f"{tree}:{deep}x/y"])
+    assert list(found) == [f"{tree}:{deep}"]
+
+
+def test_more_branches_than_the_limit_are_looked_at_by_turns(crowd, monkeypatch):
+    monkeypatch.setattr(limits, "BRANCHES", 5)
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(9)))
+    with crowd.keyed.session() as session:
+        seen: set[str] = set()
+        for _ in range(40):
+            session.bus.listing._digest = b""
+            tips = session.bus.fetch()
+            assert len(tips) == 5
+            seen |= tips.keys()
+        assert len(seen) == 9
+        assert "4 request branches more than the 5" in session.bus.listing.news()[0]
+
+
+def test_a_listing_beyond_its_limit_is_read_as_it_comes(crowd, monkeypatch):
+    monkeypatch.setattr(limits, "LISTING_BYTES", 100)
+    run = crowd.ask()
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(50)))
+    with crowd.keyed.session() as session:
+        assert len(session.bus.fetch()) == 51
+        assert run.branch in session.bus.fetch()
