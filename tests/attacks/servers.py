@@ -19,7 +19,7 @@ def packet(line: bytes) -> bytes:
 def advertisement(*refs: str) -> bytes:
     """Return what a server says first, by the older protocol, of which git makes no more than one request."""
     lines = [f"{OID} {ref}".encode() for ref in refs]
-    lines[0] += b"\0side-band-64k ofs-delta"
+    lines[0] += b"\0side-band-64k ofs-delta shallow"
     return b"".join([packet(b"# service=git-upload-pack\n"), b"0000", *map(packet, lines), b"0000"])
 
 

@@ -100,10 +100,13 @@ def test_row_63_endless_messages_of_a_server_fill_no_memory(runners, serve, wait
         if handler.command == "GET":
             body = servers.advertisement(BRANCH)
             return servers.say(handler, 200, body, Content_Type="application/x-git-upload-pack-advertisement")
+        # First git asks where the history is cut off, which is nowhere, and then for the objects.
+        if b"done" not in handler.rfile.read(int(handler.headers["Content-Length"])):
+            return servers.say(handler, 200, b"0000", Content_Type="application/x-git-upload-pack-result")
         handler.send_response(200)
         handler.send_header("Content-Type", "application/x-git-upload-pack-result")
         handler.end_headers()
-        handler.wfile.write(servers.packet(b"NAK\n"))
+        handler.wfile.write(b"0000" + servers.packet(b"NAK\n"))
         while True:
             handler.wfile.write(line)
 
