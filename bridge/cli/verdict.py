@@ -16,7 +16,7 @@ from bridge.wire import Gate
 MEANINGS = {
     "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
     "REJECTED": "the figures were measured, and something in the report speaks against believing them",
-    "INCOMPLETE": "nothing is known to be wrong; something is missing, or the machine was too busy, to believe them",
+    "INCOMPLETE": "nothing is known to be wrong; something is missing or unclear: the figures cannot be believed yet",
 }
 
 

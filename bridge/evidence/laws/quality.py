@@ -35,6 +35,8 @@ SEEDED = ("gaussian", "t4", "outliers")
 HALF = (2e-7, 6e-6)
 # Standard deviations of a sum that chance is allowed.
 CHANCE = 8.0
+# The same of -ln p of a text: of one that the model would not have written, the least likely tokens move most.
+SURPRISED = 24.0
 # By how much the divergence that an error of a given size makes may differ from codec to codec.
 ALIKE = 6.0
 # Tokens change with the root of the divergence: measured between 0.3 and 0.8 times that.
@@ -82,7 +84,7 @@ def _sums(view: View) -> Iterator[Sums]:
 )  # fmt: skip
 def perplexity_within_divergence(view: View) -> Iterator[str]:
     for one in _sums(view):
-        moved, room = one.nll - one.raw_nll, 3 * one.kl + CHANCE * math.sqrt(2 * max(one.kl, 1e-9)) + 1e-3
+        moved, room = one.nll - one.raw_nll, 3 * one.kl + SURPRISED * math.sqrt(2 * max(one.kl, 1e-9)) + 1e-3
         if one.role != "poison" and abs(moved) > room:
             yield f"{one.arm}: -ln p moved by {moved:.4g} in all, and a divergence of {one.kl:.4g} allows {room:.4g}"
 
