@@ -55,7 +55,7 @@ def _git() -> Check:
 def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
-        tips = client.remote.fetch(*client.patterns)
+        tips = client.remote.listed(*client.patterns)
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bridge import history, names, objects, strictjson, wire
+from bridge import history, limits, names, objects, strictjson, wire
 from bridge.errors import InfrastructureError, ManifestError, PresetError
 from bridge.git import Git
+from bridge.gitout import Found
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.params import Value
@@ -42,6 +43,7 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_time(request, policy)
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
+        _check_folders(git, view.request)
         preset, params, commands = _check_preset(request, presets, policy)
         trusted_by = trust.judge(git, view, preset, policy)
     except Refusal as refusal:
@@ -125,6 +127,21 @@ def _check_commit(git: Git, view: View, request: Request) -> str | None:
             "workload_mismatch", "the request commit is not made directly upon the workload that it names"
         )
     return request.workload or (parents[0] if parents else None)
+
+
+def _check_folders(git: Git, commit: str) -> None:
+    """The folders into which reports go are read and written anew for the answer, so they are weighed before."""
+    folder, _, inner = wire.REPORTS.partition("/")
+    places = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
+    too_large: dict[str, Found] = {}
+    there = objects.locate(git, places, too_large)
+    for place in places:
+        found = there.get(place) or too_large.get(place)
+        if found and found.size > limits.TREE_BYTES:
+            message = (
+                f"the folder {folder} or one in it has {found.size} bytes; {limits.TREE_BYTES} are the most"
+            )
+            raise Refusal("tree_too_large", message)
 
 
 def _check_preset(
