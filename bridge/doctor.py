@@ -74,14 +74,15 @@ def _remote(client: Client) -> Iterator[Check]:
 
 def _reached(client: Client, url: str) -> Iterator[Check]:
     try:
-        tips = client.remote.fetch(*client.patterns)
+        tips = client.remote.listed(*client.patterns)
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
     yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
     yield _push_right(client)
     newest_first = sorted(tips, key=by_age, reverse=True)[:_LOOKED_AT]
-    views = history.read_views(client.git, {branch: tips[branch] for branch in newest_first}).values()
+    here = client.remote.fetch_listed({branch: tips[branch] for branch in newest_first})
+    views = history.read_views(client.git, here).values()
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED for view in views)
     if newest:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bridge import history, names, objects, strictjson, wire
+from bridge import history, limits, names, objects, strictjson, wire
 from bridge.errors import InfrastructureError, ManifestError, PresetError
 from bridge.git import Git
+from bridge.gitout import Found
 from bridge.history import View
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.params import PathParam, Value
@@ -42,6 +43,7 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_time(request, policy)
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
+        _check_folders(git, view.request)
         preset, params, commands = _check_preset(request, presets, policy)
         _check_paths(git, view.request, preset, params)
         trusted_by = trust.judge(git, view, preset, policy)
@@ -140,12 +142,33 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
     for name, param in preset.params.items():
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0].rstrip("/")
+            too_large: dict[str, Found] = {}
+            objects.locate(git, [f"{commit}:{file}"], too_large)
+            if too_large:
+                raise Refusal(
+                    "tree_too_large", f"{name}: a folder on the way to {file} is too large to be read"
+                )
             said = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
             if said.startswith("symlink"):
                 raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
             # Of a submodule git says that it is missing too; what it really is stands in its folder's tree.
             if said and not (said.endswith(" missing") and objects.list_tree(git, commit, file)):
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+
+
+def _check_folders(git: Git, commit: str) -> None:
+    """The folders into which reports go are read and written anew for the answer, so they are weighed before."""
+    folder, _, inner = wire.REPORTS.partition("/")
+    places = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
+    too_large: dict[str, Found] = {}
+    there = objects.locate(git, places, too_large)
+    for place in places:
+        found = there.get(place) or too_large.get(place)
+        if found and found.size > limits.TREE_BYTES:
+            message = (
+                f"the folder {folder} or one in it has {found.size} bytes; {limits.TREE_BYTES} are the most"
+            )
+            raise Refusal("tree_too_large", message)
 
 
 def _check_preset(

@@ -297,6 +297,24 @@ def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd):
     assert f"{killer} is left out: this runner died {limits.CRASHES} times over it" in crowd.told
 
 
+@pytest.mark.parametrize("path", ["results", "results/research"])
+def test_row_30_a_folder_of_reports_beyond_its_limit_is_refused_before_anything_runs(crowd, path):
+    run = crowd.ask()
+    manifest = crowd.git("cat-file", "blob", f"{run.branch}:{wire.REQUEST}").stdout
+    tree = wide_tree(crowd, limits.TREE_BYTES)
+    for part in reversed(path.split("/")):
+        tree = crowd.raw("tree", f"40000 {part}".encode() + b"\0" + bytes.fromhex(tree))
+    workload = crowd.commit(tree)
+    whole = json.loads(manifest) | {"workload": workload}
+    asked = objects.overlay(crowd.git, tree, {wire.REQUEST: json.dumps(whole).encode()})
+    crowd.git("update-ref", f"refs/heads/{run.branch}", crowd.commit(asked, "x\n", workload))
+
+    crowd.serve(3)
+
+    blob = objects.read_blob(crowd.git, f"refs/heads/{run.branch}", wire.RESULT, max_bytes=wire.MAX_RESULT)
+    assert wire.parse_result(blob).reason.code == "tree_too_large"
+
+
 # Row 31: objects that git refuses, many times.
 
 
