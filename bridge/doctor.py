@@ -14,8 +14,10 @@ from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
 from bridge.process import run
 from bridge.send import identity
+from bridge.sent import by_age
 
 _ENGINE_S = 120
+_LOOKED_AT = 50
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -55,11 +57,13 @@ def _git() -> Check:
 def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
-        tips = client.remote.listed(*client.patterns)
+        listed = client.remote.listed(*client.patterns)
+        some = sorted(listed, key=by_age)[-_LOOKED_AT:]
+        tips = client.remote.fetch_listed({branch: listed[branch] for branch in some})
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
-    yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
+    yield Check("remote", ok=True, message=f"{url}: reached, {len(listed)} requests there")
     yield _push_right(client)
     answers = [view for view in history.read_views(client.git, tips).values() if view.state]
     newest = max(answers, key=lambda view: view.state.at if view.state else "", default=None)
