@@ -16,7 +16,7 @@ from bridge.sent import by_age
 from bridge.wire import State
 
 # Of so many requests the states are read, to say which runner wrote last.
-_LOOKED_AT = 200
+_LOOKED_AT = 50
 
 
 def examine(repo: Path | str, remote: str) -> Iterator[Check]:
@@ -74,14 +74,14 @@ def _remote(client: Client) -> Iterator[Check]:
 
 def _reached(client: Client, url: str) -> Iterator[Check]:
     try:
-        tips = client.remote.listed(*client.patterns)
+        listed = client.remote.listed(*client.patterns)
+        newest_first = sorted(listed, key=by_age, reverse=True)[:_LOOKED_AT]
+        here = client.remote.fetch_listed({branch: listed[branch] for branch in newest_first})
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
-    yield Check("remote", ok=True, message=f"{url}: reached, {len(tips)} requests there")
+    yield Check("remote", ok=True, message=f"{url}: reached, {len(listed)} requests there")
     yield _push_right(client)
-    newest_first = sorted(tips, key=by_age, reverse=True)[:_LOOKED_AT]
-    here = client.remote.fetch_listed({branch: tips[branch] for branch in newest_first})
     views = history.read_views(client.git, here).values()
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED for view in views)

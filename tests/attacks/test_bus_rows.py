@@ -1,4 +1,4 @@
-"""Rows of the attack table that are about the bus as a whole: 28 to 37.
+"""Rows of the attack table that are about the bus as a whole: 28 to 38.
 
 One branch, or a flood of them, is made as bad as a pusher can make it. Each time an honest request beside it must be
 answered, also after the runner was started anew, and the operator must hear of what was left out.
@@ -354,6 +354,39 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
         assert left < len(session.bus.quarantine.why) < 30
 
 
+# Rows 32 and 33: names of one's own choice.
+
+
+def test_row_32_a_request_that_is_copied_to_another_namespace_is_not_used_up(crowd):
+    run = crowd.ask()
+    copy = run.branch.replace("mac-bridge/", "claude/mac-bridge-")
+    crowd.git("update-ref", f"refs/heads/{copy}", run.commit)
+    crowd.git("update-ref", "-d", f"refs/heads/{run.branch}")
+    crowd.serve(2)
+    assert crowd.state(copy) is State.SUCCEEDED
+
+    crowd.git("update-ref", f"refs/heads/{run.branch}", run.commit)
+    crowd.serve(2)
+
+    assert crowd.is_answered()
+
+
+def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(crowd):
+    for i in range(12):
+        nonce = f"{int(time.time()) - 1000 - i}-abcdef"
+        manifest = {
+            "schema_version": 1, "preset": "noop", "params": {}, "ref": "x", "requested_by": "x", "nonce": nonce,
+        }  # fmt: skip
+        tree = objects.overlay(crowd.git, "main^{tree}", {wire.REQUEST: json.dumps(manifest).encode()})
+        crowd.put(f"mac-bridge/x{i}/noop-{nonce}", commit=crowd.commit(tree))
+    crowd.ask()
+    crowd.ask()
+
+    crowd.serve(4)
+
+    assert crowd.is_answered()
+
+
 # Row 34: trees that no file system can hold.
 
 
@@ -501,10 +534,33 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkey
 
     monkeypatch.setattr(history, "read_views", fails)
     crowd.ask()
-    crowd.serve(30)
+    with crowd.keyed.session() as session:
+        rounds = Rounds(session)
+        for _ in range(30):
+            rounds.next()
+            rounds._patience._tried = {
+                tip: (times, 0.0) for tip, (times, _) in rounds._patience._tried.items()
+            }
 
     assert crowd.is_answered()
     assert f"{bad}: left alone until it changes" in crowd.told
+
+
+# Row 38: claims that anyone can write.
+
+
+def test_row_38_a_claim_with_a_lease_of_a_day_is_waited_for_as_the_policy_says(crowd):
+    run = crowd.ask()
+    claim = said_state(run.branch, run.commit, state="claimed", lease_s=86_400.0)
+    tree = objects.overlay(crowd.git, f"{run.commit}^{{tree}}", {wire.STATE: claim})
+    crowd.git("update-ref", f"refs/heads/{run.branch}", crowd.commit(tree, "x\n", run.commit))
+    with crowd.keyed.session(bus={"lease_s": 1.0, "max_lease_s": 1.0}) as session:
+        rounds = Rounds(session)
+        assert not rounds.next()
+        time.sleep(1.3)
+        rounds.next()
+
+    assert crowd.is_answered()
 
 
 # The limits.
