@@ -44,6 +44,8 @@ class CodecRow(Part):
     limit: Measure
     bits: Count | None = None
     group: Count | None = None
+    # Whether vectors are rotated before they are coded.
+    rotated: bool | None = None
     # Values in a vector.
     dim: Positive | None = None
 

@@ -28,8 +28,7 @@ def bad_row(view: View) -> Iterator[str]:
 def row_repeated(view: View) -> Iterator[str]:
     """A code stands there once for each array."""
     names = Counter(
-        (row.codec, row.bits, row.group, getattr(row, "rotated", None), row.dim, row.distribution)
-        for row in view.rows
+        (row.codec, row.bits, row.group, row.rotated, row.dim, row.distribution) for row in view.rows
     )
     for name, times in names.items():
         if times > 1:

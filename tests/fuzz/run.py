@@ -16,12 +16,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# A shorter turn is a test of this program; lies take minutes.
+LIES_S = 10
 
 
 def main() -> int:
     """Run the targets one after the other, each in a process of its own."""
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    lied = lies()
+    lied = lies() if seconds >= LIES_S else 0
     if importlib.util.find_spec("atheris") is None:
         print("atheris is not installed: nothing else was fuzzed (pip install atheris)")
         return lied

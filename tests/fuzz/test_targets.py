@@ -24,5 +24,5 @@ def test_without_atheris_it_says_so_and_ends_well():
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (
         0,
-        "atheris is not installed: nothing was fuzzed (pip install atheris)\n",
+        "atheris is not installed: nothing else was fuzzed (pip install atheris)\n",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PARITY, PROMPTED, QUANT, SWEEP, TIMED, law
@@ -16,6 +16,13 @@ from bridge.evidence.view import STOCK_LOOP, View
 def _names(config: Any, name: str) -> list[str]:
     found = getattr(config, name, None)
     return [str(item) for item in found] if isinstance(found, list | tuple) else []
+
+
+def _numbers(found: Any) -> TypeGuard[list[float]]:
+    """Say whether a value of a configuration is a list of numbers."""
+    return isinstance(found, list) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in found
+    )
 
 
 def _number(config: Any, name: str) -> int | None:
@@ -110,9 +117,12 @@ def configured_arms(view: View) -> Iterator[str]:
 def configured_needles(view: View) -> Iterator[str]:
     config = view.report.config
     lengths, depths, samples = (getattr(config, name, None) for name in ("lengths", "depths", "samples"))
-    if not isinstance(lengths, list) or not isinstance(depths, list) or not isinstance(samples, int):
+    if not _numbers(lengths) or not _numbers(depths) or not isinstance(samples, int):
+        yield "lengths, depths and samples are not configured as numbers"
         return
-    held = Counter((prompt.length, prompt.depth) for prompt in view.all_prompts)
+    held: Counter[tuple[float | None, float | None]] = Counter(
+        (prompt.length, prompt.depth) for prompt in view.all_prompts
+    )
     for length in lengths:
         for depth in depths:
             if held[length, depth] != samples:
@@ -128,7 +138,7 @@ def configured_needles(view: View) -> Iterator[str]:
 def configured_lengths(view: View) -> Iterator[str]:
     held = Counter((row.length, row.context) for row in view.rows if not row.warmup)
     contexts = getattr(view.report.config, "contexts", None)
-    if not isinstance(contexts, list):
+    if not _numbers(contexts):
         contexts = sorted({context for _, context in held})
     for context in contexts:
         for length in view.report.config.lengths:
@@ -178,15 +188,12 @@ def configured_codes(view: View) -> Iterator[str]:
         if isinstance(count, int) and not config.get("model") and odd:
             yield f"a row has {field} {odd[0]}; {count} is configured"
     told = {"classic" if row.codec.lower()[:2] in ("d4", "e8") else row.codec for row in view.rows}
-    lacks = {str(name) for name in config.get("codecs") or []} - told
+    codecs = config.get("codecs")
+    lacks = {str(name) for name in codecs} - told if isinstance(codecs, list | tuple) else set()
     if lacks:
         yield f"{min(lacks)} is configured, and was not measured"
     about = [
-        {
-            (row.codec, row.bits, row.group, getattr(row, "rotated", None))
-            for row in view.rows
-            if row.distribution == name
-        }
+        {(row.codec, row.bits, row.group, row.rotated) for row in view.rows if row.distribution == name}
         for name in sorted(names)
     ]
     if asked and any(codes != about[0] for codes in about):

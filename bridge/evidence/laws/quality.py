@@ -155,7 +155,7 @@ def _bounds(row: CodecRow) -> tuple[float, float]:
         return 0.0, math.inf
     if row.distribution in SEEDED:
         family = DRAWN[row.codec.partition(" ")[0].lower()]
-        if row.codec == "affine" and row.distribution != "gaussian" and not getattr(row, "rotated", False):
+        if row.codec == "affine" and row.distribution != "gaussian" and not row.rotated:
             family = family[0], UNROTATED
     low, high = (bound * math.exp2(-2 * row.stored_bits_per_value) for bound in family)
     if row.codec == "affine" and row.distribution not in SEEDED:
@@ -174,7 +174,7 @@ def more_bits_err_less(view: View) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[CodecRow]] = {}
     for row in view.rows:
         name = row.codec.partition(" ")[0]
-        key = (name, row.group, getattr(row, "rotated", None), row.dim, row.distribution)
+        key = (name, row.group, row.rotated, row.dim, row.distribution)
         groups.setdefault(key, []).append(row)
     for rows in groups.values():
         rows.sort(key=lambda row: row.stored_bits_per_value)

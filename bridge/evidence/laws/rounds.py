@@ -39,7 +39,9 @@ def committed_is_accepted_and_one(view: View) -> Iterator[str]:
     for i, row, _ in _drafted(view):
         rounds = [*zip(row.commits or [], row.accepted or [], strict=False)]
         odd = next((n for n, (c, a) in enumerate(rounds[:-1]) if c != a + 1), None)
-        if odd is not None:
+        if not rounds:
+            yield f"row {i}: rounds are not counted alike"
+        elif odd is not None:
             yield f"row {i}: round {odd} committed {rounds[odd][0]} tokens, and {rounds[odd][1]} drafts were accepted"
         elif rounds[-1][0] < 1:
             yield f"row {i}: its last round committed nothing"
