@@ -70,7 +70,7 @@ def token_file(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["the first request", "the second request"])
-def test_row_62_the_token_follows_no_redirect_to_another_host(runners, serve, token_file, wait_for, when):
+def test_row_47_the_token_follows_no_redirect_to_another_host(runners, serve, token_file, wait_for, when):
     """The other host speaks git, so that a client that follows goes on to a request with the token in it."""
 
     def collect(handler):
@@ -93,7 +93,7 @@ def test_row_62_the_token_follows_no_redirect_to_another_host(runners, serve, to
     assert thief.asked == []
 
 
-def test_row_63_endless_messages_of_a_server_fill_no_memory(runners, serve, wait_for):
+def test_row_48_endless_messages_of_a_server_fill_no_memory(runners, serve, wait_for):
     line = servers.packet(b"\2" + b"x" * 60_000 + b"\n")
 
     def flood(handler):
@@ -126,13 +126,13 @@ def test_row_63_endless_messages_of_a_server_fill_no_memory(runners, serve, wait
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_row_63_of_a_child_that_prints_without_end_the_end_is_kept_and_it_is_ended(stream):
+def test_row_48_of_a_child_that_prints_without_end_the_end_is_kept_and_it_is_ended(stream):
     script = f"import sys\nwhile True: sys.{stream}.write('x' * 9999 + chr(10))"
     with pytest.raises(ProcessError, match="printed more than"):
         run(sys.executable, "-I", "-c", script, env={}, most=1 << 20, timeout=60)
 
 
-def test_row_63_of_many_messages_the_last_are_kept():
+def test_row_48_of_many_messages_the_last_are_kept():
     script = "import sys\nfor i in range(200_000): sys.stderr.write(f'{i}\\n')\nsys.exit(3)"
     done = run(sys.executable, "-I", "-c", script, env={}, check=False, timeout=60)
     assert done.returncode == 3
@@ -141,7 +141,7 @@ def test_row_63_of_many_messages_the_last_are_kept():
 
 
 @pytest.mark.parametrize("scheme", ["http", "ssh", "git"])
-def test_row_63_a_server_that_never_answers_does_not_keep_a_runner_from_stopping(runners, wait_for, scheme):
+def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping(runners, wait_for, scheme):
     if scheme == "ssh" and not Path("/usr/bin/ssh").exists():
         pytest.skip("there is no OpenSSH here")
     with servers.silent() as port:
@@ -158,7 +158,7 @@ def test_row_63_a_server_that_never_answers_does_not_keep_a_runner_from_stopping
         assert psutil.wait_procs(helpers, 10)[1] == []
 
 
-def test_row_63_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
+def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
     with servers.silent() as port:
         git(clone, "remote", "set-url", "origin", f"http://127.0.0.1:{port}/bus.git")
         began = time.monotonic()
@@ -168,7 +168,7 @@ def test_row_63_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
     assert psutil.Process().children(recursive=True) == []
 
 
-def test_row_63_what_a_child_starts_ends_with_it(tmp_path):
+def test_row_48_what_a_child_starts_ends_with_it(tmp_path):
     """Also where it has no session of its own, as the user's git, which may ask on the terminal, has not."""
     script = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/pid; wait"
     with pytest.raises(ProcessError, match="took longer than 0"), within(0.5):
@@ -176,7 +176,7 @@ def test_row_63_what_a_child_starts_ends_with_it(tmp_path):
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_row_63_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
+def test_row_48_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
     script = f"sleep 60 & echo $! > {tmp_path}/pid; echo done"
     began = time.monotonic()
     done = run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"}, own_session=True)
@@ -185,7 +185,7 @@ def test_row_63_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_row_63_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(monkeypatch):
+def test_row_48_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(monkeypatch):
     monkeypatch.setattr("bridge.deadline.AFTER_STOP_S", 0.2)
 
     class Asked:
@@ -196,7 +196,7 @@ def test_row_63_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(m
         run("/bin/sh", "-c", "exec >&- 2>&-; sleep 60", env={"PATH": "/usr/bin:/bin"})
 
 
-def test_row_63_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
+def test_row_48_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
     """Neither git nor a helper opens a window when no terminal is there."""
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
     monkeypatch.setenv("DISPLAY", ":0")
@@ -210,7 +210,7 @@ def test_row_63_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
 
 @shifted
 @pytest.mark.parametrize("by", [YEAR, -YEAR], ids=["a year ahead", "a year behind"])
-def test_row_64_a_clock_that_is_wrong_at_the_start_refuses_nothing(
+def test_row_49_a_clock_that_is_wrong_at_the_start_refuses_nothing(
     runners,
     client,
     set_clock,
@@ -237,7 +237,7 @@ def test_row_64_a_clock_that_is_wrong_at_the_start_refuses_nothing(
 
 
 @shifted
-def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
+def test_row_49_a_clock_a_year_ahead_deletes_no_fresh_answer(
     runners,
     client,
     set_clock,
@@ -267,7 +267,7 @@ def test_row_64_a_clock_a_year_ahead_deletes_no_fresh_answer(
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == there
 
 
-def test_row_64_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_path, git):
+def test_row_49_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_path, git):
     """Runners' own commits show nothing, and neither does a date that no clock here has reached."""
     git(tmp_path, "init", "--quiet", "repo")
     repo = Git.of_user(tmp_path / "repo")
@@ -316,7 +316,7 @@ def refused(policy: Path) -> PolicyError:
     "place", ["..", "../config", "runner.yaml", "presets", "presets/quick.yaml", "presets/_fragments.yaml"]
 )
 @pytest.mark.parametrize("mode", [0o022, 0o002])
-def test_row_66_what_decides_what_runs_may_be_written_by_nobody_else(configured, place, mode):
+def test_row_51_what_decides_what_runs_may_be_written_by_nobody_else(configured, place, mode):
     load_policy(configured)
     there = (configured.parent / place).resolve()
     if not there.exists():
@@ -329,7 +329,7 @@ def test_row_66_what_decides_what_runs_may_be_written_by_nobody_else(configured,
     assert error.fix == f"Run: chmod go-w {there}"
 
 
-def test_row_66_check_says_so_too(configured):
+def test_row_51_check_says_so_too(configured):
     configured.parent.parent.chmod(0o777)
     argv = [sys.executable, "-P", "-m", "runner", "--policy", str(configured), "check"]
     checked = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -338,7 +338,7 @@ def test_row_66_check_says_so_too(configured):
 
 
 @pytest.mark.parametrize("what", ["the policy", "its folder", "a link to a link", "the presets"])
-def test_row_66_a_link_is_as_safe_as_where_it_leads(configured, tmp_path, what):
+def test_row_51_a_link_is_as_safe_as_where_it_leads(configured, tmp_path, what):
     open_folder, link = tmp_path / "open", tmp_path / "link"
     open_folder.mkdir()
     policy = link
@@ -363,7 +363,7 @@ def test_row_66_a_link_is_as_safe_as_where_it_leads(configured, tmp_path, what):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_row_66_a_folder_of_somebody_else_is_no_place_for_a_policy(configured):
+def test_row_51_a_folder_of_somebody_else_is_no_place_for_a_policy(configured):
     os.chown(configured.parent.parent, 65534, 65534)
 
     error = refused(configured)
@@ -372,13 +372,13 @@ def test_row_66_a_folder_of_somebody_else_is_no_place_for_a_policy(configured):
     assert error.fix == f"Run: chown root {configured.parent.parent}"
 
 
-def test_row_66_a_sticky_folder_is_a_place_for_a_policy(configured):
+def test_row_51_a_sticky_folder_is_a_place_for_a_policy(configured):
     """Such as /tmp: nobody can replace a file of somebody else's there."""
     configured.parent.parent.chmod(0o1777)
     load_policy(configured)
 
 
-def test_row_66_links_without_end_are_no_way_to_a_policy(tmp_path):
+def test_row_51_links_without_end_are_no_way_to_a_policy(tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(PolicyError, match="too many links"):
@@ -396,12 +396,12 @@ NUL = {
 
 
 @pytest.mark.parametrize("keys", NUL.values(), ids=NUL)
-def test_row_66_what_no_process_can_be_given_is_no_policy(runners, keys):
+def test_row_51_what_no_process_can_be_given_is_no_policy(runners, keys):
     with pytest.raises(PolicyError):
         load_policy(runners.policy(**keys))
 
 
-def test_row_66_what_no_process_can_be_given_is_no_preset(presets):
+def test_row_51_what_no_process_can_be_given_is_no_preset(presets):
     folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
     with pytest.raises(PresetError, match="WORD"):
         load_presets(folder)
@@ -449,7 +449,7 @@ REACH = """
 
 @linux
 @pytest.mark.usefixtures("confined")
-def test_row_60_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked):
+def test_row_45_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked):
     answer = attacked.by(REACH)
 
     assert answer.result.reason.code == "ok", answer.log
@@ -476,7 +476,7 @@ HONEST = """
 
 @linux
 @pytest.mark.usefixtures("confined")
-def test_row_60_what_an_honest_job_asks_of_the_kernel_is_given(attacked):
+def test_row_45_what_an_honest_job_asks_of_the_kernel_is_given(attacked):
     assert attacked.by(HONEST).log == "thread\n[1, 2]\nb'pair'\nb'child\\n' True\n"
 
 
@@ -523,7 +523,7 @@ WEAKER = {
 @linux
 @pytest.mark.usefixtures("confined")
 @pytest.mark.parametrize(("change", "says"), WEAKER.values(), ids=WEAKER)
-def test_row_60_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
+def test_row_45_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
     interpreter = Path(sys.executable)
 
     def around(place):
@@ -540,14 +540,14 @@ def test_row_60_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
 
 
 @linux
-def test_row_60_a_machine_whose_system_calls_are_not_known_gets_no_filter(monkeypatch):
+def test_row_45_a_machine_whose_system_calls_are_not_known_gets_no_filter(monkeypatch):
     """The probe then finds that keyrings can be read, and the sandbox is not used."""
     monkeypatch.setattr("platform.machine", lambda: "s390x")
     assert job_filter() is None
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
-def test_row_60_no_jump_of_the_filter_leads_out_of_it(monkeypatch, machine):
+def test_row_45_no_jump_of_the_filter_leads_out_of_it(monkeypatch, machine):
     monkeypatch.setattr("platform.machine", lambda: machine)
     program = job_filter()
     steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
@@ -620,7 +620,7 @@ def hog(attacked, script, *, sandbox, limits):
 @pytest.mark.usefixtures("confined")
 @pytest.mark.parametrize("sandbox", ["off", "require"])
 @pytest.mark.parametrize(("script", "word"), HELD.values(), ids=HELD)
-def test_row_61_what_has_no_name_counts(attacked, script, word, sandbox):
+def test_row_46_what_has_no_name_counts(attacked, script, word, sandbox):
     limits = {"memory_mb": 150} if word == "memory" else {"disk_mb": 100, "file_mb": 1000}
 
     result = hog(attacked, script, sandbox=sandbox, limits=limits).result
@@ -631,7 +631,7 @@ def test_row_61_what_has_no_name_counts(attacked, script, word, sandbox):
 
 
 @linux
-def test_row_61_a_segment_counts_and_does_not_outlive_the_job(attacked):
+def test_row_46_a_segment_counts_and_does_not_outlive_the_job(attacked):
     answer = hog(attacked, SEGMENT, sandbox="off", limits={"memory_mb": 150})
 
     assert answer.result.reason.code == "memory"
@@ -641,7 +641,7 @@ def test_row_61_a_segment_counts_and_does_not_outlive_the_job(attacked):
 
 @linux
 @pytest.mark.usefixtures("confined")
-def test_row_61_what_is_shared_is_not_counted_twice(attacked):
+def test_row_46_what_is_shared_is_not_counted_twice(attacked):
     script = """
 fd = os.memfd_create('x')
 os.write(fd, bytes(60 << 20))
@@ -662,7 +662,7 @@ os._exit(0)
 
 
 @linux
-def test_row_61_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
+def test_row_46_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
     """Whoever holds it: what was sent into a socket and is held nowhere else is in nobody's list."""
     result = attacked.by(
         "import time; time.sleep(60)", policy={"sandbox": "off", "limits": {"keep_memory_mb": 1 << 40}}
@@ -671,7 +671,7 @@ def test_row_61_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
     assert result.reason.code == "available"
 
 
-def test_row_67_the_dumb_protocol_is_refused_before_an_object_comes(
+def test_row_52_the_dumb_protocol_is_refused_before_an_object_comes(
     runners, bus, client, git, serve, wait_for
 ):
     """Its server hands out files; git would take an object from it that no check has seen."""
@@ -691,7 +691,7 @@ def test_row_67_the_dumb_protocol_is_refused_before_an_object_comes(
     assert git(runners.folder / "state-one" / "store.git", "count-objects").startswith("0 objects")
 
 
-def test_row_67_a_history_that_the_bus_cuts_off_is_refused(runners, http_bus, bus, client, wait_for):
+def test_row_52_a_history_that_the_bus_cuts_off_is_refused(runners, http_bus, bus, client, wait_for):
     run = client.run("noop")
     (bus / "shallow").write_text(f"{run.commit}\n")
     runner = runners.start(bus={"url": http_bus.url, "poll_s": 0.1})

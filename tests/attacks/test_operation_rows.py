@@ -251,7 +251,7 @@ exec {git} "$@"
 
 
 @pytest.mark.parametrize("way", ["PATH", "XDG_STATE_HOME", "HOME", "git's variables", "a function", "none"])
-def test_row_65_what_a_workflow_sets_does_not_reach_the_hook(tmp_path, runners, clone, bus, git, way):
+def test_row_50_what_a_workflow_sets_does_not_reach_the_hook(tmp_path, runners, clone, bus, git, way):
     """Each makes git, or the shell, say that the workflow is the known one. It is not."""
     known = (ROOT / WORKFLOW).read_bytes()
     path = clone / WORKFLOW
@@ -309,7 +309,7 @@ def test_row_65_what_a_workflow_sets_does_not_reach_the_hook(tmp_path, runners, 
     assert not github.ran.exists()
 
 
-def test_row_65_an_object_is_what_its_id_says(bus, git, clone):
+def test_row_50_an_object_is_what_its_id_says(bus, git, clone):
     first = git(clone, "rev-parse", "HEAD")
     git(clone, "commit", "--quiet", "--allow-empty", "-m", "Another")
     git(clone, "replace", first, git(clone, "rev-parse", "HEAD"))

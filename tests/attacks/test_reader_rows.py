@@ -143,7 +143,7 @@ def measured(where: Path, *args: str) -> tuple[int, str, float, float]:
     return done.returncode, out + done.stderr, float(seconds), int(rss) / unit
 
 
-# Row 33: an answer whose names are paths.
+# Row 39: an answer whose names are paths.
 
 PATHS = ["../../../evil", "/tmp/evil", "..", "a/../../b", "noop\n", "a\0b", ".git", "x" * 5000]
 
@@ -151,7 +151,7 @@ PATHS = ["../../../evil", "/tmp/evil", "..", "a/../../b", "noop\n", "a\0b", ".gi
 @pytest.mark.parametrize(
     ("name", "place"), [*((name, "preset") for name in PATHS), (PATHS[0], "nonce")], ids=ascii
 )
-def test_row_33_a_result_whose_names_are_paths_is_none(forge, client, tmp_path, monkeypatch, name, place):
+def test_row_39_a_result_whose_names_are_paths_is_none(forge, client, tmp_path, monkeypatch, name, place):
     monkeypatch.chdir(tmp_path)
     branch = forge(**{place: name}).push()
     before = sorted(tmp_path.rglob("*evil*"))
@@ -163,13 +163,13 @@ def test_row_33_a_result_whose_names_are_paths_is_none(forge, client, tmp_path, 
     assert not (tmp_path / "kakeya-results").exists()
 
 
-# Row 34: what was forged is printed.
+# Row 40: what was forged is printed.
 
 STEERING = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\u2028\x85\r\nok    signature    signed\nnext: rm [b]-rf[/] [/x]"
 
 
 @pytest.mark.parametrize("state", ["refused", "running"])
-def test_row_34_nothing_that_was_forged_steers_a_terminal_or_adds_a_line(
+def test_row_40_nothing_that_was_forged_steers_a_terminal_or_adds_a_line(
     forge, kakeya, tmp_path, clone, state
 ):
     forged = forge(
@@ -208,7 +208,7 @@ def test_row_34_nothing_that_was_forged_steers_a_terminal_or_adds_a_line(
     assert not page.exists() or page.read_text().replace("\n", "").isprintable()
 
 
-def test_row_34_branches_with_odd_names_stop_no_command(client, kakeya, bus, git):
+def test_row_40_branches_with_odd_names_stop_no_command(client, kakeya, bus, git):
     honest = client.run("noop")
     for name in (
         "mac-bridge/a\u2028b",
@@ -227,7 +227,7 @@ def test_row_34_branches_with_odd_names_stop_no_command(client, kakeya, bus, git
     assert honest.branch in kakeya("list")[1]
 
 
-def test_row_34_a_hook_of_the_server_steers_nothing_and_is_told(client, bus, kakeya):
+def test_row_40_a_hook_of_the_server_steers_nothing_and_is_told(client, bus, kakeya):
     hook = bus / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nprintf 'closed for \\033]52;c;eA==\\007 today\\n' >&2\nexit 1\n")
@@ -339,7 +339,7 @@ BOMBS = [tree_bomb, one_log_for_all, one_file_for_all, many_large_files, a_path_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
-def test_row_38_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
+def test_row_41_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
     # The objects are at hand already: packing and sending them is git's work, and not what this is about.
     (clone / ".git" / "objects" / "info" / "alternates").write_text(f"{bus / 'objects'}\n")
     forged = forge()
@@ -360,7 +360,7 @@ def test_row_38_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
     assert not list(clone.glob("kakeya-results/*"))
 
 
-def test_row_38_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
+def test_row_41_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
     forged = forge(state={"runner": {**RUNNER, "id": "[/bold][link=x]"}})
     branch = forged.push()
 
@@ -373,7 +373,7 @@ def test_row_38_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
 # Row 43: files that are no files.
 
 
-def test_row_43_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clone):
+def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clone):
     folder = tmp_path / "reports"
     folder.mkdir()
     os.mkfifo(folder / "pipe.json")
@@ -391,7 +391,7 @@ def test_row_43_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clo
     assert evidence.judge({"a.json": b""}).verdict == "REJECTED"
 
 
-# Row 51: what GitHub, or whoever stands in for it, answers.
+# Row 43: what GitHub, or whoever stands in for it, answers.
 
 
 @pytest.fixture
@@ -420,7 +420,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_row_51_an_answer_of_another_form_is_taken_for_nothing(hub, body):
+def test_row_43_an_answer_of_another_form_is_taken_for_nothing(hub, body):
     found = asked(hub, body)
 
     assert found is not None
@@ -432,7 +432,7 @@ def test_row_51_an_answer_of_another_form_is_taken_for_nothing(hub, body):
 @pytest.mark.parametrize(
     "head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["head", "body"]
 )
-def test_row_51_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(hub, monkeypatch, head):
+def test_row_43_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(hub, monkeypatch, head):
     monkeypatch.setattr("bridge.github.TIMEOUT_S", 1.0)
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -460,7 +460,7 @@ def test_row_51_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(hub, mon
     assert took < 10
 
 
-# Row 52: links in the reader's own clone.
+# Row 44: links in the reader's own clone.
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def answered(client, keyed) -> str:
     return run.branch
 
 
-def test_row_52_a_results_folder_that_is_a_link_is_not_followed(
+def test_row_44_a_results_folder_that_is_a_link_is_not_followed(
     client, answered, clone, tmp_path, monkeypatch
 ):
     outside = tmp_path / "outside"
@@ -484,7 +484,7 @@ def test_row_52_a_results_folder_that_is_a_link_is_not_followed(
     assert list(outside.iterdir()) == []
 
 
-def test_row_52_an_answers_folder_that_is_a_link_is_not_followed(
+def test_row_44_an_answers_folder_that_is_a_link_is_not_followed(
     client, answered, clone, tmp_path, monkeypatch
 ):
     outside = tmp_path / "outside"
@@ -501,7 +501,7 @@ def test_row_52_an_answers_folder_that_is_a_link_is_not_followed(
     assert [path.name for path in outside.iterdir()] == ["precious"]
 
 
-def test_row_52_a_gitignore_that_is_a_link_is_not_written_through(
+def test_row_44_a_gitignore_that_is_a_link_is_not_written_through(
     client, answered, clone, tmp_path, monkeypatch
 ):
     (clone / "kakeya-results").mkdir()
