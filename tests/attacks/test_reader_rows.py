@@ -241,7 +241,7 @@ def test_row_40_a_hook_of_the_server_steers_nothing_and_is_told(client, bus, kak
     assert shown.replace("\n", "").isprintable()
 
 
-# Row 38: little on the bus, and much for whoever reads it.
+# Row 41: little on the bus, and much for whoever reads it.
 
 
 def tree_bomb(bus: Path, forged: Forgery) -> str:
@@ -370,7 +370,7 @@ def test_row_41_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
         assert command[0] == "wait" or "[/bold][link=x]" in shown
 
 
-# Row 43: files that are no files.
+# Row 42: files that are no files.
 
 
 def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clone):
