@@ -49,7 +49,7 @@ def test_every_limit_stands_on_the_page_with_its_value():
     for name in NAMES:
         value = getattr(limits, name)
         shown = value / (1 << 20) if name.endswith("BYTES") else value
-        assert f"{shown:,.10g}" in said[name], name
+        assert f"{shown:,.15g}" in said[name], name
 
 
 @pytest.mark.parametrize("more", [0, 1])
