@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bridge import environment
+from bridge.child import Child
 from bridge.errors import GitError, ProcessError, UsageError
 from bridge.gitout import encode
-from bridge.process import Child, Completed, run
+from bridge.process import Completed, run
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0

@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,9 @@ MOST_ERRORS = 64 << 20
 # Of standard error the end is kept: programs say last why they failed.
 KEPT_ERRORS = 256 << 10
 
+# How often a silent program is checked for its end and its deadline.
+TICK_S = 0.1
 _PIECE = 1 << 16
-_TICK_S = 0.1
 _POLITE_S = 2.0
 # How long an ended program's pipes are read on where something that it started holds them open.
 _LINGER_S = 2.0
@@ -91,11 +92,11 @@ def run(
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
-            _limit(child, memory)
+            limit_memory(child, memory)
             talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
             talk.to_the_end(timeout)
         except BaseException as error:
-            _end(child, group=own_session)
+            end_family(child, group=own_session)
             if isinstance(error, _OverrunError):
                 raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
             raise
@@ -161,7 +162,7 @@ class _Talk:
             while selector.get_map() or self._child.poll() is None:
                 if why := limit.passed():
                     raise _OverrunError(why)
-                tick = min(_TICK_S, limit.left())
+                tick = min(TICK_S, limit.left())
                 if not selector.get_map():
                     with suppress(Expired):
                         self._child.wait(tick)
@@ -216,166 +217,14 @@ class _Talk:
             pipe.close()
 
 
-def _limit(child: Popen[bytes], memory: int | None) -> None:
+def limit_memory(child: Popen[bytes], memory: int | None) -> None:
     """Bound a child's address space. From outside, since nothing of ours may run between fork and exec."""
     if memory is not None and hasattr(resource, "prlimit"):
         with suppress(ProcessLookupError):
             resource.prlimit(child.pid, resource.RLIMIT_AS, (memory, memory))
 
 
-class Child:
-    """A program that is asked and answers through its pipes, or whose output is taken as it comes.
-
-    Raises ProcessError where it cannot be started, ends in the middle of an answer, or takes longer than `timeout`
-    seconds in all.
-    """
-
-    _CHUNK = 1 << 16
-    _STDERR_BYTES = 1 << 16
-
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        own_session: bool = False,
-        memory: int | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self.argv = tuple(argv)
-        self.stderr = b""
-        self._said = 0
-        self._group = own_session
-        self._limit = deadline.start(timeout)
-        self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
-        _limit(self._child, memory)
-        self._out = bytearray()
-        self._selector = selectors.DefaultSelector()
-        for pipe in (self._child.stdout, self._child.stderr):
-            assert pipe is not None  # noqa: S101 - asked for above
-            self._selector.register(pipe, selectors.EVENT_READ)
-
-    def write(self, text: str) -> None:
-        """Send it a text that fits into a pipe."""
-        assert self._child.stdin is not None  # noqa: S101 - asked for above
-        try:
-            self._child.stdin.write(text.encode("utf-8", "surrogateescape"))
-            self._child.stdin.flush()
-        except BrokenPipeError as error:
-            raise self._failed() from error
-
-    def line(self) -> bytes:
-        """Return its next line with the line's end."""
-        searched = 0
-        while (end := self._out.find(b"\n", searched)) < 0:
-            searched = len(self._out)
-            if not self._fill():
-                raise self._failed()
-        return self._take(end + 1)
-
-    def lines(self, count: int) -> list[bytes]:
-        """Return its next lines, so many, without their ends."""
-        there, searched = 0, 0
-        while (there := there + self._out.count(b"\n", searched)) < count:
-            searched = len(self._out)
-            if not self._fill():
-                raise self._failed()
-        *whole, rest = bytes(self._out).split(b"\n", count)
-        self._out = bytearray(rest)
-        return whole
-
-    def read(self, size: int) -> bytes:
-        """Return the next `size` bytes."""
-        while len(self._out) < size:
-            if not self._fill():
-                raise self._failed()
-        return self._take(size)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield what it prints until it ends; then it must have ended with 0."""
-        assert self._child.stdin is not None  # noqa: S101 - asked for above
-        self._child.stdin.close()
-        while self._fill():
-            yield self._take(len(self._out))
-        if self._child.wait() != 0:
-            raise self._failed()
-
-    @property
-    def is_running(self) -> bool:
-        """Say whether it has not ended yet."""
-        return self._child.poll() is None
-
-    def ended(self, within: float) -> bool:
-        """Wait so long for its end, and say whether it has ended. What it prints meanwhile is dropped.
-
-        Raises ProcessError where it ended with anything but 0, or was given all the time that it may have.
-        """
-        assert self._child.stdin is not None  # noqa: S101 - asked for above
-        self._child.stdin.close()
-        until = time.monotonic() + within
-        while self._selector.get_map():
-            self._check_time()
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
-            self._receive(min(left, _TICK_S))
-            self._out.clear()
-        if self._child.wait() != 0:
-            raise self._failed()
-        return True
-
-    def close(self) -> None:
-        """End it, if it has not ended, and let go of its pipes."""
-        self._selector.close()
-        if self._child.poll() is None:
-            _end(self._child, group=self._group)
-        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
-        self._child.wait()
-
-    def _take(self, size: int) -> bytes:
-        taken = bytes(self._out[:size])
-        del self._out[:size]
-        return taken
-
-    def _fill(self) -> bool:
-        """Wait for more output. Says whether there was any: if not, it has closed its pipes."""
-        while self._selector.get_map():
-            self._check_time()
-            before = len(self._out)
-            self._receive(_TICK_S)
-            if len(self._out) > before:
-                return True
-        return False
-
-    def _check_time(self) -> None:
-        if why := self._limit.passed():
-            raise ProcessError(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
-
-    def _receive(self, within: float) -> None:
-        """Take what it has printed, as soon as there is something."""
-        for key, _ in self._selector.select(within):
-            data = os.read(key.fd, self._CHUNK)
-            if not data:
-                self._selector.unregister(key.fileobj)
-            elif key.fileobj is self._child.stdout:
-                self._out += data
-            else:
-                self._said += len(data)
-                self.stderr = (self.stderr + data)[-self._STDERR_BYTES :]
-        if self._said > MOST_ERRORS:
-            message = f"{self.argv[0]} printed more than {MOST_ERRORS} bytes of messages"
-            raise ProcessError(self.argv, None, message=message)
-
-    def _failed(self) -> ProcessError:
-        if self._child.poll() is None:
-            _end(self._child, group=self._group)
-        return ProcessError(self.argv, self._child.returncode, b"", self.stderr)
-
-
-def _end(child: Popen[bytes], *, group: bool) -> None:
+def end_family(child: Popen[bytes], *, group: bool) -> None:
     """End a program and what it started: asked first, so that git can remove its locks, and then by force.
 
     The program is reaped last: until then its id, which is also that of its group, is nobody else's.

@@ -11,9 +11,10 @@ from enum import Enum
 from pathlib import Path
 
 from bridge import gitout, history, limits, objects
+from bridge.child import Child
 from bridge.errors import GitError, InfrastructureError, ProcessError
 from bridge.git import NETWORK_TIMEOUT
-from bridge.process import Child, Completed
+from bridge.process import Completed
 from runner import policy
 from runner.budget import Budget
 from runner.listing import Listing

@@ -1,6 +1,6 @@
 """The models that presets need: named by the policy, and looked at by the engine of the jobs' own interpreter.
 
-Before a job only the files are looked at, in half a second; `kakeya-runner check` has them loaded.
+Before a job only the files are looked at, in half a second; `kakeya-runner check` has one token run through them.
 """
 
 from __future__ import annotations
@@ -43,20 +43,22 @@ class Need:
         return (*sorted(self.models.items()), *sorted(self.env.items()))
 
     def command(self, interpreter: str, *, files: bool) -> list[str]:
-        """Return the command that looks at the models' files alone, or loads them."""
-        options = {"--model": self.models.get(TARGET), "--draft": self.models.get(DRAFTER)}
-        named = [word for option, name in options.items() if name for word in (option, name)]
-        return [interpreter, "-P", "-m", "engine", "load", "--json", *(["--files"] if files else []), *named]
+        """Return the command that checks the models' files alone, or loads the models and runs a token."""
+        drafter = self.models.get(DRAFTER)
+        options = ["--draft", drafter] if drafter else ["--no-draft"]
+        options += ["--files"] if files else []
+        named = ["--check", self.models[TARGET], *options]
+        return [interpreter, "-P", "-m", "engine", "models", *named, "--json"]
 
 
 def need_of(preset: Preset, policy: Policy) -> Need | None:
-    """Return the models that a preset loads, or None where it loads none or the policy names none."""
+    """Return the models that a preset loads, or None if it loads none or the policy names no target."""
     if _LOADS_MODELS not in preset.requires:
         return None
     asked = {*preset.env_names, *preset.pass_env}
     models = {name: policy.settings[name] for name in _ROLES if name in asked and policy.settings.get(name)}
     passed = {name: policy.env[name] for name in preset.pass_env if name in policy.env and name not in _ROLES}
-    return Need(models, {**passed, **preset.env}) if models else None
+    return Need(models, {**passed, **preset.env}) if TARGET in models else None
 
 
 def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
@@ -64,19 +66,18 @@ def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
     for line in reversed(said.decode("utf-8", "replace").splitlines()):
         if line.startswith('{"ok"'):
             try:
-                entries: list[dict[str, Any]] = json.loads(line)["models"]
-                return _problems({entry["role"]: entry for entry in entries}, need)
+                return _problems(json.loads(line), need)
             except (ValueError, KeyError, TypeError):
                 return None
     return None
 
 
-def _problems(entries: Mapping[str, Mapping[str, Any]], need: Need) -> dict[str, Problem]:
+def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
     found = {}
     for name, reference in need.models.items():
-        entry = entries[_ROLES[name]]
+        entry = answer[_ROLES[name]]
         if not entry["ok"]:
-            fix = str(entry["remedy"])
+            fix = str(entry["fix"] or "")
             if fix.startswith("hf download") and "HF_HOME" in need.env:
                 fix = f"HF_HOME={need.env['HF_HOME']} {fix}"
             elif fix.startswith("hf download"):

@@ -16,7 +16,6 @@ COMMANDS = {
     "codec": "engine.cli.codec:codec",
     "eval": "engine.cli.eval:evaluate",
     "generate": "engine.cli.generate:generate",
-    "load": "engine.cli.load:load",
     "models": "engine.cli.models:models",
     "probe": "engine.cli.probe:probe",
     "train": "engine.cli.train:train",

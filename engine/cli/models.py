@@ -1,11 +1,9 @@
 """``kakeya-engine models``: the pairs that go by a name, and whether a model runs on this machine."""
 
 import json
-from typing import Any, Literal
+from typing import Any
 
 import click
-
-from engine.errors import EngineError
 
 FAILED = 2
 
@@ -18,28 +16,38 @@ FAILED = 2
     "--draft", metavar="REF", help="Its drafter.  [default: the drafter that belongs to the model, if any]"
 )
 @click.option("--no-draft", is_flag=True, help="Check the model without a drafter.")
+@click.option("--files", "only_files", is_flag=True, help="Check the files alone: nothing is loaded or run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def models(
-    ctx: click.Context, *, reference: str | None, draft: str | None, no_draft: bool, as_json: bool
+    ctx: click.Context,
+    *,
+    reference: str | None,
+    draft: str | None,
+    no_draft: bool,
+    only_files: bool,
+    as_json: bool,
 ) -> None:
     """List the pairs that go by a name, or check that a model loads and runs on this machine.
 
     REF is a name, a folder or a hub id. The check reads the configuration, the weights and the tokenizer, runs one
-    token through the model and its drafter, and downloads nothing. It exits with 2 if the model cannot run here.
+    token through the model and its drafter, and downloads nothing. It says which of the two is wrong, and exits with 2
+    if the pair cannot run here.
     """
-    if draft and no_draft:
+    if draft is not None and no_draft:
         raise click.UsageError("--draft and --no-draft exclude each other")
     if reference is None:
-        if draft or no_draft:
-            raise click.UsageError("--draft and --no-draft go with --check")
+        if draft is not None or no_draft or only_files:
+            raise click.UsageError("--draft, --no-draft and --files go with --check")
         _list(as_json=as_json)
         return
-    found = _checked(reference, False if no_draft else draft)
+    from engine.models.check import check
+
+    found = check(reference, False if no_draft else draft, only_files=only_files)
     if as_json:
         click.echo(json.dumps(found, allow_nan=False))
     else:
-        _show(found)
+        _show(found, "all files are there" if only_files else "runs")
     if not found["ok"]:
         ctx.exit(FAILED)
 
@@ -64,23 +72,14 @@ def _list(*, as_json: bool) -> None:
     )
 
 
-def _checked(reference: str, draft: str | Literal[False] | None) -> dict[str, Any]:
-    try:
-        from engine.models.check import check
-    except EngineError as error:  # MLX or mlx-lm is missing: that is an answer too
-        failed = {"ok": False, "target": {"id": reference}, "draft": {"id": draft} if draft else None}
-        return {**failed, "error": error.message, "fix": error.remedy or None}
-    return check(reference, draft)
-
-
-def _show(found: dict[str, Any]) -> None:
-    if not found["ok"]:
-        fix = f"; {found['fix']}" if found["fix"] else ""
-        click.echo(f"error: {found['error']}{fix}", err=True)
-        return
+def _show(found: dict[str, Any], told: str) -> None:
     for role in ("target", "draft"):
-        if part := found[role]:
+        part = found[role]
+        if part and part["error"]:
+            fix = f"; {part['fix']}" if part["fix"] else ""
+            click.echo(f"error: {part['error']}{fix}", err=True)
+        elif part and found["ok"]:
             size = part["weight_bytes"] / 1e6
             click.echo(
-                f"{role} {part['id']}: runs ({part['architecture']}, {part['layers']} layers, {size:.0f} MB)"
+                f"{role} {part['id']}: {told} ({part['architecture']}, {part['layers']} layers, {size:.0f} MB)"
             )

@@ -1,16 +1,75 @@
-"""Does a model load and run on this machine? Answered by loading it and running one token, never by downloading."""
+"""Can a target and its drafter be used on this machine? Told from their files or by running them, never by downloading.
 
+Importing this imports no MLX, and neither does looking at files alone.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
+from engine import environment
 from engine.errors import BadInput, EngineError
 from engine.models import files, hub, registry
+from engine.models.fit import check_fit, refuse_drafter
 
 Answer = dict[str, Any]
 
 
-def check(name: str, draft: str | Literal[False] | None = None) -> Answer:
+@dataclass
+class _Part:
+    """A target or a drafter, and what was found out about it so far.
+
+    Attributes:
+        id: as it was asked for.
+        reference: a folder or a hub id.
+        about: what its files say; empty if they cannot be read.
+        error: what is wrong with it, None if nothing is.
+        fix: what to do about it.
+    """
+
+    id: str
+    reference: str | None = None
+    folder: Path = Path()
+    config: dict[str, Any] = field(default_factory=dict)
+    about: Answer = field(default_factory=dict)
+    error: str | None = None
+    fix: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @contextmanager
+    def tried(self, failing: str, fix: str) -> Iterator[None]:
+        """Keep whatever goes wrong inside as this part's error."""
+        try:
+            yield
+        except EngineError as error:
+            self.error, self.fix = error.message, error.remedy or None
+        except Exception as error:  # noqa: BLE001 - whatever a damaged model does to a library is the answer
+            reason = " ".join(str(error).split())
+            self.error, self.fix = f"{self.id} {failing}: {type(error).__name__}: {reason}", fix
+
+    def read(self) -> None:
+        """Read the configuration, and see that the weights are whole."""
+        self.folder = hub.folder_of(self.reference or self.id, download=False)
+        self.config = files.read_config(self.folder)
+        weights = files.weight_files(self.folder)
+        self.about = {
+            "folder": str(self.folder),
+            "architecture": (self.config.get("architectures") or [self.config["model_type"]])[0],
+            "layers": files.text_config(self.config).get("num_hidden_layers"),
+            "weight_bytes": sum(path.stat().st_size for path in weights),
+        }
+
+    def answer(self) -> Answer:
+        return {"id": self.id, "ok": self.ok, "error": self.error, "fix": self.fix, **self.about}
+
+
+def check(name: str, draft: str | Literal[False] | None = None, *, only_files: bool = False) -> Answer:
     """Load a target, its tokenizer and its drafter, run one token through each, and say how that went.
 
     Nothing is downloaded: a hub id has to be in the hub's cache on this machine.
@@ -18,49 +77,65 @@ def check(name: str, draft: str | Literal[False] | None = None) -> Answer:
     Args:
         name: as :func:`engine.models.load` takes it.
         draft: likewise; None takes the drafter that belongs to the name, if any, False takes none.
+        only_files: only see that the files are there, whole and fit each other, without MLX.
 
     Returns:
-        ``ok``; ``target`` and ``draft``, which describe what was loaded (``draft`` is None without a drafter,
-        and each has only its ``id`` if the check failed); ``error`` and ``fix``, None if all is well.
+        ``ok``; ``target`` and ``draft``, each with ``id``, ``ok``, ``error``, ``fix``, and if its files can be read
+        with ``folder``, ``architecture``, ``layers`` and ``weight_bytes``; ``error`` and ``fix`` of the first of
+        them that is wrong. ``draft`` is None without a drafter, and errors are None if all is well. A drafter whose
+        target is wrong is still read and loaded, but not run.
     """
-    asked = {"id": draft} if draft else None
-    failed = {"ok": False, "target": {"id": name}, "draft": asked}
-    try:
-        target, drafter = _loaded(name, draft)
-    except EngineError as error:
-        return {**failed, "error": error.message, "fix": error.remedy or None}
-    except Exception as error:  # noqa: BLE001 - whatever stops this model from running is the answer
-        reason = " ".join(str(error).split())
-        return {
-            **failed,
-            "error": f"{name} loads but does not run: {type(error).__name__}: {reason}",
-            "fix": "choose another model, or another version of mlx-lm",
-        }
-    return {"ok": True, "target": target, "draft": drafter, "error": None, "fix": None}
+    environment.set_offline()
+    target, drafter = _read(name, draft)
+    if not only_files:
+        _run(target, drafter)
+    parts = [target, drafter] if drafter else [target]
+    wrong = next((part for part in parts if not part.ok), None)
+    return {
+        "ok": wrong is None,
+        "target": target.answer(),
+        "draft": drafter.answer() if drafter else None,
+        "error": wrong.error if wrong else None,
+        "fix": wrong.fix if wrong else None,
+    }
 
 
-def _loaded(name: str, draft: str | Literal[False] | None) -> tuple[Answer, Answer | None]:
-    from engine.models.pair import load
+def _read(name: str, draft: str | Literal[False] | None) -> tuple[_Part, _Part | None]:
+    """Find both models and look at their files."""
+    target, drafter = _Part(name), None if draft is None or draft is False else _Part(draft)
+    unreadable = ("cannot be read", files.AGAIN)
+    with target.tried(*unreadable):
+        source = registry.find(name, None if draft is None else False)
+        target.reference = source.target
+        for role, id_, reference in source.parts():
+            if role == "draft":
+                drafter = _Part(id_, reference)
+        target.read()
+        refuse_drafter(target.config)
+        files.vocabulary_file(target.folder)
+    if drafter:
+        with drafter.tried(*unreadable):
+            drafter.reference = drafter.reference or registry.drafter(drafter.id)
+            drafter.read()
+            if target.ok:
+                check_fit(drafter.config, target.config)
+    return target, drafter
 
-    source = registry.find(name, draft)
-    folders = [hub.folder_of(reference, download=False) for _, _, reference in source.parts()]
-    _check_memory(folders)
-    pair = load(name, draft, download=False)
-    _run(pair)
-    about = [
-        {
-            "id": part.id,
-            "folder": str(part.folder),
-            "architecture": (part.config.get("architectures") or [part.config["model_type"]])[0],
-            "layers": files.text_config(part.config).get("num_hidden_layers"),
-            "weight_bytes": sum(path.stat().st_size for path in files.weight_files(part.folder)),
-        }
-        for part in pair.parts.values()
-    ]
-    return about[0], about[1] if len(about) > 1 else None
+
+def _run(target: _Part, drafter: _Part | None) -> None:
+    """Load both models, if their files are right, and run them."""
+    fails, pair = ("does not run", "choose another model, or another version of mlx-lm"), None
+    if target.ok:
+        with target.tried(*fails):
+            _check_memory([target])
+            pair = _run_target(target)
+    if drafter and drafter.ok:
+        with drafter.tried(*fails):
+            _check_memory([target, drafter] if target.ok else [drafter])
+            _run_draft(drafter, pair)
 
 
-def _check_memory(folders: list[Path]) -> None:
+def _check_memory(parts: list[_Part]) -> None:
     """Refuse weights that this machine's memory cannot hold: loading them would stall the machine."""
     from engine import host
     from engine.models.target import chosen_dtype
@@ -70,28 +145,39 @@ def _check_memory(folders: list[Path]) -> None:
         prod(entry["shape"]) * dtype.size
         if dtype is not None and entry["dtype"] in files.FLOATS
         else entry["data_offsets"][1] - entry["data_offsets"][0]
-        for folder in folders
-        for path in files.weight_files(folder)
+        for part in parts
+        for path in files.weight_files(part.folder)
         for entry in files.read_header(path).values()
     )
     there = host.memory_bytes()
     if needed > there:
+        whose = "target and drafter together" if len(parts) > 1 else parts[0].id
         raise BadInput(
-            f"the weights take {needed / 1e9:.1f} GB, and this machine has {there / 1e9:.1f} GB of memory",
+            f"the weights of {whose} take {needed / 1e9:.1f} GB, and this machine has {there / 1e9:.1f} GB of memory",
             "choose a smaller or a quantized model",
         )
 
 
-def _run(pair: Any) -> None:
-    """Run one token through the target, and a draft of one token through the drafter."""
-    from engine.dflash import stream_generate
+def _run_target(target: _Part) -> Any:
+    """Load the target with its tokenizer, and run one token through it."""
     from engine.lm import cache as lm_cache
+    from engine.models.pair import load
     from engine.mx import mx
 
-    token = 1
-    logits = pair.target(mx.array([[token]]), cache=lm_cache.make_prompt_cache(pair.target))
+    pair = load(target.id, False, download=False)
+    logits = pair.target(mx.array([[1]]), cache=lm_cache.make_prompt_cache(pair.target))
     if not mx.isfinite(logits).all().item():
-        raise BadInput(f"{pair.name} computes numbers that are not finite", files.AGAIN)
-    if pair.draft is not None:
+        raise BadInput(f"{target.id} computes numbers that are not finite", files.AGAIN)
+    return pair
+
+
+def _run_draft(drafter: _Part, pair: Any) -> None:
+    """Load the drafter, and let it draft one token for its target, if that runs."""
+    from engine.dflash import load_draft, stream_generate
+    from engine.models.target import chosen_dtype
+
+    draft = load_draft(drafter.folder, chosen_dtype(None))
+    if pair is not None:
+        check_fit(drafter.config, pair.parts["target"].config, pair.tokenizer)
         options = {"max_tokens": 2, "block_size": 2, "lookup": False, "adaptive": False}
-        list(stream_generate(pair.target, pair.draft, None, [token], stop_tokens=(), **options))
+        list(stream_generate(pair.target, draft, None, [1], stop_tokens=(), **options))

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 from engine.errors import BadInput
 
 INDEX = "model.safetensors.index.json"
+# The first of these that a folder holds is what its tokenizer is made from, and what stands for it.
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 MOST_HEADER = 100 << 20
 LFS = b"version https://git-lfs"
 FLOATS = ("F16", "BF16", "F32")  # that loading may convert
@@ -77,6 +79,20 @@ def _indexed(folder: Path) -> set[str]:
         return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is not the index of a model", AGAIN) from error
+
+
+def vocabulary_file(folder: Path) -> Path:
+    """Return the file that defines the vocabulary.
+
+    Raises:
+        BadInput: there is none.
+    """
+    for path in (folder / name for name in VOCABULARIES):
+        if path.is_file():
+            return path
+    raise BadInput(
+        f"{folder} has no tokenizer", f"one of {', '.join(VOCABULARIES)} belongs beside the weights"
+    )
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from engine import environment
 from engine.errors import BadInput
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -77,21 +78,28 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
             f"there is neither a folder nor a hub repository {hub_id}", _instead(hub_id)
         ) from error
     except errors.IncompleteSnapshotError as error:
-        raise BadInput(
-            f"the download of {hub_id} was interrupted", f"finish it with: hf download {hub_id}"
-        ) from error
+        raise BadInput(f"the download of {hub_id} was interrupted", f"hf download {hub_id}") from error
     except errors.LocalEntryNotFoundError as error:
-        missing = f"there is no folder {hub_id}, and it is not in the hub's cache"
-        if download:
-            missing = (
-                f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach"
-            )
-        raise BadInput(missing, _download(hub_id)) from error
+        if not download:
+            raise BadInput(_missing(hub_id), f"hf download {hub_id}") from error
+        raise BadInput(
+            f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach",
+            _download(hub_id),
+        ) from error
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
             f"check the network and the id, then run: hf download {hub_id}",
         ) from error
+
+
+def _missing(hub_id: str) -> str:
+    from engine.models.names import meant
+
+    near = meant(hub_id)
+    question = f"; did you mean {near}?" if near else ""
+    cache = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or "~/.cache/huggingface"
+    return f"{hub_id} is not downloaded: the hub's cache at {cache} does not hold it{question}"
 
 
 def _download(hub_id: str) -> str:

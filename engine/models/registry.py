@@ -15,6 +15,11 @@ from engine.models.hub import local
 DATA = Path(__file__).with_name("data")  # in a source tree
 PACKAGE = "kakeya_bridge_models"  # the same files, where the engine was installed from wheels
 BUNDLED = ("tiny", "tiny-hybrid")
+# The files without which a bundled pair cannot be loaded.
+_NEEDED = {
+    "target": ("config.json", "model*.safetensors", "tokenizer.json", "tokenizer_config.json"),
+    "draft": ("config.json", "model*.safetensors"),
+}
 
 # Target and drafter on the Hugging Face hub. The Qwen3 drafters were made for answers without thinking.
 PUBLISHED = {
@@ -96,9 +101,14 @@ def find(
         return source
     if draft is False:
         return replace(source, draft=None)
+    return replace(source, draft=drafter(draft))
+
+
+def drafter(draft: str | Path) -> str | None:
+    """Return the reference to a drafter, which is given as to :func:`find`."""
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
-        return replace(source, draft=_named(str(draft)).draft)
-    return replace(source, draft=_inner(draft, "draft"))
+        return _named(str(draft)).draft
+    return _inner(draft, "draft")
 
 
 def _inner(folder: str | Path, part: str) -> str:
@@ -146,5 +156,7 @@ def data() -> Path:
 
 
 def is_bundled_here(name: str) -> bool:
-    """Tell whether this installation holds the bundled pair ``name``."""
-    return all((data() / name / part / "config.json").is_file() for part in ("target", "draft"))
+    """Tell whether this installation holds the bundled pair ``name``: every file that loading it needs."""
+    return all(
+        any((data() / name / part).glob(pattern)) for part, needed in _NEEDED.items() for pattern in needed
+    )

@@ -7,24 +7,8 @@ from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models import files
 
-# The first of these that a folder holds is what its tokenizer is made from, and what stands for it.
-VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 # Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
 MOST_UNUSED = 0.1
-
-
-def vocabulary_file(folder: Path) -> Path:
-    """Return the file that defines the vocabulary.
-
-    Raises:
-        BadInput: there is none.
-    """
-    for path in (folder / name for name in VOCABULARIES):
-        if path.is_file():
-            return path
-    raise BadInput(
-        f"{folder} has no tokenizer", f"one of {', '.join(VOCABULARIES)} belongs beside the weights"
-    )
 
 
 def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
@@ -37,7 +21,7 @@ def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     Raises:
         BadInput: no tokenizer, one that cannot be read, or one with another vocabulary.
     """
-    path = vocabulary_file(folder)
+    path = files.vocabulary_file(folder)
     try:
         tokenizer = lm_utils.load_tokenizer(
             folder, {"trust_remote_code": False}, eos_token_ids=config.get("eos_token_id")

@@ -232,6 +232,25 @@ def test_the_package_of_weights_is_found_without_a_source_tree(made, monkeypatch
     assert [part["id"] for part in models.load("tiny").describe()] == ["tiny", "tiny"]
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "target/config.json",
+        "target/model.safetensors",
+        "target/tokenizer.json",
+        "target/tokenizer_config.json",
+        "draft/config.json",
+        "draft/model.safetensors",
+    ],
+)
+def test_a_bundled_pair_that_lacks_a_file_is_not_here(lost, made, monkeypatch, tmp_path):
+    shutil.copytree(made, tmp_path / "tiny")
+    monkeypatch.setattr(registry, "DATA", tmp_path)
+    assert registry.is_bundled_here("tiny")
+    (tmp_path / "tiny" / lost).unlink()
+    assert not registry.is_bundled_here("tiny")
+
+
 def test_a_bundled_pair_is_named_not_located(made, monkeypatch, tmp_path):
     shutil.copytree(made, tmp_path / "tiny")
     monkeypatch.setattr(registry, "DATA", tmp_path)
@@ -242,11 +261,8 @@ def test_a_bundled_pair_is_named_not_located(made, monkeypatch, tmp_path):
     assert [part["id"] for part in named] == ["tiny", "tiny"]
 
 
-def test_a_drafter_goes_by_the_name_of_its_pair(monkeypatch, tmp_path):
-    (tmp_path / "tiny" / "target").mkdir(parents=True)
-    (tmp_path / "tiny" / "draft").mkdir()
-    for part in ("target", "draft"):
-        (tmp_path / "tiny" / part / "config.json").write_text("{}")
+def test_a_drafter_goes_by_the_name_of_its_pair(made, monkeypatch, tmp_path):
+    shutil.copytree(made, tmp_path / "tiny")
     monkeypatch.setattr(registry, "DATA", tmp_path)
     assert registry.find("/some/model", "tiny").draft == str(tmp_path / "tiny" / "draft")
     assert registry.find("/some/model", "qwen3-8b").draft == registry.PUBLISHED["qwen3-8b"][1]

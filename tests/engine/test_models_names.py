@@ -58,6 +58,7 @@ def test_the_list_is_readable_without_json(capsys, monkeypatch, tmp_path):
 
 def test_options_of_the_check_need_the_check(capsys):
     assert _run(capsys, "--draft", "x")[0] == 2
+    assert _run(capsys, "--files")[0] == 2
     assert _run(capsys, "--check", "x", "--draft", "x", "--no-draft")[0] == 2
 
 

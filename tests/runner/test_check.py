@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge import install
 from bridge.wire import State
 from runner.cli.check import next_step
 
@@ -191,4 +192,4 @@ def test_an_interpreter_without_the_engine_is_said_to_lack_it(host, requester, p
     result = host.answer(branch, interpreter=str(tmp_path / "bare" / "bin" / "python"))
     assert (result.state, result.reason.code) == (State.REFUSED, "interpreter")
     assert "cannot import engine" in result.reason.message
-    assert "pip install '/path/to/kakeya-bridge'" in result.reason.message
+    assert install.how(python=tmp_path / "bare" / "bin" / "python") in result.reason.message
