@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from bridge import deadline
 from bridge.errors import ProcessError
-from bridge.process import MOST_ERRORS, PIPE, TICK_S, end_family, limit_memory, start
+from bridge.process import MOST_ERRORS, PIPE, TICK_S, end_family, limit_child, start
 
 
 class Child:
@@ -38,7 +38,7 @@ class Child:
         self._group = own_session
         self._limit = deadline.start(timeout)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
-        limit_memory(self._child, memory)
+        limit_child(self._child, memory)
         self._out = bytearray()
         self._selector = selectors.DefaultSelector()
         for pipe in (self._child.stdout, self._child.stderr):

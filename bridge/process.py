@@ -39,6 +39,8 @@ KEPT_ERRORS = 256 << 10
 TICK_S = 0.1
 _PIECE = 1 << 16
 _POLITE_S = 2.0
+# Of a program whose memory is bounded: if this process is killed, what it started must not run for ever.
+_CPU_S = 900
 # How long an ended program's pipes are read on where something that it started holds them open.
 _LINGER_S = 2.0
 
@@ -92,7 +94,7 @@ def run(
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
-            limit_memory(child, memory)
+            limit_child(child, memory)
             talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
             talk.to_the_end(timeout)
         except BaseException as error:
@@ -217,11 +219,15 @@ class _Talk:
             pipe.close()
 
 
-def limit_memory(child: Popen[bytes], memory: int | None) -> None:
-    """Bound a child's address space. From outside, since nothing of ours may run between fork and exec."""
+def limit_child(child: Popen[bytes], memory: int | None) -> None:
+    """Bound the address space of a child and of what it starts, and their processor time, which outlives this process.
+
+    From outside, since nothing of ours may run between fork and exec.
+    """
     if memory is not None and hasattr(resource, "prlimit"):
         with suppress(ProcessLookupError):
             resource.prlimit(child.pid, resource.RLIMIT_AS, (memory, memory))
+            resource.prlimit(child.pid, resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
 
 
 def end_family(child: Popen[bytes], *, group: bool) -> None:
