@@ -74,6 +74,7 @@ docs: .venv/.dev
 	@$(PY) docs/build_presets.py
 	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_schema.py
+	@$(PY) docs/build_bundled.py
 
 parity: .venv/.parity
 
