@@ -31,7 +31,9 @@ class Child:
         own_session: bool = False,
         memory: int | None = None,
         timeout: float | None = None,
+        error: type[ProcessError] = ProcessError,
     ) -> None:
+        self._error = error
         self.argv = tuple(argv)
         self.stderr = b""
         self._said = 0
@@ -142,7 +144,7 @@ class Child:
 
     def _check_time(self) -> None:
         if why := self._limit.passed():
-            raise ProcessError(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
+            raise self._error(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
 
     def _receive(self, within: float) -> None:
         """Take what it has printed, as soon as there is something."""
@@ -157,9 +159,9 @@ class Child:
                 self.stderr = (self.stderr + data)[-self._STDERR_BYTES :]
         if self._said > MOST_ERRORS:
             message = f"{self.argv[0]} printed more than {MOST_ERRORS} bytes of messages"
-            raise ProcessError(self.argv, None, message=message)
+            raise self._error(self.argv, None, message=message)
 
     def _failed(self) -> ProcessError:
         if self._child.poll() is None:
             end_family(self._child, group=self._group)
-        return ProcessError(self.argv, self._child.returncode, b"", self.stderr)
+        return self._error(self.argv, self._child.returncode, b"", self.stderr)

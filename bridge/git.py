@@ -51,7 +51,7 @@ class Git:
     def of_user(cls, directory: Path | str) -> Git:
         """Return git as the user has set it up, in whatever repository holds `directory`."""
         env = environment.for_user_git()
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             env = environment.without_prompts(env)
         return cls(Path(directory), env)
 
@@ -109,7 +109,14 @@ class Git:
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         try:
             env = {**self.env, **self.extra}
-            return Child(argv, env=env, own_session=self.own_session, memory=self.memory, timeout=timeout)
+            return Child(
+                argv,
+                env=env,
+                own_session=self.own_session,
+                memory=self.memory,
+                timeout=timeout,
+                error=GitError,
+            )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
 

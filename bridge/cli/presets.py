@@ -38,7 +38,7 @@ def command(name: str | None, *, as_json: bool) -> None:
 
 def _list(presets: list[Preset]) -> None:
     """Print one paragraph a preset for people; for programs one line each, with tabs between the columns."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         for preset in presets:
             put_block(f"{preset.name}\t{_params(preset) or '-'}\t{preset.description}\n")
         return

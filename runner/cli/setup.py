@@ -41,7 +41,7 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
     Without a terminal and without --yes nothing is changed.
     """
     wanted = Wanted((policy or default_path()).absolute(), **asked)
-    asks = sys.stdin.isatty()
+    asks = sys.stdin is not None and sys.stdin.isatty()
     todo: list[str] = []
     for step in steps(wanted):
         if (

@@ -245,6 +245,5 @@ def test_time_spans_are_said_as_people_say_them(seconds, text):
 
 def test_presets_that_cannot_be_read_hide_the_queue_and_not_the_state(client, tmp_path):
     run = client.run("noop")
-    (tmp_path / "bad.yaml").write_text("name: [")
-    status = Client(client.git.directory, presets=tmp_path).status(run.branch)
+    status = Client(client.git.directory, presets=tmp_path / "missing").status(run.branch)
     assert (status.state, status.queue) == (State.REQUESTED, None)

@@ -57,7 +57,7 @@ BLOCK2 = {"n_samples": 2, "max_new_tokens": 5, "block_size": 2}
 SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     "acceptance-bench": (
         {},
-        [spec(10, 128, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench", ACCEPTANCE)],
+        [spec(10, 64, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench", ACCEPTANCE)],
     ),
     "integration-tests": (
         {},
@@ -71,13 +71,13 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     "k3-evidence-gate": ({}, [module("bridge gate results/research")]),
     "k3-fused-allmlx-code": (
         {},
-        [spec(8, 128, 4, "--drafters dflash --rollbacks carry --no-package", "k3_fused_allmlx_code")],
+        [spec(8, 64, 4, "--drafters dflash --rollbacks carry --no-package", "k3_fused_allmlx_code")],
     ),
     "k3-fused-allmlx-code-trim": (
         {},
         [
             spec(
-                8, 128, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_allmlx_code_trim"
+                8, 64, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_allmlx_code_trim"
             )
         ],
     ),
@@ -149,8 +149,8 @@ K3 = {
     "k3-evidence-gate": ({}, 600),
     "pytest-path": ({"path": None}, 2700),
     "k3-fused-singlefused-probe": ({"n_samples": 2, "max_new_tokens": 16, "block_size": 4}, 3600),
-    "k3-fused-allmlx-code-trim": ({"n_samples": 8, "max_new_tokens": 128, "block_size": 4}, 7200),
-    "k3-fused-allmlx-code": ({"n_samples": 8, "max_new_tokens": 128, "block_size": 4}, 7200),
+    "k3-fused-allmlx-code-trim": ({"n_samples": 8, "max_new_tokens": 64, "block_size": 4}, 7200),
+    "k3-fused-allmlx-code": ({"n_samples": 8, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-fused-allmlx-natural": (
         {"n_samples": 5, "max_new_tokens": 48, "block_size": 4, "context_len": 1024},
         7200,
