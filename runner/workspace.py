@@ -193,8 +193,9 @@ def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
 def _check_lengths(entries: Iterable[Entry], root: Path) -> None:
     """Refuse names and paths that are longer than this host's file system takes."""
     # Somewhat less than it takes: jobs write beside these files.
-    longest_path = os.pathconf(root, "PC_PATH_MAX") - len(os.fsencode(root)) - _SPARE_BYTES
-    longest_name = os.pathconf(root, "PC_NAME_MAX")
+    there = root if root.exists() else root.parent
+    longest_path = os.pathconf(there, "PC_PATH_MAX") - len(os.fsencode(root)) - _SPARE_BYTES
+    longest_name = os.pathconf(there, "PC_NAME_MAX")
     for entry in entries:
         path = os.fsencode(entry.path)
         if len(path) > longest_path or max(map(len, path.split(b"/"))) > longest_name:

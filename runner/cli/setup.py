@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bridge.checks import show
-from bridge.command import say
+from bridge.command import put, say
 from bridge.errors import ExitCode
 from runner.cli.common import say_refused
 from runner.policy import default_path
@@ -81,16 +81,16 @@ def _is_fit(policy: Path, *, changes: bool) -> bool:
 def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:
     """Show a step and do it if that is agreed to. Returns whether it was done; None where it was turned down."""
     if not step.shown:
-        click.echo(f"{step.title}: done already")
+        put(f"{step.title}: done already")
         return False
-    click.echo(f"{step.title}:")
+    put(f"{step.title}:")
     for line in step.shown:
-        click.echo(f"  {line}")
+        put(f"  {line}")
     if not yes and not asks:
         return False
     if not yes and not click.confirm(f"{step.title}: do this?", default=True, err=True):
         return None
     commands = wanted.root is None
     for line in step.do(commands):
-        click.echo(line)
+        put(line)
     return True

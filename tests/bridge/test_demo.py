@@ -170,7 +170,7 @@ def test_of_what_the_gate_rejects_nothing_is_said_in_words():
 def test_a_rule_that_is_broken_often_is_said_once():
     lines = [*gate_lines(gate_of("DECODE_SPREAD", "DECODE_SPREAD", "DECODE_SPREAD"))]
 
-    assert [what for what, _ in lines] == ["REJECTED", "DECODE_SPREAD", ""]
+    assert [what for what, _ in lines] == ["INCOMPLETE", "DECODE_SPREAD", ""]
     assert lines[1][1].endswith("(and 2 more)")
 
 
@@ -214,12 +214,12 @@ class TestRun:
         assert "gate: ACCEPTED" in text
         assert "everything held" in text
 
-    def test_a_job_that_fails_is_a_failure_with_its_log(self, shown, monkeypatch):
+    def test_a_job_that_cannot_run_here_is_a_failure_with_its_reason(self, shown, monkeypatch):
         monkeypatch.setitem(demo.MODELS, "KAKEYA_MAC_VERIFIER_PATH", "/nowhere")
 
         code, data, text = shown(demo.Job("k3-native-baseline", "It fails.", {"n_samples": 1}))
 
         assert code == 1
-        assert [run["state"] for run in data["runs"]] == ["failed"]
+        assert [run["state"] for run in data["runs"]] == ["refused"]
         assert "something failed" in text
         assert "/nowhere" in text

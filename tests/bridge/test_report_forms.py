@@ -54,6 +54,10 @@ PAYLOADS = {
 }
 
 
+# The names of folders and files are made from these two, so no answer with another form is read.
+NONCE = "1795311128-efd45232e449"
+
+
 def source(text="X y", report=None, **changes):
     """An answer in which every text is this one."""
     digest = "0" * 40
@@ -79,8 +83,8 @@ def source(text="X y", report=None, **changes):
     log = f"{text}\nfine\n".encode()
     result = {
         "schema_version": 2, "state": "gate_rejected", "reason": {"code": text, "message": text}, "branch": text,
-        "nonce": text, "request": digest, "workload": digest, "requested_by": text, "trusted_by": text,
-        "preset": text, "preset_digest": text, "code": "request", "params": {text: text},
+        "nonce": NONCE, "request": digest, "workload": digest, "requested_by": text, "trusted_by": text,
+        "preset": "noop", "preset_digest": text, "code": "request", "params": {text: text},
         "commands": [{"argv": [text, text], "exit_code": 1, "seconds": 1.0, "log": text, "exceeded": text}],
         "exit_code": 5, "token": 1, "runner": {"id": text[:64], "instance": "i", "version": text[:32]},
         "host": {text: text, "inner": {text: text}}, "versions": {text: text}, "started_at": text,

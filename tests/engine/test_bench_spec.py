@@ -398,7 +398,7 @@ def _run(capsys, *argv):
         ["spec", "--drafters", "oracle"],
         ["spec", "--rollbacks", "hope"],
         ["spec", "--repeats", "0"],
-        ["spec", "--block-size", "1"],
+        ["spec", "--block-size", "0"],
         ["spec", "--dtype", "int4"],
         ["verify-l", "--lengths", "0"],
         ["verify-l", "--lengths", "1,two"],

@@ -18,7 +18,7 @@ import pytest
 
 from bridge import history
 from bridge.wire import State
-from runner import execute
+from runner import attend
 from runner.lease import Lease
 from runner.lfs import Pointer, fill_from_bus, parse_pointer, told
 from runner.policy import Bus, Lfs
@@ -484,30 +484,30 @@ class TestAttendant:
             view = history.read_view(session.bus.git, branch, session.bus.tip(branch))
             lease = Lease(session, view)
             lease.advance(State.CLAIMED)
-            yield session, lease, execute._attendant(session, lease)
+            yield session, lease, attend.attendant(session, lease)
 
     def test_a_third_of_a_lease_later_the_branch_says_what_is_done(self, attended, git, bus):
-        _, lease, attend = attended
+        _, lease, beat = attended
         claimed = lease.tip
-        attend()
+        beat()
         assert lease.tip == claimed
         time.sleep(0.5)
-        attend()
+        beat()
         state = json.loads(git(bus, "show", f"{lease.branch}:.mac-bridge/state.json"))
         assert (state["state"], state["detail"]) == ("running", "files of Git LFS are being fetched")
 
     def test_a_runner_that_stops_hands_the_job_back(self, attended):
-        session, _, attend = attended
+        session, _, beat = attended
         session.stop.set()
-        with pytest.raises(execute._Halted) as caught:
-            attend()
-        assert caught.value.halt is execute.Halt.STOPPING
+        with pytest.raises(attend.Halted) as caught:
+            beat()
+        assert caught.value.halt is attend.Halt.STOPPING
 
     def test_a_requester_who_pushes_again_ends_it(self, attended, requester):
-        _, lease, attend = attended
+        _, lease, beat = attended
         requester.git("fetch", "--quiet", "origin", lease.branch)
         requester.push(requester.commit({"more": b"x"}, lease.tip), lease.branch)
         time.sleep(0.5)
-        with pytest.raises(execute._Halted) as caught:
-            attend()
-        assert caught.value.halt is execute.Halt.SUPERSEDED
+        with pytest.raises(attend.Halted) as caught:
+            beat()
+        assert caught.value.halt is attend.Halt.SUPERSEDED

@@ -98,12 +98,12 @@ def configured_arms(view: View) -> Iterator[str]:
     config = view.report.config
     ran = {arm.cache for arm in view.all_arms if arm.name in view.measured}
     names = {*view.measured}
-    if view.report.kind in (*QUANT, *FOUND):
-        for cache in _names(config, "caches"):
-            if cache not in ran:
-                yield f"the cache {cache} is configured, and no arm with it ran"
     left_out = getattr(config, "left_out", None)
     left = {*left_out} if isinstance(left_out, dict) else set()
+    if view.report.kind in (*QUANT, *FOUND):
+        for cache in _names(config, "caches"):
+            if cache not in ran | left:
+                yield f"the cache {cache} is configured, and no arm with it ran"
     for rollback in _names(config, "rollbacks"):
         for drafter in _names(config, "drafters"):
             if f"{drafter}/{rollback}" not in names | left:
