@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from bridge import history, names, objects, wire
+from bridge import names, objects, wire
 from bridge.command import put, put_block, say
 from bridge.errors import RefusedError, UsageError
 from bridge.git import Git
 from bridge.manifest import COMMIT
+from runner import keys
 from runner.approvals import Approvals
 from runner.bus import Bus
 from runner.policy import Policy, load_policy
@@ -79,7 +80,7 @@ def _branch_of(commit: str, policy: Policy) -> str:
     bus.listing.read()
     here = objects.locate(bus.git, set(bus.listing.tips.values()))
     known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
-    views = read_each(bus.git, known, lambda _branch, _error: None)
+    views = read_each(bus.git, known, lambda _branch, _error: None, keys.reader(policy))
     found = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
     found += [view.branch for view in views.values() if view.request == commit]
     if not found:
@@ -104,7 +105,7 @@ def _request_on(branch: str, policy: Policy) -> str:
     tip = bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    commit = history.read_view(bus.git, branch, tip).request
+    commit = keys.reader(policy).view(bus.git, branch, tip).request
     put_block(_shown(bus.git, commit), err=True)
     return commit
 
