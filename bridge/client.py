@@ -25,7 +25,7 @@ from bridge.presets import Preset, find_preset, load_presets
 from bridge.remote import Pushed, Remote
 from bridge.sent import Sent, asked_at, by_age
 from bridge.sightings import Sightings
-from bridge.status import Event, Status, events, status_of
+from bridge.status import Event, Status, events, mark_unsigned, status_of
 from bridge.verify import Report, read_result, verify
 from bridge.wire import CancelFile, Result
 
@@ -238,7 +238,8 @@ class Client:
     def status(self, branch: str) -> Status:
         """Return where a request stands now, who works on it, and what GitHub Actions says where it can be asked."""
         actions = github.actions_run(self.remote.url, branch)
-        return replace(self._about(self.view(branch)), actions=actions)
+        (status,) = mark_unsigned(self.git, self.pin, [self._about(self.view(branch))])
+        return replace(status, actions=actions)
 
     def _about(self, view: View) -> Status:
         """Return all that is known of a request without an answer: its runner's last sign of life, or its place."""
@@ -275,7 +276,7 @@ class Client:
         for event in self.follow(branch, timeout):
             last = event.status
         assert last is not None  # noqa: S101 - follow yields at least once before it returns
-        return last
+        return mark_unsigned(self.git, self.pin, [last])[0]
 
     def logs(self, branch: str) -> str:
         """Return a request's log: the kept one where it has ended, else what was streamed so far."""
@@ -378,7 +379,8 @@ class Client:
         chosen = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)[:limit]
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
         views = history.read_views(self.git, tips)
-        return [status_of(views[branch]) for branch in chosen if branch in views]
+        shown = [status_of(views[branch]) for branch in chosen if branch in views]
+        return mark_unsigned(self.git, self.pin, shown)
 
 
 def _bounded(pieces: Iterator[str]) -> Iterator[str]:

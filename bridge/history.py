@@ -31,6 +31,10 @@ class View:
     foreign: bool
     # What is too large for anything on the branch to be read, in words; None where nothing is.
     too_large: str | None = None
+    # Only if keys decide which states count (bridge.signed_history): the commit of the state above, and the topmost
+    # state that no key signed.
+    stated: str | None = None
+    unsigned: State | None = None
 
     @property
     def stands(self) -> State:

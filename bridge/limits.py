@@ -31,6 +31,9 @@ GIT_MEMORY_BYTES = 1024 * MIB
 FETCH_S = 5.0
 SEARCH_S = 3.0
 
+# Commits from a branch's tip down among which a signed state, or the request below unsigned ones, is looked for.
+UNSIGNED = 1_000
+
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3
 

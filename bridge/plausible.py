@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from bridge import history, objects, wire
 from bridge.checks import Check
@@ -47,17 +47,18 @@ def _wrong_times(result: Result) -> Iterator[str]:
         yield f"it took {result.seconds:g} s by its own count, and {span:g} s from its beginning to its end"
 
 
-def check_logs(git: Git, view: View, result: Result) -> Check | None:
+def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = ()) -> Check | None:
     """The log that was streamed while the job ran is the one that the result is about.
 
-    None if there is nothing to compare: nothing was streamed, or by a runner that did not count gaps.
+    What the commits in `ignored` brought was not streamed by the runner. None if there is nothing to compare: nothing
+    was streamed, or by a runner that did not count gaps.
     """
     if not result.logs or not history.is_ancestor(git, result.request, view.tip):
         return None
     pieces = (
         (state.left_out, piece)
-        for _, state, piece in history.stream(git, result.request, view.tip)
-        if piece and state.branch == view.branch and state.token == result.token
+        for commit, state, piece in history.stream(git, result.request, view.tip)
+        if piece and state.branch == view.branch and state.token == result.token and commit not in ignored
     )
 
     def kept(path: str) -> bytes:

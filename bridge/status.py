@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bridge import history, names, wire
@@ -11,8 +11,12 @@ from bridge.git import Git
 from bridge.github import ActionsRun
 from bridge.history import View
 from bridge.liveness import Life, Queue
+from bridge.pins import Pin
+from bridge.signed_history import Reader
 from bridge.verify import read_result
 from bridge.wire import State
+
+NOT_SIGNED = "not signed by the pinned key"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,21 @@ def status_of(view: View) -> Status:
         exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
         waits_for=_waits_for(view),
     )
+
+
+def mark_unsigned(git: Git, pin: Pin | None, statuses: Sequence[Status]) -> list[Status]:
+    """Return the statuses; the detail of those says so that rest on a state which no pinned key signed."""
+    shown = {status.branch: status.tip for status in statuses if status.runner is not None}
+    if pin is None or not shown:
+        return list(statuses)
+    views = Reader(pin.keys).views(git, shown)
+    unsigned = {branch for branch, view in views.items() if view.unsigned or not view.stated}
+    return [
+        replace(status, detail="; ".join(filter(None, (NOT_SIGNED, status.detail))))
+        if status.branch in unsigned
+        else status
+        for status in statuses
+    ]
 
 
 def _waits_for(view: View) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
 from bridge.signed import NAME as SIGNATURE
 from bridge.signed import check_signature
+from bridge.signed_history import signed_commits
 from bridge.wire import Gate, Result, State
 
 # The states in which every step has run, and run well.
@@ -84,7 +85,8 @@ def verify(
         return Report(view.branch, view.tip, None, checks)
     odd = _contradiction(result)
     note("answer", ok=odd is None, message=odd or f"{result.state}: {result.reason.message}")
-    _check_history(git, view, result, note)
+    ignored = _ignored(git, view, result, pin)
+    _check_history(git, view, result, note, ignored)
     if sent is not None and sent != result.request:
         message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
         note("sent", ok=False, message=f"{message}: the branch was rewritten")
@@ -103,7 +105,7 @@ def verify(
             _check_argv(preset, result, note)
             gate = _check_gate(contents, preset, result, note)
     checks.append(check_times(result))
-    checks += filter(None, [check_logs(git, view, result)])
+    checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(git, view, result, contents, pin))
     return Report(view.branch, view.tip, result, checks, gate)
 
@@ -129,7 +131,16 @@ def _contradiction(result: Result) -> str | None:
     return None
 
 
-def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
+def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container[str]:
+    """Return the commits whose states count for nothing: if a pinned key signed the last one, those it did not sign."""
+    if pin is None or not history.is_ancestor(git, result.request, view.tip):
+        return ()
+    line = history.commits_between(git, result.request, view.tip)
+    signed = signed_commits(git, view.branch, line, pin.keys)
+    return set(line) - signed if view.tip in signed else ()
+
+
+def _check_history(git: Git, view: View, result: Result, note: _Note, ignored: Container[str]) -> None:
     """The request lies below the answer, and nothing but answers lies between them."""
     if view.foreign:
         note("history", ok=False, message="commits that no runner made lie on top of the answer")
@@ -143,8 +154,8 @@ def _check_history(git: Git, view: View, result: Result, note: _Note) -> None:
         return
     line = history.commits_between(git, result.request, view.tip)
     tokens, last = [], None
-    for _, state, _ in history.states(git, line):
-        if state and state.branch == view.branch:
+    for commit, state, _ in history.states(git, line):
+        if state and state.branch == view.branch and commit not in ignored:
             tokens.append((state.token, state.sequence))
             last = state
     if tokens != sorted(tokens):

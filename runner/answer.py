@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from bridge import attestation, history, objects, wire
+from bridge.history import View
 from bridge.manifest import Request, format_time
 from bridge.params import Value
+from bridge.state_signature import signed_message
 from bridge.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
 from runner.bus import Pushed
 from runner.intake import Admitted
@@ -95,19 +97,17 @@ def publish(session: Session, pending: Pending) -> State | None:
             bus.release(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
-        view = history.read_view(bus.git, pending.branch, tip) if tip else None
+        view = session.reader.view(bus.git, pending.branch, tip) if tip else None
         if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
             # An earlier attempt arrived, and the disk was too full to note it.
             ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
             bus.release(pending.answer)
             return view.stands
-        if view is None or not _was_left_alone(session, view.tip, expect):
+        if view is None or not _was_left_alone(session, view, expect):
             _drop(session, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
-        commit = objects.commit(
-            bus.git, f"{pending.answer}^{{tree}}", [expect], _message(session, pending.answer), WHO
-        )
+        commit = _upon(session, pending, expect)
         bus.keep(commit)
         ledger.answered(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
@@ -120,16 +120,25 @@ def _drop(session: Session, pending: Pending, why: str) -> None:
     session.bus.release(pending.answer)
 
 
-def _was_left_alone(session: Session, tip: str, expect: str) -> bool:
+def _was_left_alone(session: Session, view: View, expect: str) -> bool:
     """Say whether no runner has put a state upon the one that this runner left."""
     git = session.bus.git
-    names = [f"{commit}:{wire.STATE}" for commit in (expect, tip)]
+    if not history.is_ancestor(git, expect, view.tip):
+        return False
+    if session.reader.has_keys:
+        return view.stated is None or history.is_ancestor(git, view.stated, expect)
+    names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]
     before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
-    return history.is_ancestor(git, expect, tip) and before == now
+    return before == now
 
 
-def _message(session: Session, commit: str) -> str:
-    return session.bus.git.text("log", "-1", "--format=%B", commit) + "\n"
+def _upon(session: Session, pending: Pending, parent: str) -> str:
+    """Make the answer's commit anew upon another one; a signature is for one place in the history."""
+    git = session.bus.git
+    tree = git.text("rev-parse", "--verify", f"{pending.answer}^{{tree}}")
+    message = git.text("log", "-1", "--format=%B", pending.answer) + "\n"
+    message = signed_message(message, session.signer, branch=pending.branch, parent=parent, tree=tree)
+    return objects.commit(git, tree, [parent], message, WHO)
 
 
 def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:

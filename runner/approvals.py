@@ -1,7 +1,9 @@
 """What the operator approved: a file of its own beside the ledger, to which lines are added and which nothing rewrites.
 
 The ledger is made anew from the bus when it is damaged, and no bus knows what an operator said. One line a decision,
-the last one about a commit counts. A line that cannot be read may have been a withdrawal, so nothing above it counts.
+the last one about a branch and its commit counts: anyone can push a copy of the commit to another branch, and the copy
+must not use up the approval. A line without a branch, as earlier versions wrote it, approves nothing. A line that
+cannot be read may have been a withdrawal, so nothing above it counts.
 """
 
 from __future__ import annotations
@@ -23,37 +25,45 @@ class Approvals:
     def __init__(self, state: Path) -> None:
         self._path = state / NAME
 
-    def approve(self, request: str, by: str) -> None:
-        """Let one commit run. It is on disk when the call returns."""
-        self._add({"request": request, "by": by})
+    def approve(self, branch: str, request: str, by: str) -> None:
+        """Let one request commit on one branch run. It is on disk when the call returns."""
+        self._add({"branch": branch, "request": request, "by": by})
 
-    def withdraw(self, request: str) -> bool:
+    def withdraw(self, branch: str, request: str) -> bool:
         """Take an approval back. Says whether there was one."""
-        there = request in self._read()
+        there = (branch, request) in self._read()
         if there:
-            self._add({"request": request, "by": None})
+            self._add({"branch": branch, "request": request, "by": None})
         return there
 
-    def of(self, request: str) -> str | None:
-        """Return who approved a commit, or None."""
-        return self._read().get(request)
+    def of(self, branch: str, request: str) -> str | None:
+        """Return who approved a commit on a branch, or None."""
+        return self._read().get((branch, request))
 
-    def _read(self) -> dict[str, str]:
+    def branches_of(self, request: str) -> list[str]:
+        """Return the branches on which a commit is approved."""
+        return [branch for branch, commit in self._read() if commit == request]
+
+    def _read(self) -> dict[tuple[str, str], str]:
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:
             return {}
-        counts: dict[str, str] = {}
+        counts: dict[tuple[str, str], str] = {}
         for line in lines:
             try:
                 said = json.loads(line)
                 request, by = str(said["request"]), said["by"]
+                branch = said.get("branch")
             except (ValueError, KeyError, TypeError):
                 counts.clear()
                 continue
-            counts.pop(request, None)
+            if branch is None:
+                continue
+            key = (str(branch), request)
+            counts.pop(key, None)
             if by is not None:
-                counts[request] = str(by)
+                counts[key] = str(by)
         return counts
 
     def _add(self, said: dict[str, str | None]) -> None:

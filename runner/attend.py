@@ -87,5 +87,8 @@ def _look(lease: Lease) -> Halt | None:
         return None
     if lease.is_fenced(view):
         return Halt.FENCED
+    stands = lease.stands(view) and view.cancel == lease.view.cancel
     lease.build_on(view)
+    if stands:
+        return None
     return Halt.CANCELLED if view.cancel and view.cancel.request == lease.request else Halt.SUPERSEDED

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from enum import Enum
 
+from bridge import names
 from bridge.history import View
 from bridge.wire import State
 from runner.session import Session
@@ -34,6 +35,8 @@ class TipWatch:
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
+        # Since when the state that counts has been the same, where a commit above it does not make it another one.
+        self._stated: dict[str, tuple[str, float]] = {}
 
     def see(self, tips: Mapping[str, str]) -> None:
         """Take note of where the branches are now."""
@@ -42,16 +45,27 @@ class TipWatch:
             branch: held if (held := self._since.get(branch)) and held[0] == tip else (tip, now)
             for branch, tip in tips.items()
         }
+        self._stated = {branch: held for branch, held in self._stated.items() if branch in tips}
 
-    def unchanged_s(self, branch: str) -> float:
-        """Return for how many seconds the branch has not moved, as far as this process saw."""
+    def unchanged_s(self, branch: str, stated: str | None = None) -> float:
+        """Return for how many seconds the branch has not moved, as far as this process saw.
+
+        With `stated`, the commit of the signed state that counts, it is for how long that has been the same: unsigned
+        states above it neither renew a lease nor end one.
+        """
         held = self._since.get(branch)
+        if held and stated:
+            before = self._stated.get(branch)
+            held = before if before and before[0] == stated else (stated, held[1])
+            self._stated[branch] = held
         return time.monotonic() - held[1] if held else 0.0
 
 
 def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch. This runner runs one job at a time, so a branch that it holds is one it was killed on."""
     state = view.state
+    if answered_before_keys(session, view):
+        return Action.NOTHING
     if state is None:
         return Action.CANCEL if view.cancel else Action.TAKE
     if state.state.is_final:
@@ -60,7 +74,7 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
         # A name can be copied or forged; what this runner wrote stands in its ledger.
         ours = in_our_name(session, view) and session.ledger.wrote(state.salt)
         lease_s = min(state.lease_s, session.policy.bus.longest_lease_s)
-        if not ours and watch.unchanged_s(view.branch) < lease_s * _MARGIN:
+        if not ours and watch.unchanged_s(view.branch, view.stated) < lease_s * _MARGIN:
             return Action.WAIT
     if view.cancel:
         return Action.CANCEL
@@ -69,6 +83,21 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
     if state.state is not State.REQUESTED and view.token >= session.policy.limits.attempts:
         return Action.LOSE
     return Action.TAKE
+
+
+def answered_before_keys(session: Session, view: View) -> bool:
+    """Say whether an unsigned answer is left alone: this runner gave it, or its request is too old to be run.
+
+    Answers from before `trust.runners` was set are not signed. To answer their requests again would only hide them.
+    """
+    if view.unsigned is None or not view.unsigned.is_final or view.stands.is_final:
+        return False
+    seen = session.ledger.seen(view.branch)
+    if seen is not None and seen.published is not None:
+        return True
+    parsed = names.parse_branch(view.branch)
+    age_s = time.time() - names.nonce_time(parsed.nonce) if parsed else 0.0
+    return age_s > session.policy.limits.max_age_s and not session.clock.is_doubtful()
 
 
 def in_our_name(session: Session, view: View) -> bool:

@@ -90,7 +90,7 @@ def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
     published = deliver(session, lease, outcome)
     if (admitted.trusted_by or "").startswith(trust.APPROVAL):
         # It was for this once, whatever becomes of the ledger that knows of the answer.
-        Approvals(session.policy.state).withdraw(lease.request)
+        Approvals(session.policy.state).withdraw(lease.branch, lease.request)
     _tell_end(session, lease, outcome, published)
     return published
 

@@ -1,4 +1,7 @@
-"""The key with which this runner signs its answers: made once, and readable by its owner alone."""
+"""The key with which this runner signs its states and answers: made once, and readable by its owner alone.
+
+And the keys of the runners whose states count here, where the policy lists them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from bridge.errors import PolicyError, UsageError
 from bridge.keys import PublicKey, read_public_keys
+from bridge.signed_history import Reader
+from runner.policy import Policy
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
 PRIVATE = "runner.key"
 PUBLIC = "runner.pub"
+_MAX_FILE = 64 * 1024
 
 
 def make_key(state: Path, *, force: bool = False) -> PublicKey:
@@ -87,6 +93,29 @@ def public_key(state: Path) -> PublicKey:
     if not path.exists():
         raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
     return read_public_keys(path.read_text(encoding="utf-8", errors="replace"), str(path))[0]
+
+
+def reader(policy: Policy) -> Reader:
+    """Return what reads branches. If the policy lists runners' keys, only states signed by these or this runner count.
+
+    Raises PolicyError if a listed key cannot be read, or if this runner has none and so would ignore its own claims.
+    """
+    if not policy.trust.runners:
+        return Reader()
+    try:
+        own = public_key(policy.state)
+    except UsageError as error:
+        message = "the policy lists runners' keys in trust.runners, and this runner has no key to sign its own states"
+        raise PolicyError(message, fix="Make one: kakeya-runner keygen") from error
+    found = [own]
+    for path in policy.trust.runners:
+        try:
+            found += read_public_keys(path.read_bytes()[:_MAX_FILE].decode("utf-8", "replace"), str(path))
+        except OSError as error:
+            raise PolicyError(f"cannot read the runners' key {path}: {error.strerror}") from error
+        except UsageError as error:
+            raise PolicyError(error.message, fix=error.fix) from error
+    return Reader(found)
 
 
 def _write_private(path: Path, pem: bytes) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
-from bridge import history, objects, times, wire
+from bridge import objects, times, wire
 from bridge.history import View
 from bridge.manifest import format_time
 from bridge.objects import Existing, Files, Identity
+from bridge.state_signature import signed_message
 from bridge.wire import State, StateFile
 from runner.bus import Pushed
 from runner.session import Session
@@ -31,6 +32,8 @@ class Lease:
         self._bus = session.bus
         self._ledger = session.ledger
         self._identity = session.identity
+        self._signer = session.signer
+        self._reader = session.reader
         self._lease_s = session.policy.bus.lease_s
         self._labels = [label for label in session.policy.labels if len(label) <= _LABEL][:_LABELS]
         found = objects.list_tree(self._bus.git, view.request, wire.REQUEST, sizes=False)
@@ -116,6 +119,7 @@ class Lease:
         tree = objects.overlay(git, f"{self.request}^{{tree}}", content)
         # GitHub starts no workflow for a push whose head commit says this, so an answer never asks for another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
+        message = signed_message(message, self._signer, branch=self.branch, parent=parent, tree=tree)
         return objects.commit(git, tree, [parent], message, WHO)
 
     def moved(self) -> View | None:
@@ -132,12 +136,17 @@ class Lease:
             return None
         if tip is None:
             return View(self.branch, "", self.request, None, None, foreign=True)
-        return history.read_view(self._bus.git, self.branch, tip)
+        return self._reader.view(self._bus.git, self.branch, tip)
 
     def build_on(self, view: View) -> None:
         """Take what the requester put on the branch as the ground for what comes next."""
         self.view = view
         self.tip = view.tip or self.tip
+
+    def stands(self, view: View) -> bool:
+        """Say whether the branch still stands at a state of this runner, with nothing but unsigned states on top."""
+        ours = view.state is not None and view.state.salt in self._salts
+        return ours and view.unsigned is not None and not view.foreign
 
     def is_fenced(self, view: View) -> bool:
         """Say whether somebody else's claim or answer stands on the branch, so that nothing more can be published."""

@@ -130,11 +130,19 @@ class Trust(_Section):
     unapproved: Literal["refuse", "hold"] = "refuse"
     # Under which names, beside that in bus.url, requesters know the bus, such as github.com/owner/name.
     repositories: list[str] = []
+    # Public key files of the runners that serve this bus. If there are any, states that none of these keys, nor this
+    # runner's own, signed are ignored.
+    runners: list[Path] = []
 
     @field_validator("allowed_signers")
     @classmethod
     def _path_is_whole(cls, value: Path | None) -> Path | None:
         return _whole(value)
+
+    @field_validator("runners")
+    @classmethod
+    def _paths_are_whole(cls, value: list[Path]) -> list[Path]:
+        return [whole for path in value if (whole := _whole(path))]
 
 
 class Actions(_Section):
@@ -288,6 +296,8 @@ def load_policy(path: Path | None = None) -> Policy:
     check_owned(policy.state.parent, "the state folder")
     if policy.preset_folder:
         check_files_owned(policy.preset_folder, "*.yaml", "the presets")
+    for key in policy.trust.runners:
+        check_owned(key, "the list of runners' keys")
     return policy
 
 

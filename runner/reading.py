@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bridge import history
 from bridge.git import Git
 from bridge.history import View
+from bridge.signed_history import Reader
 
 Failed = Callable[[str, Exception], None]
 
 
-def read_each(git: Git, tips: Mapping[str, str], failed: Failed) -> dict[str, View]:
+def read_each(git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader) -> dict[str, View]:
     """Read many branches, given as `{branch: commit id}`, together or else by halves. `failed` hears of the others."""
     if not tips:
         return {}
     try:
-        return history.read_views(git, tips)
+        return reader.views(git, tips)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
         branches = list(tips)
         if len(branches) == 1:
@@ -25,5 +25,5 @@ def read_each(git: Git, tips: Mapping[str, str], failed: Failed) -> dict[str, Vi
     middle = len(branches) // 2
     views: dict[str, View] = {}
     for half in (branches[:middle], branches[middle:]):
-        views |= read_each(git, {branch: tips[branch] for branch in half}, failed)
+        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader)
     return views

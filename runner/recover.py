@@ -13,6 +13,7 @@ from pathlib import Path
 from bridge import gitout, history, names, objects, wire
 from bridge.errors import InfrastructureError
 from bridge.git import Git
+from bridge.signed_history import Reader
 from runner.bus import KEPT
 from runner.ledger import Ledger
 from runner.reading import read_each
@@ -21,7 +22,9 @@ from runner.tips import HEADS
 _FILES = ("", "-wal", "-shm")
 
 
-def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], None]) -> Ledger:
+def open_ledger(
+    path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader | None = None
+) -> Ledger:
     """Open the ledger; where it is damaged or gone, begin another. A new one is filled from store and archive.
 
     Raises InfrastructureError where it cannot be used for another reason, such as a full disk.
@@ -38,9 +41,10 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
         tell(f"the ledger is damaged; it was moved to {aside} and is made anew from the bus")
         ledger = Ledger(path)
     if not ledger.is_filled:
-        found = _refill(ledger, store, HEADS, tell)
+        reader = reader or Reader()
+        found = _refill(ledger, store, HEADS, tell, reader)
         if (archive / "HEAD").exists():
-            found += _refill(ledger, Git.isolated(archive), "refs/heads/", tell)
+            found += _refill(ledger, Git.isolated(archive), "refs/heads/", tell, reader)
         _find_pending(ledger, store, tell)
         ledger.filled()
         if found:
@@ -52,12 +56,12 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
     return ledger
 
 
-def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None]) -> int:
+def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
     """Note each request that some runner has touched, the earliest first. Returns how many there are."""
     listed = gitout.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
     safe = {branch: tip for branch, tip in tips.items() if names.is_safe(branch)}
-    views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"))
+    views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"), reader)
     touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
     for _, branch, view in touched:
         if parsed := names.parse_branch(branch):

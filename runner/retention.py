@@ -17,6 +17,7 @@ from bridge.git import Git
 from bridge.history import View
 from bridge.manifest import parse_time
 from runner.bus import KEPT
+from runner.decide import answered_before_keys
 from runner.policy import Retention
 from runner.reading import read_each
 from runner.session import Session
@@ -56,9 +57,14 @@ def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int
     archive = session.policy.archive
     tips = session.bus.fetch()
     views = read_each(
-        session.bus.git, tips, lambda branch, error: session.tell(f"{branch} cannot be read: {error}")
+        session.bus.git,
+        tips,
+        lambda branch, error: session.tell(f"{branch} cannot be read: {error}"),
+        session.reader,
     )
-    answered = [view for view in views.values() if view.stands.is_final]
+    answered = [
+        view for view in views.values() if view.stands.is_final or answered_before_keys(session, view)
+    ]
     now = times.at_least(time.time(), times.requested_below(session.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
     deleted: list[str] = []

@@ -41,7 +41,7 @@ class Rounds:
         self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
         self._warned: set[str] = set()
         self._left_out: set[str] = set()
-        # What failed, by commit: the tip that was to be handled, or the answer that was to be published.
+        # What failed: a branch at the tip that was to be handled, or the answer that was to be published.
         self._patience = Patience()
         # Why each request that is not answered waits, in words for the operator.
         self._why: dict[str, str] = {}
@@ -61,7 +61,7 @@ class Rounds:
             self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
             self._known &= set(tips.values())
             self._tips = tips
-        self._patience.keep({*tips.values(), *waiting.values()})
+        self._patience.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
         self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
         worked = len(self._settled) < len(tips) and self._handle_next(tips, waiting)
@@ -73,7 +73,9 @@ class Rounds:
         fresh = {
             branch: tip
             for branch, tip in tips.items()
-            if branch not in self._settled and branch not in waiting and self._patience.allows(tip)
+            if branch not in self._settled
+            and branch not in waiting
+            and self._patience.allows(_at(branch, tip))
         }
         self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
         for view in self._in_turn(self._read(fresh)):
@@ -85,7 +87,7 @@ class Rounds:
                 if error.code == "no_room":
                     raise
                 # The bus is away, or only this branch: then the others have their turn in the next poll.
-                self._patience.failed(view.tip)
+                self._patience.failed(_at(view.branch, view.tip))
                 self._session.tell(f"{view.branch}: {error.message}; trying again")
                 break
             if done:
@@ -111,7 +113,7 @@ class Rounds:
         new = set(fresh.values()) - self._known
         if new:
             ledger.attempt(new)
-        views = read_each(self._session.bus.git, fresh, self._unreadable)
+        views = read_each(self._session.bus.git, fresh, self._unreadable, self._session.reader)
         if new:
             ledger.survived(new)
             self._known |= new
@@ -171,7 +173,7 @@ class Rounds:
             self._failed(view.branch, view.tip, error)
             return False
         # Mostly the branch has moved now, by this runner or a faster one. If it has not, the bus drops what is pushed.
-        self._patience.failed(view.tip)
+        self._patience.failed(_at(view.branch, view.tip))
         return published is not None
 
     def _handle(self, view: View, action: Action) -> State | None:
@@ -204,7 +206,7 @@ class Rounds:
             raise InfrastructureError(message, code="no_room") from error
         self._why[branch] = f"failed here: {error}"
         self._session.tell(f"{branch}: {type(error).__name__}: {error}")
-        if self._patience.failed(tip) >= _FAILURES:
+        if self._patience.failed(_at(branch, tip)) >= _FAILURES:
             self._session.tell(f"{branch}: left alone until it changes")
             self._settled[branch] = tip
 
@@ -231,6 +233,11 @@ class Rounds:
                 f"{view.branch} is held by another runner under this one's id, {self._session.identity.instance}; "
                 "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
             )
+
+
+def _at(branch: str, tip: str) -> str:
+    """Name a branch at a commit. Anyone can put a second branch at the same commit, which has its own failures."""
+    return f"{branch} {tip}"
 
 
 def _held_by(view: View) -> str:

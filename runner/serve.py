@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bridge import history, names
+from bridge import names
 from bridge.errors import InfrastructureError, RefusedError
 from bridge.wire import State
 from runner.chores import Chores
@@ -66,7 +66,7 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
     tip = session.bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    view = history.read_view(session.bus.git, branch, tip)
+    view = session.reader.view(session.bus.git, branch, tip)
     if view.too_large:
         raise RefusedError(f"{branch} cannot be read: {view.too_large}", code="too_large")
     if commit is not None and view.request != commit:

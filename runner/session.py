@@ -16,6 +16,7 @@ from bridge import times, wire
 from bridge.deadline import stopped_by
 from bridge.errors import InfrastructureError
 from bridge.presets import Presets, load_presets
+from bridge.signed_history import Reader
 from runner import keys, workspace
 from runner.bus import Bus
 from runner.clock import Clock
@@ -54,8 +55,10 @@ class Session:
     models: Models
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
-    # What signs this runner's answers; None where it was given no key.
+    # What signs this runner's states and answers; None where it was given no key.
     signer: Signer | None = None
+    # Reads branches; where the policy lists the fleet's keys, only states that one of them signed count.
+    reader: Reader = field(default_factory=Reader)
     clock: Clock = field(default_factory=Clock)
     # Beats only where the runner serves.
     pulse: Pulse = field(default_factory=Pulse)
@@ -68,7 +71,8 @@ class Session:
 def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
     """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
 
-    Raises PolicyError where the policy requires a sandbox that does not hold here.
+    Raises PolicyError if the policy requires a sandbox that does not hold here, or lists runners' keys and this runner
+    has none.
     """
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
@@ -86,8 +90,9 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 tell(
                     f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
                 )
+        reader = keys.reader(policy)
         bus, host = Bus(policy.bus, state), describe_host()
-        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell)
+        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
         stop = threading.Event()
         try:
             session = Session(
@@ -107,6 +112,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=keys.load_signer(state),
+                reader=reader,
                 clock=Clock(
                     max(_CLOCK_S, policy.limits.clock_skew_s),
                     witness=partial(times.requested_below, bus.git, HEADS),

@@ -37,7 +37,7 @@ def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
         raise Refusal(
             CODE, f"{what} does not allow: its operator decides, by trust.code_request in its policy"
         )
-    approved_by = Approvals(policy.state).of(view.request)
+    approved_by = Approvals(policy.state).of(view.branch, view.request)
     if approved_by is not None:
         return f"{APPROVAL} by {approved_by}"
     try:

@@ -1,4 +1,4 @@
-"""Attacks on trust: rows 14, 19 to 22 and 24 to 26 of the table in docs/security.md.
+"""Attacks on trust: rows 14, 19 to 22, 24 to 26 and 53 to 58 of the table in docs/security.md.
 
 Each test shows that the attack is refused or noticed, and that nothing else ran.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -18,6 +20,8 @@ from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError
 from bridge.history import read_view
 from runner import keys
+from runner.approvals import Approvals
+from runner.bus import Bus, Pushed
 from runner.intake import admit
 from runner.lease import Lease
 from runner.refusal import Refusal
@@ -465,3 +469,208 @@ def test_row_26_a_signature_over_something_else_is_rejected(reader, answered, fo
     reader.view(answered.branch)
 
     assert "not a statement on a test result" in said(reader.verify(answered.branch))
+
+
+# Row 53: a copy of an approved request.
+
+
+def test_row_53_a_copy_of_an_approved_commit_neither_runs_nor_uses_up_the_approval(trusting):
+    run = trusting.ask()
+    Approvals(trusting.keyed.runners.folder / "state-one").approve(run.branch, run.commit, "operator")
+    copy = run.branch.replace("mac-bridge/", "AgentMemory/mac-bridge-", 1)
+    trusting.forger.git("update-ref", f"refs/heads/{copy}", run.commit)
+
+    result = trusting.answer(run)
+
+    assert result.state is wire.State.SUCCEEDED
+    assert result.trusted_by == "approval by operator"
+    assert wire.parse_result(trusting.forger.read(copy, wire.RESULT)).reason.code == "untrusted_code"
+
+
+# Rows 54 to 58: states that no listed key signed.
+
+
+@pytest.fixture
+def fleet(keyed):
+    """The policy of a runner that lists its fleet's keys."""
+    return {"trust": {"runners": [str(keyed.key())]}}
+
+
+def forge(forger, run, more=None, **said):
+    """Put a state upon the branch of a request as anyone who may push can write it. Returns the commit."""
+    whole = {
+        "schema_version": 2, "state": "claimed", "branch": run.branch, "request": run.commit,
+        "salt": secrets.token_hex(8), "token": 1, "sequence": 1, "lease_s": 120.0,
+        "runner": {"id": "x", "instance": "x", "version": "0"}, "at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return forger.put(
+        run.branch, {wire.STATE: json.dumps(whole | said).encode(), **(more or {})}, forger.tip(run.branch)
+    )
+
+
+def stands(forger, run):
+    """Return the state that a branch shows, and the claim's token."""
+    state = wire.parse_state(forger.read(run.branch, wire.STATE))
+    return state.state, state.token
+
+
+def held_by(job, runners, fleet, presets, tmp_path):
+    """Start a runner on a request whose job waits; what is returned lets it go on."""
+    go, began = tmp_path / "go", tmp_path / "began"
+    script = f"touch {began}; while [ ! -e {go} ]; do sleep 0.05; done"
+    folder = presets(**{job: {"steps": [{"argv": ["/bin/sh", "-c", script]}]}})
+    runners.start("one", preset_folder=str(folder), **fleet)
+    return folder, began, go
+
+
+def test_row_54_a_forged_claim_with_a_long_lease_stalls_nothing(client, keyed, forger, fleet):
+    run = client.run("noop")
+    forge(forger, run, state="claimed", lease_s=86_400.0)
+
+    keyed.handle(**fleet)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+
+
+def test_row_54_without_listed_keys_the_same_claim_is_waited_for(client, keyed, forger):
+    run = client.run("noop")
+    forge(forger, run, state="claimed", lease_s=86_400.0)
+
+    keyed.handle()
+
+    assert stands(forger, run) == (wire.State.CLAIMED, 1)
+
+
+def test_row_55_forged_heartbeats_fence_no_runner(
+    clone, runners, forger, fleet, presets, tmp_path, keyed, wait_for
+):
+    folder, began, go = held_by("slow", runners, fleet, presets, tmp_path)
+    run = Client(clone, presets=folder).run("slow")
+    wait_for(began.exists)
+    for token in (1, 7):
+        forge(forger, run, {wire.STREAM: b"forged\n"}, state="running", token=token, sequence=99)
+        time.sleep(0.5)
+    go.touch()
+
+    assert run.wait(60).state is wire.State.SUCCEEDED
+    report = Client(clone, presets=folder, public_key=keyed.key()).verify(run.branch)
+    assert report.signed
+    assert report.holds
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+
+
+def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_alive(
+    client, keyed, forger, fleet
+):
+    keyed.key()
+    run = client.run("noop")
+    short = {"bus": {"lease_s": 1.0}}
+    other = {"trust": {"runners": [str(keyed.key()), str(keyed.key("two"))]}}
+    with keyed.session(**short, **fleet) as session:
+        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
+        assert Lease(session, view).advance(wire.State.CLAIMED) is Pushed.DONE
+    with keyed.session("two", **short, **other) as session:
+        rounds = Rounds(session)
+        until = time.monotonic() + 10
+        while stands(forger, run)[0] is not wire.State.SUCCEEDED and time.monotonic() < until:
+            forge(forger, run, state="running", token=1)
+            rounds.next()
+            time.sleep(0.3)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 2)
+
+
+@pytest.mark.parametrize("token", [3, 10**12])
+def test_row_56_a_forged_high_token_changes_nothing(client, keyed, forger, fleet, token):
+    run = client.run("noop")
+    forge(forger, run, state="running", token=token, lease_s=0.001)
+
+    keyed.handle(**fleet)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("state", ["succeeded", "lost", "cancelled"])
+def test_row_57_a_forged_final_state_does_not_end_a_request(client, keyed, forger, fleet, state):
+    run = client.run("noop")
+    forge(forger, run, state=state)
+
+    keyed.handle(**fleet)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+
+
+def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_published(
+    client, reader, keyed, forger, fleet, monkeypatch
+):
+    run = client.run("noop")
+    push, forged = Bus.push, []
+
+    def forge_first(bus, branch, commit, *, expect):
+        state = wire.parse_state(objects.read_blob(bus.git, commit, wire.STATE, max_bytes=wire.MAX_STATE))
+        if state.state.is_final and not forged:
+            forged.append(forge(forger, run, state="failed", token=5))
+        return push(bus, branch, commit, expect=expect)
+
+    monkeypatch.setattr(Bus, "push", forge_first)
+
+    keyed.handle(**fleet)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+    assert objects.parent_of(forger.git, forger.tip(run.branch)) == forged[0]
+    with keyed.session(**fleet) as session:
+        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
+    assert (view.stated, view.unsigned) == (forger.tip(run.branch), None)
+    assert reader.verify(run.branch).signed
+    assert reader.verify(run.branch).holds
+
+
+def test_row_57_an_answer_stays_the_answer_below_a_forged_state(client, keyed, forger, fleet):
+    run = client.run("noop")
+    keyed.handle(**fleet)
+    forged = forge(forger, run, state="requested")
+
+    keyed.handle(**fleet)
+
+    assert forger.tip(run.branch) == forged
+
+
+def moved(forger, run, commit, **said):
+    """Put a copy of a signed state, message and all, on top of the branch of a request."""
+    state = json.loads(objects.read_blob(forger.git, commit, wire.STATE, max_bytes=wire.MAX_STATE))
+    tip = forger.tip(run.branch)
+    tree = objects.overlay(
+        forger.git, f"{tip}^{{tree}}", {wire.STATE: json.dumps(state | said, indent=2).encode()}
+    )
+    message = forger.git.text("log", "-1", "--format=%B", commit) + "\n"
+    copy = objects.commit(forger.git, tree, [tip], message, objects.Identity("A Forger", "f@example.invalid"))
+    forger.git("update-ref", f"refs/heads/{run.branch}", copy)
+
+
+def test_row_58_a_signature_moved_to_another_branch_is_none(client, keyed, forger, fleet):
+    answered = client.run("noop")
+    keyed.handle(**fleet)
+    run = client.run("noop")
+    moved(forger, run, forger.tip(answered.branch), branch=run.branch, request=run.commit)
+
+    keyed.handle(**fleet)
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
+    result = wire.parse_result(forger.read(run.branch, wire.RESULT))
+    assert result.branch == run.branch
+
+
+def test_row_58_a_signature_moved_to_a_later_place_in_its_branch_is_none(client, keyed, forger, fleet):
+    run = client.run("noop")
+    with keyed.session(**fleet) as session:
+        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
+        lease = Lease(session, view)
+        assert lease.advance(wire.State.CLAIMED) is Pushed.DONE
+        claim = lease.tip
+        assert lease.advance(wire.State.REQUESTED) is Pushed.DONE
+    moved(forger, run, claim)
+    assert stands(forger, run)[0] is wire.State.CLAIMED
+
+    keyed.handle("two", trust={"runners": [str(keyed.key()), str(keyed.key("two"))]})
+
+    assert stands(forger, run) == (wire.State.SUCCEEDED, 2)

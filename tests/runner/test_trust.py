@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from bridge import wire
-from bridge.errors import UsageError
+from bridge.errors import RefusedError, UsageError
 from bridge.git import Git
 from runner.approvals import Approvals
 from runner.cli import cli
@@ -31,6 +31,11 @@ class Later(datetime):
 def approve(trusting, *args, trust=None):
     policy = trusting.keyed.runners.policy("one", **trusting.policy(**(trust or {})))
     return CliRunner().invoke(cli, ["--policy", str(policy), "approve", *args])
+
+
+def copied(run, i):
+    """Return a branch of another namespace for the same preset and nonce."""
+    return run.branch.replace("mac-bridge/", f"mac-bridge/x{i}/", 1)
 
 
 def test_code_signed_by_a_listed_key_runs_and_the_answer_says_whose_it_was(trusting):
@@ -173,14 +178,57 @@ def test_an_approval_outlives_the_ledger_and_is_used_up_by_the_answer(trusting, 
 def test_nothing_above_a_line_that_cannot_be_read_counts(tmp_path, torn):
     """It may have been a withdrawal."""
     approvals = Approvals(tmp_path)
-    approvals.approve("a" * 40, "me")
+    approvals.approve("x", "a" * 40, "me")
     with (tmp_path / "approvals.jsonl").open("ab") as file:
         file.write(torn)
-    assert approvals.of("a" * 40) is None
-    approvals.approve("b" * 40, "me")
-    assert approvals.of("b" * 40) == "me"
-    assert approvals.of("a" * 40) is None
+    assert approvals.of("x", "a" * 40) is None
+    approvals.approve("x", "b" * 40, "me")
+    assert approvals.of("x", "b" * 40) == "me"
+    assert approvals.of("x", "a" * 40) is None
     assert (tmp_path / "approvals.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_an_approval_without_a_branch_counts_no_longer_and_hides_no_other(tmp_path):
+    approvals = Approvals(tmp_path)
+    approvals.approve("x", "a" * 40, "me")
+    with (tmp_path / "approvals.jsonl").open("ab") as file:
+        file.write(b'{"request": "' + b"b" * 40 + b'", "by": "me"}\n')
+
+    assert approvals.of("x", "a" * 40) == "me"
+    assert approvals.of("x", "b" * 40) is None
+    assert approvals.branches_of("b" * 40) == []
+
+
+def test_a_commit_that_is_the_request_of_several_branches_is_approved_by_branch(trusting, forger):
+    run = trusting.ask()
+    for i in range(7):
+        forger.git("update-ref", f"refs/heads/{copied(run, i)}", run.commit)
+
+    refused = approve(trusting, run.commit).exception
+
+    assert isinstance(refused, RefusedError)
+    assert refused.message.startswith("8 branches have this commit as their request: ")
+    assert refused.message.endswith(" and 3 more")
+    assert approve(trusting, run.branch).exit_code == 0
+    assert trusting.answer(run).state is wire.State.SUCCEEDED
+
+
+def test_a_commit_that_no_branch_has_as_its_request_cannot_be_approved(trusting):
+    trusting.ask()
+
+    refused = approve(trusting, "f" * 40).exception
+
+    assert isinstance(refused, RefusedError)
+    assert refused.message == f"no request branch on the bus is at {'f' * 40}"
+
+
+def test_an_approval_that_is_withdrawn_by_branch_counts_no_longer(trusting):
+    run = trusting.ask()
+    approve(trusting, run.branch)
+
+    assert approve(trusting, run.branch, "--withdraw").exit_code == 0
+
+    assert "not signed" in trusting.refused(run)
 
 
 def test_where_code_is_denied_there_is_nothing_to_approve(trusting):
