@@ -75,11 +75,7 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     ),
     "k3-fused-allmlx-code-trim": (
         {},
-        [
-            spec(
-                8, 64, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_allmlx_code_trim"
-            )
-        ],
+        [spec(8, 64, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_allmlx_code_trim")],
     ),
     "k3-fused-allmlx-natural": (
         {"context_len": 600},
