@@ -17,6 +17,7 @@ from bridge.cli.verdict import gate_lines, verified
 from bridge.client import Client, Run
 from bridge.command import json_option, put_json
 from bridge.errors import ExitCode
+from bridge.evidence.bound import ROWS
 from bridge.export import Fetched
 from bridge.wire import State
 
@@ -74,11 +75,13 @@ def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tupl
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
     run = demo.ask(client, job)
     out.print(f"  pushed {escape(run.branch)}")
-    last, lines = None, 0
+    last, lines, shown = None, 0, 0
     for event in run.follow(_TIMEOUT_S):
         for line in event.log.splitlines():
             lines += 1
-            if lines <= _LOG_LINES:
+            # The digests of a report's rows are for `verify`, not for people.
+            if shown < _LOG_LINES and not line.startswith(ROWS):
+                shown += 1
                 out.print(f"  [dim]|[/] {escape(line)}")
         state = event.status.state
         if state != last:
@@ -87,7 +90,7 @@ def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tupl
             out.print(f"  [{COLORS[state]}]{state}[/]{why} [dim]{took}[/]")
         last = state
     answer = demo.answer_of(run, place)
-    _show(out, answer, hidden=lines - _LOG_LINES)
+    _show(out, answer, hidden=lines - shown)
     return run, answer
 
 

@@ -21,7 +21,9 @@ VARIABLE = "KAKEYA_RUN_ID"
 # What a row is given only after it has been measured: why it parts from another one.
 LATER = ("divergence",)
 
-_LINE = re.compile(rb"kakeya-rows (?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})")
+# How a line of the digest chain begins in a job's log.
+ROWS = "kakeya-rows "
+_LINE = re.compile(ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Times are written in whole seconds.
 _SLACK = timedelta(seconds=3)
