@@ -17,7 +17,7 @@ import pytest
 from bridge import times
 from bridge.client import Client
 from bridge.deadline import stopped_by, within
-from bridge.errors import PolicyError, PresetError, ProcessError, WaitTimeout
+from bridge.errors import PolicyError, ProcessError, WaitTimeout
 from bridge.git import Git
 from bridge.presets import load_presets
 from bridge.process import KEPT_ERRORS, run
@@ -403,8 +403,7 @@ def test_row_51_what_no_process_can_be_given_is_no_policy(runners, keys):
 
 def test_row_51_what_no_process_can_be_given_is_no_preset(presets):
     folder = presets(quick={"steps": [{"argv": ["/bin/true"]}], "env": {"WORD": "a\0b"}})
-    with pytest.raises(PresetError, match="WORD"):
-        load_presets(folder)
+    assert "WORD" in load_presets(folder).broken["quick"].message
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")

@@ -366,7 +366,7 @@ def test_row_41_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
 
     for command in (("list",), ("status", branch), ("wait", branch)):
         code, shown = kakeya(*command)
-        assert code in (0, 4)
+        assert code in (0, 1, 4)  # 1: `wait` verifies the answer, and it does not hold
         assert command[0] == "wait" or "[/bold][link=x]" in shown
 
 
