@@ -24,7 +24,7 @@ from runner.host import describe_host, describe_versions
 from runner.identity import instance_of
 from runner.interpreter import Interpreter
 from runner.ledger import Ledger
-from runner.litter import remove_litter
+from runner.litter import end_orphans, remove_litter
 from runner.models import Models
 from runner.policy import Policy
 from runner.pulse import Pulse
@@ -86,6 +86,8 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
     try:
         workspace.sweep(state)
         for repository in (state / "store.git", policy.archive):
+            if ended := end_orphans(repository):
+                tell(f"{repository}: ended {ended} git processes of a runner that was killed")
             if removed := remove_litter(repository):
                 tell(
                     f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"

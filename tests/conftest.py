@@ -27,6 +27,7 @@ from bridge import objects, wire
 from bridge.client import Client, Run
 from bridge.git import Git
 from runner import keys
+from runner.litter import end_orphans
 from runner.policy import load_policy
 from runner.rounds import Rounds
 from runner.session import Session, open_session
@@ -164,6 +165,8 @@ def runners(tmp_path: Path, bus: Path) -> Iterator[Runners]:
         if runner.process.poll() is None:
             runner.process.kill()
         runner.process.wait(10)
+    for store in folder.glob("*/store.git"):
+        end_orphans(store)
 
 
 def wait_for(condition: Callable[[], object], timeout: float = 30.0) -> None:

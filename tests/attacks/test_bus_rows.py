@@ -7,6 +7,7 @@ answered, also after the runner was started anew, and the operator must hear of 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ from runner import handle as handling
 from runner import rounds as polling
 from runner.bus import Bus
 from runner.lease import Lease
-from runner.litter import remove_litter
+from runner.litter import end_orphans, remove_litter
 from runner.rounds import Rounds
 from runner.workspace import export_tree
 
@@ -440,6 +442,32 @@ def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
     assert not any(path.exists() for path in left)
     assert "files that a killed git left" in crowd.told
     assert remove_litter(store) == []
+
+
+def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path):
+    """One that a server keeps busy would otherwise outlive its runner for as long as the server likes."""
+    store, endless = tmp_path / "store.git", tmp_path / "endless"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(store)], check=True)
+    os.mkfifo(endless)
+    start = (
+        "import os, subprocess, sys; stdin = os.open(sys.argv[1], os.O_RDWR)\n"
+        "print(subprocess.Popen(sys.argv[2:], stdin=stdin, stdout=stdin, stderr=stdin, start_new_session=True).pid)\n"
+        "sys.stdout.flush(); sys.stdin.read()\n"
+    )
+    argv = ["git", "--git-dir", str(store), "cat-file", "--batch"]
+    runner = subprocess.Popen(
+        [sys.executable, "-c", start, str(endless), *argv],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert runner.stdout
+    orphan = psutil.Process(int(runner.stdout.readline()))
+    assert end_orphans(store) == 0, "its runner lives"
+
+    runner.kill()
+    runner.communicate()
+
+    assert end_orphans(store) == 1
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
 
 
 # Row 36: a bus that forgets.
