@@ -20,6 +20,9 @@ from bridge.process import Completed, run
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
 
+# Of every fetch: it writes the references that it is told to, and nothing else.
+FETCH_FLAGS = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+
 # Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
 _QUIET = (
     "-c",

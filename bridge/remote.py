@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge import gitout, limits, names
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
-from bridge.git import NETWORK_TIMEOUT, Git
+from bridge.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
 PRIVATE = "refs/kakeya/"
@@ -106,16 +106,8 @@ class Remote:
         if not listed:
             return {}
         specs = "".join(f"+{oid}:{PRIVATE}{branch}\n" for branch, oid in listed.items())
-        flags = (
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--refmap=",
-            "--stdin",
-        )
         try:
-            self.git("fetch", *flags, self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
+            self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
         except GitError:
             if len(listed) == 1:
                 return {}
@@ -127,15 +119,7 @@ class Remote:
         return dict(listed)
 
     def _fetch(self, *specs: str) -> None:
-        flags = (
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--prune",
-            "--refmap=",
-        )
-        self.git("fetch", *flags, self.name, *specs, timeout=NETWORK_TIMEOUT)
+        self.git("fetch", *FETCH_FLAGS, "--prune", self.name, *specs, timeout=NETWORK_TIMEOUT)
 
     def known(self, *patterns: str) -> dict[str, str]:
         """Return what the last fetches brought, without asking the server."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from bridge import gitout, history, limits, objects
 from bridge.child import Child
 from bridge.errors import GitError, InfrastructureError, ProcessError
-from bridge.git import NETWORK_TIMEOUT
+from bridge.git import FETCH_FLAGS, NETWORK_TIMEOUT
 from bridge.process import Completed
 from runner import policy
 from runner.budget import Budget
@@ -319,15 +319,7 @@ class Bus:
         self.git("update-ref", "-d", KEPT + commit)
 
     def _start_fetch(self, *specs: str) -> Child:
-        flags = (
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--refmap=",
-            "--stdin",
-            *fetch_flags(self.url),
-        )
+        flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self.url))
         child = self.git.start("fetch", *flags, "--", self.url, timeout=NETWORK_TIMEOUT)
         try:
             child.write("".join(f"{spec}\n" for spec in specs))
