@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import secrets
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from bridge.wire import State
 
 pytestmark = pytest.mark.bus
 
-TOKEN = "canary-8c1f0d5e-token"
+# Of this process alone: tests that run beside these put theirs into the addresses of clones.
+TOKEN = f"canary-{secrets.token_hex(4)}-token"
 FORMS = (TOKEN, base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode())
 
 
