@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bridge.bus import branch_names
 from bridge.errors import ManifestError
 from bridge.system import strict_json
+from bridge.system.validation import describe
 
 VERSIONS = (1, 2)
 MAX_PARAMS = 32
@@ -153,15 +154,3 @@ def parse_time(text: str) -> datetime:
 def format_time(moment: datetime) -> str:
     """Write a time as manifests and results do: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def describe(error: ValidationError) -> tuple[str, str]:
-    """Return a sentence on the first thing pydantic found wrong, and the field it is about."""
-    first: Any = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str"))
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return f"{field} is not a known field", field
-    if first["type"] == "missing":
-        return f"{field} is missing", field
-    return f"{field}: {message}" if field else message, field

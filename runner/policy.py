@@ -23,10 +23,10 @@ from pydantic import (
 
 from bridge.bus import branch_names
 from bridge.errors import PolicyError
-from bridge.manifest import describe
 from bridge.presets import ENV_LONGEST, ENV_VALUE
 from bridge.system import environment
 from bridge.system.strict_yaml import read_yaml
+from bridge.system.validation import describe
 from runner.ownership import check_files_owned, check_owned
 
 _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]

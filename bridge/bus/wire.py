@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from bridge import limits
 from bridge.bus import branch_names
 from bridge.errors import ExitCode, ManifestError, VerificationError, one_line
-from bridge.manifest import describe
 from bridge.system import strict_json
+from bridge.system.validation import describe
 
 FOLDER = ".mac-bridge"
 REQUEST = f"{FOLDER}/request.json"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from enum import Enum
 
-from bridge.bus import branch_names
 from bridge.bus.history import View
 from bridge.bus.wire import State
+from runner.admit.unsigned_answers import answered_before_keys
 from runner.session import Session
 
 # An observer's clock may run a little faster than the holder's.
@@ -83,21 +83,6 @@ def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PL
     if state.state is not State.REQUESTED and view.token >= session.policy.limits.attempts:
         return Action.LOSE
     return Action.TAKE
-
-
-def answered_before_keys(session: Session, view: View) -> bool:
-    """Say whether an unsigned answer is left alone: this runner gave it, or its request is too old to be run.
-
-    Answers from before `trust.runners` was set are not signed. To answer their requests again would only hide them.
-    """
-    if view.unsigned is None or not view.unsigned.is_final or view.stands.is_final:
-        return False
-    seen = session.ledger.seen(view.branch)
-    if seen is not None and seen.published is not None:
-        return True
-    parsed = branch_names.parse_branch(view.branch)
-    age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
-    return age_s > session.policy.limits.max_age_s and not session.clock.is_doubtful()
 
 
 def in_our_name(session: Session, view: View) -> bool:

@@ -17,11 +17,11 @@ from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import parse_time
 from bridge.system import git_output
 from bridge.system.git import Git
+from runner.admit.unsigned_answers import answered_before_keys
 from runner.bus.bus import KEPT
 from runner.bus.reading import read_each
 from runner.bus.tips import HEADS
 from runner.policy import Retention
-from runner.serve.next_action import answered_before_keys
 from runner.session import Session
 
 # A client that waits polls every few seconds, and may have to fetch a large answer.

@@ -18,11 +18,12 @@ from bridge.errors import PolicyError
 from bridge.requests.status import NOT_SIGNED
 from bridge.verify import signed_history
 from bridge.verify.signed_history import Reader
+from runner.admit.unsigned_answers import answered_before_keys
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import next_action as deciding
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action, TipWatch, answered_before_keys, decide
+from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Rounds
 from runner.state import signing_key
 from runner.state.recover import open_ledger
