@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bridge import names, strictjson
+from bridge.bus import branch_names
 from bridge.errors import ManifestError
+from bridge.system import strict_json
+from bridge.system.validation import describe
 
 VERSIONS = (1, 2)
 MAX_PARAMS = 32
@@ -48,7 +50,7 @@ class Request(BaseModel):
     @field_validator("preset")
     @classmethod
     def _preset_is_a_name(cls, value: str) -> str:
-        if not names.PRESET.fullmatch(value):
+        if not branch_names.PRESET.fullmatch(value):
             raise ValueError("is not a preset's name")
         return value
 
@@ -62,7 +64,7 @@ class Request(BaseModel):
     @field_validator("nonce")
     @classmethod
     def _nonce_is_fresh_form(cls, value: str) -> str:
-        if not names.NONCE.fullmatch(value):
+        if not branch_names.NONCE.fullmatch(value):
             raise ValueError("must be unix seconds, a dash and 6 to 32 hexadecimal digits")
         return value
 
@@ -118,7 +120,7 @@ class Request(BaseModel):
 
     def to_json(self) -> str:
         """Return the manifest's text."""
-        return strictjson.dumps(self.model_dump(exclude_none=True))
+        return strict_json.dumps(self.model_dump(exclude_none=True))
 
 
 def parse_manifest(text: str | bytes) -> Request:
@@ -127,7 +129,7 @@ def parse_manifest(text: str | bytes) -> Request:
     Raises ManifestError, whose `code` is one of `too_large`, `bad_json`, `unknown_schema_version`, `bad_nonce`,
     `bad_manifest`.
     """
-    value = strictjson.loads(text)
+    value = strict_json.loads(text)
     if not isinstance(value, dict):
         raise ManifestError("the manifest is not a JSON object", code="bad_manifest")
     version = value.get("schema_version")
@@ -152,15 +154,3 @@ def parse_time(text: str) -> datetime:
 def format_time(moment: datetime) -> str:
     """Write a time as manifests and results do: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def describe(error: ValidationError) -> tuple[str, str]:
-    """Return a sentence on the first thing pydantic found wrong, and the field it is about."""
-    first: Any = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str"))
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return f"{field} is not a known field", field
-    if first["type"] == "missing":
-        return f"{field} is missing", field
-    return f"{field}: {message}" if field else message, field

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge import evidence
-from bridge.demo import NOISE
+from bridge.demo.walkthrough import NOISE
 from engine import cli, models
 from engine.attention import router
 from engine.bench import arms, claims, memory, package, prompts, show, spec, spec_report

@@ -4,7 +4,7 @@ import statistics
 import pytest
 
 from bridge import evidence
-from bridge.demo import NOISE
+from bridge.demo.walkthrough import NOISE
 from engine import models
 from engine.bench import show, verify
 from engine.bench.verify import Held, Sweep, medians
