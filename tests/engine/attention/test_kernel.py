@@ -32,7 +32,7 @@ def compiled(tmp_path_factory):
     def get(shape):
         if shape not in libraries:
             out = tmp_path_factory.mktemp("kernel") / "kernel.so"
-            core = files("engine.kernels").joinpath(FILE)
+            core = files("engine.attention").joinpath(FILE)
             defines = {"DIM": shape.dim, "VALUE_DIM": shape.value_dim, "BITS": shape.bits, "THREADS": THREADS}
             flags = [f"-DKK_{name}={number}" for name, number in defines.items()] + [f'-DKK_FILE="{core}"']
             argv = [
