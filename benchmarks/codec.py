@@ -15,14 +15,14 @@ import time
 
 import numpy as np
 
-from engine import blas, host
+from engine import blas_speed, host
 from engine.codec import cosets, packing
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import ClassicCodec
 from engine.codec.lattice import nearest_e8
-from engine.codec.rd import Plan, table
-from engine.codec.sources import DISTRIBUTIONS, draw
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
+from engine.evals.rate_distortion.table import Plan, table
 from engine.mx import mx
 
 GOALS = {2.25: 0.0935, 3.25: 0.0205, 4.25: 0.0050, 6.25: 3.1e-4}
@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=10**7)
     args = parser.parse_args()
-    bound = blas.in_use(measure=True)
+    bound = blas_speed.in_use()
     print(f"{host.chip()}, {host.cores()} cores, {host.system()}")
     print(f"mlx {host.version('mlx')} on {mx.default_device()}")
     print(f"{bound.name} {bound.gflops} GFLOP/s")

@@ -6,8 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from engine import provenance
-from engine.bench.prompts import BUNDLED, read
+from engine.checkpoints import digests
+from engine.measure.prompts import BUNDLED, read
 
 ROOT = Path(__file__).parent.parent
 ROLES = {"target": "target", "draft": "draft", "reconstruction": "restore"}
@@ -19,7 +19,7 @@ def made() -> str:
         models[folder.name] = {
             role: {
                 field: found
-                for field, found in provenance.model(role, folder.name, folder / name, "float32").items()
+                for field, found in digests.model(role, folder.name, folder / name, "float32").items()
                 if field in ("weights", "config", "tokenizer") and found
             }
             for role, name in ROLES.items()

@@ -18,7 +18,6 @@ of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded.
 
 import ctypes
 import sys
-import time
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import util
@@ -54,7 +53,7 @@ class Blas:
     Attributes:
         name: ``openblas``, ``accelerate``, ``bundled`` (the wheel's reference BLAS) or ``unknown``.
         library: the file, where the platform tells.
-        gflops: measured in float32 through ``mx.matmul``; None where it was not measured.
+        gflops: measured in float32 through ``mx.matmul``; None if it was not measured.
     """
 
     name: str
@@ -115,33 +114,16 @@ def _load(name: str) -> str:
     return "" if hasattr(library, PRODUCT) else f"{name} does not export {PRODUCT}"
 
 
-def in_use(*, measure: bool = False) -> Blas:
-    """Say which BLAS MLX is bound to in this process; ``measure`` adds a GFLOP/s figure (some 10 ms).
+def in_use() -> Blas:
+    """Say which BLAS MLX is bound to in this process; :mod:`engine.blas_speed` says how fast it is.
 
     On Linux the answer is the file that holds the ``cblas_sgemm`` which the global symbol scope resolves to:
     the scope that MLX's own references go through first. Where nothing global provides it, MLX has its own.
     """
-    gflops = measure_gflops() if measure else None
     if sys.platform == "darwin":
-        return Blas("accelerate", gflops=gflops)
+        return Blas("accelerate")
     library = _global_sgemm() or _mapped("libblas", "libcblas")
-    return Blas(_family(library), library, gflops)
-
-
-def measure_gflops(size: int = 512, repeats: int = 3) -> float:
-    """Return the best of ``repeats`` float32 products of ``size``-square matrices on the CPU, in GFLOP/s."""
-    from engine.mx import mx
-
-    with mx.stream(mx.cpu):
-        left = mx.random.normal((size, size))
-        right = mx.random.normal((size, size))
-        mx.eval(left, right, left @ right)
-        best = float("inf")
-        for _ in range(repeats):
-            start = time.perf_counter()
-            mx.eval(left @ right)
-            best = min(best, time.perf_counter() - start)
-    return round(2 * size**3 / best / 1e9, 1)
+    return Blas(_family(library), library)
 
 
 def _global_sgemm() -> str:

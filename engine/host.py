@@ -59,27 +59,6 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **found}
 
 
-def identity() -> dict[str, object]:
-    """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
-    from engine import blas, provenance
-    from engine.mx import mx
-
-    return {
-        "host": platform.node(),
-        "os": f"{system()} ({platform.system()} {platform.release()} {platform.machine()})",
-        "chip": chip(),
-        "cores": cores(),
-        "memory_bytes": memory_bytes(),
-        "device": device_name(mx.default_device()),
-        "versions": versions(),
-        "blas": blas.in_use(measure=True).as_dict(),
-        "code": provenance.code(),
-        "modified": provenance.modified(),
-        "load": provenance.load(),
-        "power": provenance.power(),
-    }
-
-
 def device_name(device: object) -> str:
     """Return an MLX device as ``cpu`` or ``gpu``."""
     return "gpu" if "gpu" in str(device) else "cpu"

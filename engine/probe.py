@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine import blas, host, install
+from engine import blas, blas_speed, host, install
 from engine.errors import EngineError
 
 SLOW_GFLOPS = 30.0
@@ -101,7 +101,7 @@ def _look_at_mlx(found: Probe) -> None:
     }
     found.facts["ring"] = bool(mx.distributed.is_available("ring"))
     found.facts["check"] = _compute(mx)
-    bound = blas.in_use(measure=True)
+    bound = blas_speed.in_use()
     found.facts["blas"] = bound.as_dict()
     if not found.facts["check"]["ok"]:
         raise ArithmeticError(f"a small computation came out wrong: {found.facts['check']}")

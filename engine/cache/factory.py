@@ -1,6 +1,6 @@
 """Caches for a model, by spec."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from engine.attention.router import patched, route
@@ -8,11 +8,11 @@ from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
 from engine.cache.roundtrip import make_kakeya_caches
 from engine.cache.spec import Spec, parse
 from engine.cache.trial import refusal
+from engine.cache.wrapping import wrap_caches
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import nn
 
-KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 SUGGESTED = ("e8v@4.25", "affine@4g64", "affine@4g32", "e8@q38")
 
 
@@ -58,40 +58,12 @@ def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) 
     return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer, views=views))
 
 
-def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Any]:
-    """Return the model's caches with ``wrap(cache, layer)`` in place of each that holds keys and values."""
-    caches = lm_cache.make_prompt_cache(model)
-    # Where layers share caches or have none, no cache can be told its layer: the whole model is asked.
-    layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
-    holders = [i for i, cache in enumerate(caches) if _holds(cache)]
-    for i in holders[boundary : len(holders) - boundary]:
-        caches[i] = _wrap_one(caches[i], layers[i], wrap)
-    return caches
-
-
-def left_raw(caches: Sequence[Any]) -> list[int]:
-    """Return which of a model's caches hold keys and values as they come."""
-    return [i for i, cache in enumerate(caches) if _holds(cache)]
-
-
 def patches_of(model: nn.Module, caches: Sequence[Any]) -> tuple[str, ...]:
     """Return what is bound anew in mlx-lm for a model to run over these caches; nothing for caches of its own."""
     views = any(
         getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))
     )
     return patched(model) if views else ()
-
-
-def _holds(cache: Any) -> bool:
-    if isinstance(cache, lm_cache.CacheList):
-        return any(_holds(inner) for inner in cache.caches)
-    return type(cache) in KEY_VALUE
-
-
-def _wrap_one(cache: Any, layer: nn.Module, wrap: Callable[[Any, nn.Module], Any]) -> Any:
-    if isinstance(cache, lm_cache.CacheList):
-        return lm_cache.CacheList(*(_wrap_one(inner, layer, wrap) for inner in cache.caches))
-    return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
 
 
 def _packed(cache: Any, spec: Spec, layer: nn.Module, *, views: bool) -> Any:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from engine.cache.spec import parse
+from engine.cache.wrapping import wrap_caches
 from engine.codec.classic import ClassicCodec
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput, EngineError
@@ -105,8 +107,6 @@ class KakeyaLatticeMLXCache:
 
 def codec_maker(name: str) -> Callable[[int], Any]:
     """Return the maker of codecs that ``e8@q38``, ``d4@q10`` or ``e8v@4.25`` names, from a head size."""
-    from engine.cache.spec import parse
-
     spec = parse(name)
     if spec.family == "classic":
         return lambda dim: ClassicCodec(spec.lattice, dim, spec.q_range)
@@ -127,8 +127,6 @@ def make_kakeya_caches(
         boundary: how many of the first and of the last key-value layers are left as they are.
         strict: see :class:`KakeyaLatticeMLXCache`.
     """
-    from engine.cache.factory import wrap_caches
-
     name = f"{variant}@q{q_range}"
     make_codec = codec_maker(name)
     return wrap_caches(

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from engine.dflash.config import DraftConfig
-
-FULL, SLIDING = "full_attention", "sliding_attention"
-DFLASH, DFLASH2 = "DFlashDraftModel", "DFlash2DraftModel"
+from engine.dflash.shape import DFLASH2, FULL, SLIDING, Shape
 
 
 def _count(value: Any, least: int = 1) -> bool:
@@ -86,7 +82,7 @@ def wrong_values(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} is {value!r}, not {wanted}"
 
 
-def contradictions(config: "DraftConfig") -> Iterator[str]:
+def contradictions(config: Shape) -> Iterator[str]:
     """Yield what fields, right by themselves, are to each other."""
     if config.num_attention_heads % config.num_key_value_heads:
         yield f"{config.num_attention_heads} heads are no multiple of {config.num_key_value_heads}"
@@ -108,7 +104,7 @@ def contradictions(config: "DraftConfig") -> Iterator[str]:
         yield from _dflash2(config)
 
 
-def _dflash2(config: "DraftConfig") -> Iterator[str]:
+def _dflash2(config: Shape) -> Iterator[str]:
     if missing := [name for name in DFLASH2_COUNTS if not getattr(config, name)]:
         yield f"there is no {', '.join(missing)}, which {DFLASH2} has"
     elif config.hidden_size % config.conv_group_size:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import environment
+from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
-from engine.models import files, hub, registry
+from engine.models import registry
 from engine.models.fit import check_fit, refuse_drafter
 
 Answer = dict[str, Any]

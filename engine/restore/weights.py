@@ -4,10 +4,9 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from engine import provenance
+from engine.checkpoints import digests, files, tensors
+from engine.checkpoints.tensors import CONFIG, MISFIT
 from engine.errors import BadInput
-from engine.models import files, tensors
-from engine.models.tensors import CONFIG, MISFIT
 from engine.mx import mx, tree
 from engine.restore.restorer import Restorer, RestorerConfig
 
@@ -17,7 +16,7 @@ AGAIN = "train one for this target: kakeya-engine train restorer"
 
 def target_digest(folder: Path) -> str:
     """Return ``sha256:...`` of a target's weights, by which a restorer knows it."""
-    return provenance.digest(files.weight_files(folder), folder)
+    return digests.digest(files.weight_files(folder), folder)
 
 
 def save_restorer(restorer: Restorer, folder: Path) -> None:

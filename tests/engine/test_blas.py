@@ -18,8 +18,8 @@ packaged = pytest.mark.skipif(
 )
 
 REPORT = (
-    "import json; from engine.mx import mx; from engine import blas; "
-    "print(json.dumps({**vars(blas.preload()), **blas.in_use(measure=True).as_dict()}))"
+    "import json; from engine.mx import mx; from engine import blas, blas_speed; "
+    "print(json.dumps({**vars(blas.preload()), **blas_speed.in_use().as_dict()}))"
 )
 
 

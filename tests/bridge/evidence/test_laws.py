@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_every_claim_has_a_definition():
 
 
 def test_the_definitions_are_those_that_the_engine_writes():
-    names = ("engine.bench.claims", "engine.bench.verify", "engine.evals.quant_claims")
+    names = ("engine.evals.speculation.claims", "engine.evals.verify_cost", "engine.evals.quant_claims")
     written = [importlib.import_module(name).DEFINITIONS for name in names]
     claims = importlib.import_module("engine.evals.claims")
     written.append({
@@ -50,14 +51,14 @@ def test_the_definitions_are_those_that_the_engine_writes():
 
 def test_the_digests_of_what_is_bundled_are_the_engines(monkeypatch):
     pytest.importorskip("mlx.core")
-    provenance = importlib.import_module("engine.provenance")
-    prompts = importlib.import_module("engine.bench.prompts")
+    files = importlib.import_module("engine.checkpoints.digests")
+    prompts = importlib.import_module("engine.measure.prompts")
     folder = importlib.import_module("engine.models").__path__[0]
     for name, roles in bundled()["models"].items():
         for role, digests in roles.items():
             place = {"reconstruction": "restore"}.get(role, role)
-            path = provenance.Path(folder) / "data" / name / place
-            found = provenance.model(role, name, path, "float32")
+            path = Path(folder) / "data" / name / place
+            found = files.model(role, name, path, "float32")
             assert digests == {field: found[field] for field in digests}
     assert set(bundled()["prompts"]) == set(prompts.BUNDLED)
 

@@ -1,0 +1,47 @@
+"""Digests of files, by which a report names the weights and the sources that it measured."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def digest(files: Iterable[Path], folder: Path) -> str:
+    """Return ``sha256:...`` of files below a folder: of ``<sha256> <path>`` lines, sorted by path."""
+    lines = sorted((path.relative_to(folder).as_posix(), sha256(path).hexdigest()) for path in files)
+    text = "".join(f"{found} {name}\n" for name, found in lines)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def model(
+    role: str, name: str, folder: Path, dtype: str, quantization: str | None = None
+) -> dict[str, object]:
+    """Return an entry of a report's ``models`` for a folder in the format of the hub.
+
+    Args:
+        role: ``target``, ``draft``, ``reconstruction`` or ``reference``.
+        name: the bundled name, hub id or path by which it was asked for.
+        folder: where its ``*.safetensors``, ``config.json`` and tokenizer lie.
+        dtype: of the weights as they are used, such as ``bfloat16``.
+        quantization: such as ``4 bits, group 64``.
+    """
+    config = [path for path in [folder / "config.json"] if path.exists()]
+    tokenizer = [path for path in folder.iterdir() if path.is_file() and _is_tokenizer(path.name)]
+    return {
+        "role": role,
+        "id": name,
+        "weights": digest(folder.glob("*.safetensors"), folder),
+        "config": digest(config, folder),
+        "tokenizer": digest(tokenizer, folder) if tokenizer else None,
+        "dtype": dtype,
+        "quantization": quantization,
+    }
+
+
+def _is_tokenizer(name: str) -> bool:
+    return name.startswith(("tokenizer", "special_tokens", "vocab", "merges", "chat_template"))
+
+
+def sha256(path: Path) -> "hashlib._Hash":
+    """Return the hash object of a file that was read whole."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256")

@@ -1,0 +1,36 @@
+"""The names of the bundled pairs, and of published targets with the drafter made for each."""
+
+from difflib import get_close_matches
+
+BUNDLED = ("tiny", "tiny-hybrid")
+# Target and drafter on the Hugging Face hub. The Qwen3 drafters were made for answers without thinking.
+PUBLISHED = {
+    "gemma-4-26b-a4b-it": ("google/gemma-4-26B-A4B-it", "z-lab/gemma-4-26B-A4B-it-DFlash"),
+    "gemma-4-31b-it": ("google/gemma-4-31B-it", "z-lab/gemma-4-31B-it-DFlash"),
+    "gpt-oss-20b": ("openai/gpt-oss-20b", "z-lab/gpt-oss-20b-DFlash"),
+    "gpt-oss-120b": ("openai/gpt-oss-120b", "z-lab/gpt-oss-120b-DFlash"),
+    "llama-3.1-8b-instruct": (
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",
+    ),
+    "qwen3-4b": ("Qwen/Qwen3-4B", "z-lab/Qwen3-4B-DFlash-b16"),
+    "qwen3-8b": ("Qwen/Qwen3-8B", "z-lab/Qwen3-8B-DFlash-b16"),
+    "qwen3-coder-30b-a3b": ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "z-lab/Qwen3-Coder-30B-A3B-DFlash"),
+    "qwen3-coder-next": ("Qwen/Qwen3-Coder-Next", "z-lab/Qwen3-Coder-Next-DFlash"),
+    "qwen3.5-4b": ("Qwen/Qwen3.5-4B", "z-lab/Qwen3.5-4B-DFlash"),
+    "qwen3.5-9b": ("Qwen/Qwen3.5-9B", "z-lab/Qwen3.5-9B-DFlash"),
+    "qwen3.5-27b": ("Qwen/Qwen3.5-27B", "z-lab/Qwen3.5-27B-DFlash"),
+    "qwen3.5-35b-a3b": ("Qwen/Qwen3.5-35B-A3B", "z-lab/Qwen3.5-35B-A3B-DFlash"),
+    "qwen3.5-122b-a10b": ("Qwen/Qwen3.5-122B-A10B", "z-lab/Qwen3.5-122B-A10B-DFlash"),
+    "qwen3.6-27b": ("Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash"),
+    "qwen3.6-35b-a3b": ("Qwen/Qwen3.6-35B-A3B", "z-lab/Qwen3.6-35B-A3B-DFlash"),
+}
+
+
+def meant(name: str) -> str | None:
+    """Return the known name or hub id that is nearest to ``name``, None if none is near."""
+    ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
+    known = {each.casefold(): each for each in (*BUNDLED, *PUBLISHED, *ids)}
+    cutoff = 0.9 if "/" in name else 0.75  # many hub ids are like each other
+    near = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
+    return known[near[0]] if near and known[near[0]] != name else None
