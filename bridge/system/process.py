@@ -77,7 +77,7 @@ def run(
     `memory` bounds the address space of it and of each of its children, in bytes, where the system can do that.
     `own_session` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
     along. Raises ProcessError when it cannot be started, prints too much, takes longer than `timeout` seconds or than
-    the block that it is called in may (see bridge.deadline), or (with `check`) ends with anything but 0.
+    the block that it is called in may (see bridge.system.deadline), or (with `check`) ends with anything but 0.
     """
     try:
         child = subprocess.Popen(

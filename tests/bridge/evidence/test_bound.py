@@ -122,7 +122,7 @@ def test_what_has_no_rows_is_judged_by_other_rules(rows):
 
 
 def test_engine_and_gate_chain_rows_alike(monkeypatch, capsys):
-    run = importlib.import_module("engine.run")
+    run = importlib.import_module("engine.measure.chain")
     monkeypatch.setenv(run.VARIABLE, ID)
     rows = reports.recall()["rows"]
     made = run.Chain()
@@ -138,7 +138,7 @@ def test_engine_and_gate_chain_rows_alike(monkeypatch, capsys):
 
 @pytest.mark.parametrize("value", ["", "x" * 64, "a" * 63])
 def test_an_id_that_is_none_is_not_written(monkeypatch, value, capsys):
-    run = importlib.import_module("engine.run")
+    run = importlib.import_module("engine.measure.chain")
     monkeypatch.setenv(run.VARIABLE, value)
     run.tell_all([{"a": 1}])
     assert run.run_id() is None

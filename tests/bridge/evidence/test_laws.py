@@ -36,7 +36,7 @@ def test_every_claim_has_a_definition():
 
 
 def test_the_definitions_are_those_that_the_engine_writes():
-    names = ("engine.bench.claims", "engine.bench.verify", "engine.evals.quant_claims")
+    names = ("engine.evals.speculation.claims", "engine.evals.verify_cost", "engine.evals.quant_claims")
     written = [importlib.import_module(name).DEFINITIONS for name in names]
     claims = importlib.import_module("engine.evals.claims")
     written.append({
@@ -50,8 +50,8 @@ def test_the_definitions_are_those_that_the_engine_writes():
 
 def test_the_digests_of_what_is_bundled_are_the_engines(monkeypatch):
     pytest.importorskip("mlx.core")
-    provenance = importlib.import_module("engine.provenance")
-    prompts = importlib.import_module("engine.bench.prompts")
+    provenance = importlib.import_module("engine.measure.provenance")
+    prompts = importlib.import_module("engine.measure.prompts")
     folder = importlib.import_module("engine.models").__path__[0]
     for name, roles in bundled()["models"].items():
         for role, digests in roles.items():

@@ -337,7 +337,7 @@ class TestNothingSurvives:
     def test_a_dying_runner_takes_its_job_along(self, tmp_path, wait_for, ends):
         pids = tmp_path / "pids"
         code = (
-            "import sys\nfrom pathlib import Path\nfrom runner.logs import LogSink\n"
+            "import sys\nfrom pathlib import Path\nfrom runner.job.logs import LogSink\n"
             "from runner.job.command import Command, job_environment\n"
             "env = job_environment(Path(sys.argv[1]), interpreter=Path(sys.executable), extra={})\n"
             "script = 'trap \"\" TERM; echo $$ >> $1; (env -i setsid sleep 60 & echo $! >> $1); sleep 60'\n"
