@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bridge import limits
 from bridge.bus import objects, trees, wire
@@ -14,6 +15,21 @@ from bridge.errors import VerificationError
 from bridge.system.git import Git
 
 _PIECE = 1 << 20
+
+
+class Files(Protocol):
+    """The regular files of an answer by path, wherever they lie. `others` are links and whatever else is no file."""
+
+    @property
+    def files(self) -> Mapping[str, object]: ...  # noqa: D102
+    @property
+    def others(self) -> Collection[str]: ...  # noqa: D102
+
+    def digests(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the SHA-256 of those of the files that are there."""
+
+    def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
+        """Return the contents of those of the files that are there and fit into `most` bytes together."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +64,8 @@ class Contents:
             if node.is_file and node.oid in sizes
         }
         found = cls(git, files, frozenset(there.keys() - files.keys()))
-        found._check(result)
+        check_bounds(result, {path: blob.size for path, blob in files.items()})
         return found
-
-    def _check(self, result: Result) -> None:
-        if len(result.files) > limits.ANSWER_FILES:
-            raise VerificationError(f"it lists {len(result.files)} files; {limits.ANSWER_FILES} are the most")
-        listed = [self.files[file.path] for file in result.files if file.path in self.files]
-        too_large = [blob for blob in listed if blob.size > wire.MAX_FILE]
-        if too_large:
-            raise VerificationError(f"one of its files is larger than {wire.MAX_FILE >> 20} MiB")
-        if sum(blob.size for blob in listed) > limits.ANSWER_BYTES:
-            raise VerificationError(f"its files together are larger than {limits.ANSWER_BYTES >> 20} MiB")
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the SHA-256 of those of the files that are there. Each stored file is read once."""
@@ -94,3 +100,14 @@ class Contents:
         with closing(objects.Reader(self.git)) as reader:
             for oid in oids:
                 yield oid, reader.pieces(oid, _PIECE)
+
+
+def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
+    """Raise VerificationError if an answer brings more than a reader takes, by the sizes of its files."""
+    if len(result.files) > limits.ANSWER_FILES:
+        raise VerificationError(f"it lists {len(result.files)} files; {limits.ANSWER_FILES} are the most")
+    listed = [sizes[file.path] for file in result.files if file.path in sizes]
+    if any(size > wire.MAX_FILE for size in listed):
+        raise VerificationError(f"one of its files is larger than {wire.MAX_FILE >> 20} MiB")
+    if sum(listed) > limits.ANSWER_BYTES:
+        raise VerificationError(f"its files together are larger than {limits.ANSWER_BYTES >> 20} MiB")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge.bus import history, objects, wire
@@ -12,44 +12,77 @@ from bridge.checks import Check
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.system.git import Git
 from bridge.verify import attestation
-from bridge.verify.answer_files import Contents
+from bridge.verify.answer_files import Files
 from bridge.verify.pins import HOW_TO_PIN, Pin
 from bridge.verify.public_keys import PublicKey
 
 NAME = "signature"
 
+# What a runner signed, as JSON.
+Statement = dict[str, Any]
+
 _SHOWN = 20
 
 
-def check_signature(git: Git, view: View, result: Result, contents: Contents, pin: Pin | None) -> Check:
-    """Check the evidence on a branch.
+def check_signature(
+    files: Files,
+    result: Result,
+    pin: Pin | None,
+    elsewhere: Callable[[Statement], Iterable[str]],
+    *,
+    unseen: Sequence[str] = (),
+) -> Check:
+    """Check the evidence that lies beside an answer.
 
     `ok` is True where a pinned key signed exactly this answer; False where none did, be it that nothing is signed;
-    None where nothing is pinned, since a signature by whomever shows nothing.
+    None where nothing is pinned, since a signature by whomever shows nothing. `elsewhere` yields what else differs
+    from a signed statement; the files in `unseen` are not at hand.
     """
+    if pin is None:
+        said = (
+            "it is signed, but no key is pinned here" if wire.EVIDENCE in files.files else "it is not signed"
+        )
+        message = f"{said}: this shows that the answer is whole, not who wrote it"
+        return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
     try:
-        data = objects.read_blob(git, view.tip, wire.EVIDENCE, max_bytes=wire.MAX_EVIDENCE)
-        if pin is None:
-            said = "it is signed, but no key is pinned here" if data else "it is not signed"
-            message = f"{said}: this shows that the answer is whole, not who wrote it"
-            return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
-        key = _signer(git, view, result, contents, data, pin)
+        key = _signer(files, result, pin, elsewhere, unseen)
     except (VerificationError, InfrastructureError) as error:
         return Check(NAME, ok=False, message=error.message)
     message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
     return Check(NAME, ok=True, message=message)
 
 
+def on_branch(git: Git, view: View, result: Result) -> Callable[[Statement], Iterator[str]]:
+    """Return what yields how the branch that an answer lies on differs from the one that was signed."""
+
+    def differing(signed: Statement) -> Iterator[str]:
+        upon = _upon(signed)
+        if result.branch != view.branch:
+            yield f"it is the answer on {result.branch}, not on {view.branch}"
+        if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
+            yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
+
+    return differing
+
+
 def _signer(
-    git: Git, view: View, result: Result, contents: Contents, data: bytes | None, pin: Pin
+    files: Files,
+    result: Result,
+    pin: Pin,
+    elsewhere: Callable[[Statement], Iterable[str]],
+    unseen: Sequence[str],
 ) -> PublicKey:
-    """Return the pinned key that signed what lies on the branch. Raises VerificationError where there is none."""
+    """Return the pinned key that signed what lies there. Raises VerificationError where there is none."""
     pinned = f"(pinned by {pin.source}: {pin.shown})"
-    if data is None:
+    if wire.EVIDENCE not in files.files:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
+    data = files.read([wire.EVIDENCE], wire.MAX_EVIDENCE).get(wire.EVIDENCE)
+    if data is None:
+        raise VerificationError(f"{wire.EVIDENCE} is larger than {wire.MAX_EVIDENCE} bytes")
+    paths = [wire.RESULT, wire.REQUEST, *(file.path for file in result.files)]
     try:
         signed, key = attestation.open_envelope(data, pin.keys)
-        changed = list(_changes(git, view, result, contents, signed))
+        changed = [*differences(signed, result, files.digests(paths), unseen), *elsewhere(signed)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise VerificationError(f"what was signed has not the shape of evidence {pinned}") from error
     except VerificationError as error:
@@ -60,21 +93,8 @@ def _signer(
     return key
 
 
-def _changes(
-    git: Git, view: View, result: Result, contents: Contents, signed: dict[str, Any]
-) -> Iterator[str]:
-    """Yield what differs between what was signed and what lies on the branch."""
-    paths = [wire.RESULT, wire.REQUEST, *(file.path for file in result.files)]
-    yield from differences(signed, result, contents.digests(paths))
-    upon = _upon(signed)
-    if result.branch != view.branch:
-        yield f"it is the answer on {result.branch}, not on {view.branch}"
-    if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
-        yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
-
-
 def differences(
-    signed: dict[str, Any], result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
+    signed: Statement, result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield what differs between a signed statement and an answer's files, given by their digests.
 
@@ -90,12 +110,12 @@ def differences(
     yield from _fields(signed["predicate"], expected["predicate"])
 
 
-def _upon(signed: dict[str, Any]) -> str:
+def _upon(signed: Statement) -> str:
     """Return the last commit of the branch when the answer was made."""
     return str(signed.get("predicate", {}).get("kakeya", {}).get("upon"))
 
 
-def _digests(statement: dict[str, Any]) -> dict[str, str]:
+def _digests(statement: Statement) -> dict[str, str]:
     """Return the subjects of a statement: the digest of each by name."""
     found = {}
     for subject in statement.get("subject", ()):

@@ -1,0 +1,162 @@
+"""What is checked of an answer wherever it lies, on its branch or in a folder: every check here exists once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from bridge import evidence, limits
+from bridge.bus import wire
+from bridge.bus.wire import Gate, Result, State
+from bridge.checks import Check
+from bridge.errors import KakeyaError, PresetError
+from bridge.manifest import parse_time
+from bridge.presets import Preset
+from bridge.system import strict_json
+from bridge.verify.answer_files import Files
+
+# The states in which every step has run, and run well.
+_RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
+
+
+def contradiction(result: Result) -> str | None:
+    """Return what in the result contradicts the state that it names, or None."""
+    if result.exit_code != wire.EXIT_CODES.get(result.state):
+        return f"exit code {result.exit_code} is not what {result.state} stands for"
+    if result.state in _RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
+        return f"it is said to be {result.state}, and one of its commands failed"
+    if result.state is State.SUCCEEDED and result.gate and result.gate.verdict != "ACCEPTED":
+        return f"it is said to be {result.state}, and the gate said {result.gate.verdict}"
+    return None
+
+
+def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
+    """Every file of the answer is there and unchanged, and no other came along. `odd`: what else is wrong with them."""
+    wrong = []
+    digests = files.digests(file.path for file in result.files)
+    for file in result.files:
+        if not wire.is_answer_path(file.path):
+            wrong.append(f"{file.path} is not a place for an answer's file")
+        elif file.path not in digests:
+            wrong.append(f"{file.path} is missing")
+        elif digests[file.path] != file.sha256:
+            wrong.append(f"{file.path} was changed")
+    there = {path for path in (*files.files, *files.others) if path.startswith(f"{wire.FOLDER}/")}
+    wrong += [f"{path} is not part of the answer" for path in sorted(there - own_paths(result))]
+    wrong += odd
+    for log in result.logs:
+        digest = next((file for file in result.files if file.path == log.path), None)
+        if digest is None or (not log.truncated and digest.sha256 != log.stream_sha256):
+            wrong.append(f"{log.path} is not the log that was streamed")
+    if wrong:
+        return Check("files", ok=False, message="; ".join(wrong[:5]))
+    cut = [log.path for log in result.logs if log.truncated]
+    more = f"; cut to head and tail: {', '.join(cut)}" if cut else ""
+    return Check("files", ok=True, message=f"{len(result.files)} files match their digests{more}")
+
+
+def own_paths(result: Result) -> set[str]:
+    """Return the paths that an answer may have: those that it lists, and those of the protocol."""
+    own = {wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL}
+    return own | {file.path for file in result.files}
+
+
+def check_job(
+    name: str, result: Result, files: Files, presets: Mapping[str, Preset]
+) -> tuple[list[Check], Gate | None]:
+    """Check what ran, and what it left, against the preset of that name which is installed here.
+
+    Returns the checks, and what the rules installed here say of the reports.
+    """
+    compared, preset = _compare_preset(name, result, presets)
+    if preset is None:
+        return [compared], None
+    checks = [compared, *_check_argv(preset, result)]
+    if not preset.gated or result.state not in _RAN_WHOLE:
+        return checks, None
+    more, gate = _check_gate(preset, result, files)
+    return [*checks, *more], gate
+
+
+def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) -> tuple[Check, Preset | None]:
+    """Say whether the runner used the definition of the preset that is installed here. Returns it if it did."""
+    preset = presets.get(name)
+    if result.preset_digest is None:
+        return Check("preset", ok=None, message="no preset was used"), None
+    if preset is None:
+        message = f"{name} is not installed here, so its definition cannot be compared"
+        return Check("preset", ok=None, message=message), None
+    if preset.digest != result.preset_digest:
+        message = f"the runner's {name} differs from the one installed here"
+        return Check("preset", ok=None, message=message), None
+    return Check("preset", ok=True, message=f"{preset.digest[:19]}, the same as here"), preset
+
+
+def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
+    """What ran is what the preset says, up to the settings of the host."""
+    if not result.commands and result.state not in _RAN_WHOLE:
+        return
+    try:
+        expected = preset.build_commands(result.params, dict.fromkeys(preset.env_names, "\0"))
+    except PresetError as error:
+        message = f"the preset cannot have been run with these parameters: {error.message}"
+        yield Check("argv", ok=False, message=message)
+        return
+    ran = [command.argv for command in result.commands]
+    whole = len(ran) == len(expected) if result.state in _RAN_WHOLE else len(ran) <= len(expected)
+    same = whole and all(
+        len(there) == len(here) and all(a in ("\0", b) for a, b in zip(here, there, strict=True))
+        for here, there in zip(expected, ran, strict=False)
+    )
+    message = "what ran is what the preset says" if same else "what ran is not what the preset says"
+    yield Check("argv", ok=same, message=message)
+
+
+def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Check], Gate]:
+    """The rules installed here say of the reports what was said where they were measured."""
+    paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
+    read = files.read(paths, limits.REPORTS_BYTES)
+    reports = {path: read.get(path, b"") for path in paths}
+    gate = evidence.judge(reports, preset.kinds, _run_of(result, files))
+    checks = []
+    untold = [path for path, data in reports.items() if path.endswith(".json") and not _names_run(data)]
+    if untold:
+        message = f"{untold[0]} does not say of which run it is: an older engine wrote it"
+        checks.append(Check("run", ok=None, message=message))
+    elif reports and not any(fault.code == "RUN_UNBOUND" for fault in gate.violations):
+        message = "the reports are of this run, and their rows are those of its log"
+        checks.append(Check("run", ok=True, message=message))
+    accepted = result.state is State.SUCCEEDED
+    said = f"the rules installed here say {gate.verdict}"
+    if gate.violations:
+        said += f": {gate.violations[0].code}: {gate.violations[0].message}"
+    if accepted == (gate.verdict == "ACCEPTED"):
+        message = f"{said} of {len(paths)} reports" if accepted else said
+        checks.append(Check("gate", ok=True, message=message))
+    else:
+        # Later rules may say more of a report that was rejected there; what was accepted must hold here.
+        checks.append(Check("gate", ok=False if accepted else None, message=said))
+    return checks, gate
+
+
+def _run_of(result: Result, files: Files) -> evidence.Bound | None:
+    """Return the run that an answer is of; None where it does not say when that was."""
+    logs = files.read([log.path for log in result.logs], limits.REPORTS_BYTES)
+    try:
+        began, ended = parse_time(result.started_at), parse_time(result.finished_at)
+    except ValueError:
+        return None
+    told = evidence.run_id(result.branch, result.request, result.token)
+    return evidence.Bound(
+        told, began, ended, result.host, result.versions,
+        tuple(logs.get(log.path, b"") for log in result.logs), required=result.code == "request",
+    )  # fmt: skip
+
+
+def _names_run(data: bytes) -> bool:
+    try:
+        report = strict_json.loads(
+            data, what="the report", max_bytes=wire.MAX_FILE, max_depth=evidence.MAX_DEPTH
+        )
+    except KakeyaError:
+        return True  # which is no report at all
+    return not isinstance(report, dict) or evidence.is_told(report)

@@ -1,0 +1,107 @@
+"""Checking an answer that lies in a folder, as `kakeya fetch` wrote it, by the checks that its branch gets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge import limits
+from bridge.bus import wire
+from bridge.bus.wire import Result
+from bridge.checks import Check
+from bridge.errors import UsageError
+from bridge.presets import Preset
+from bridge.system.local_files import read_regular
+from bridge.verify.answer_checks import check_files, check_job, contradiction
+from bridge.verify.answer_files import check_bounds
+from bridge.verify.check import Report
+from bridge.verify.pins import Pin
+from bridge.verify.plausibility import check_times
+from bridge.verify.signature import check_signature
+
+_FROM_FOLDER = "read from a folder: the branch it came on was not looked at"
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The regular files below a folder that an answer may have, with their sizes. Links are among `others`."""
+
+    root: Path
+    files: dict[str, int]
+    others: frozenset[str]
+
+    @classmethod
+    def of(cls, root: Path) -> FolderFiles:
+        """Look at what lies there; nothing is read."""
+        files, others = {}, set()
+        for place in (path for folder in (wire.FOLDER, wire.REPORTS) for path in _below(root, folder)):
+            path = place.relative_to(root).as_posix()
+            if place.is_file() and not place.is_symlink():
+                files[path] = place.stat().st_size
+            else:
+                others.add(path)
+        return cls(root, files, frozenset(others))
+
+    def digests(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the SHA-256 of those of the files that are there."""
+        there = ((path, self._content(path)) for path in paths)
+        return {path: hashlib.sha256(data).hexdigest() for path, data in there if data is not None}
+
+    def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
+        """Return the contents of those of the files that are there and fit into `most` bytes together."""
+        found = {}
+        for path in paths:
+            data = self._content(path) if self.files.get(path, most + 1) <= most else None
+            if data is not None and len(data) <= most:
+                found[path] = data
+                most -= len(data)
+        return found
+
+    def _content(self, path: str) -> bytes | None:
+        return read_regular(self.root / path, wire.MAX_FILE) if path in self.files else None
+
+
+def verify_folder(
+    folder: Path, presets: Mapping[str, Preset], pin: Pin | None
+) -> tuple[Result, Report, dict[str, bytes]]:
+    """Check the answer in a folder. Returns its result, what was found out, and its files as far as they fit.
+
+    What only the branch knows (that the request came first, and what it asked for) is not looked at. Raises UsageError
+    where no answer lies there, VerificationError where its result cannot be read or it is more than a reader takes.
+    """
+    content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
+    if content is None:
+        raise UsageError(
+            f"{folder} holds no answer", fix="Name a folder that `kakeya fetch --out DIR` wrote."
+        )
+    result = wire.parse_result(content)
+    files = FolderFiles.of(folder)
+    check_bounds(result, files.files)
+    odd = contradiction(result)
+    job, gate = check_job(result.preset, result, files, presets) if result.preset else ([], None)
+    checks = [
+        Check("answer", ok=False if odd else None, message=odd or _FROM_FOLDER),
+        check_files(result, files),
+        *job,
+        check_times(result),
+        check_signature(files, result, pin, lambda _signed: (), unseen=(wire.REQUEST,)),
+    ]
+    listed = [file.path for file in result.files if wire.is_answer_path(file.path)]
+    report = Report(result.branch, "", result, checks, gate)
+    return result, report, files.read(listed, limits.REPORTS_BYTES)
+
+
+def _below(root: Path, folder: str) -> Iterator[Path]:
+    """Yield what is no folder below a folder, links to folders included; nothing that lies behind a link."""
+    place = root
+    for part in folder.split("/"):
+        place /= part
+        if place.is_symlink():
+            yield place
+            return
+    for base, folders, names in os.walk(place):
+        yield from (Path(base) / name for name in names)
+        yield from (path for name in folders if (path := Path(base) / name).is_symlink())
