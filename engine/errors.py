@@ -1,10 +1,25 @@
-"""The engine's exceptions.
+"""The engine's exceptions, and the exit code that each one ends a command with.
 
-EngineError            something the user can act on: one line, and a remedy
-+-- MissingPackage     a package of the engine's extras is absent or cannot be loaded
-+-- BadInput           a file, an array or a spec that cannot be used as asked
-+-- RollbackError      a cache could not be taken back to the tokens that were kept
+EngineError            1   something the user can act on: one line, and how to fix it
++-- MissingPackage     1   a package of the engine's extras is absent or cannot be loaded
++-- BadInput           2   a file, an array, a spec or an option that cannot be used as asked
+|   +-- OutOfReach     3   the same, and another attempt may succeed: the hub did not answer
++-- RollbackError      1   a cache could not be taken back to the tokens that were kept
 """
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What the engine's commands end with: a part of the one table for all commands of this project."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    USAGE = 2
+    INFRASTRUCTURE = 3
+    BUG = 70
+    INTERRUPTED = 130
 
 
 class EngineError(Exception):
@@ -12,13 +27,15 @@ class EngineError(Exception):
 
     Args:
         message: what went wrong, one line, no full stop.
-        remedy: what to do about it; empty where there is nothing to say.
+        fix: what to do about it; empty if there is nothing to say.
     """
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+    def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.fix = fix
 
 
 class MissingPackage(EngineError):  # noqa: N818 - reads as what it is
@@ -26,7 +43,15 @@ class MissingPackage(EngineError):  # noqa: N818 - reads as what it is
 
 
 class BadInput(EngineError):  # noqa: N818
-    """A file, an array or a spec that cannot be used as asked."""
+    """A file, an array, a spec or an option that cannot be used as asked."""
+
+    exit_code = ExitCode.USAGE
+
+
+class OutOfReach(BadInput):
+    """A model that is not here, on a hub that did not answer."""
+
+    exit_code = ExitCode.INFRASTRUCTURE
 
 
 class RollbackError(EngineError):

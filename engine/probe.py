@@ -21,7 +21,7 @@ class Problem:
 
     what: str
     why: str
-    remedy: str
+    fix: str
 
 
 @dataclass

@@ -42,7 +42,7 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
 
 
 def _others(model: nn.Module, spec: str, boundary: int) -> str:
-    """Return which caches the model can use instead, as a remedy."""
+    """Return which caches the model can use instead."""
     others = [other for other in SUGGESTED if other != spec]
     fit = [
         other for other in others if not refusal(model, _made(model, parse(other), boundary), parse(other))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.cache.wrapping import wrap_caches
 from engine.codec.classic import ClassicCodec
@@ -15,10 +16,10 @@ from engine.errors import BadInput, EngineError
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 
-OWN = ("inner", "make_codec", "name", "strict", "fired", "skipped", "failed", "last_error", "codecs")
+OWN = ("make_codec", "name", "strict", "fired", "skipped", "failed", "last_error", "codecs")
 
 
-class KakeyaLatticeMLXCache:
+class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
     """A cache of mlx-lm's behind a codec; every other attribute is the inner cache's.
 
     Args:
@@ -37,7 +38,8 @@ class KakeyaLatticeMLXCache:
     def __init__(
         self, inner: Any, make_codec: Callable[[int], Any], name: str, *, strict: bool = True
     ) -> None:
-        self.inner, self.make_codec, self.name, self.strict = inner, make_codec, name, strict
+        super().__init__(inner)
+        self.make_codec, self.name, self.strict = make_codec, name, strict
         self.fired = self.skipped = self.failed = 0
         self.last_error = ""
         self.codecs: dict[int, Any] = {}
@@ -73,17 +75,6 @@ class KakeyaLatticeMLXCache:
             raise error
         if self.skipped + self.failed == 1:
             warnings.warn(f"{self.name} left a cache uncompressed: {error}", RuntimeWarning, stacklevel=4)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OWN or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in OWN or isinstance(getattr(type(self), name, None), property):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.inner, name, value)
 
     @property
     def state(self) -> tuple:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine import environment
 from engine.checkpoints.published import meant
-from engine.errors import BadInput
+from engine.errors import BadInput, OutOfReach
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 # No Python and no pickles: a model is its configuration, its tensors and its tokenizer.
@@ -77,16 +77,17 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
             f"there is neither a folder nor a hub repository {hub_id}", _instead(hub_id)
         ) from error
     except errors.IncompleteSnapshotError as error:
-        raise BadInput(f"the download of {hub_id} was interrupted", f"hf download {hub_id}") from error
+        raise OutOfReach(f"the download of {hub_id} was interrupted", f"hf download {hub_id}") from error
     except errors.LocalEntryNotFoundError as error:
         if not download:
             raise BadInput(_missing(hub_id), f"hf download {hub_id}") from error
-        raise BadInput(
+        raise OutOfReach(
             f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach",
             _download(hub_id),
         ) from error
     except (OSError, ValueError) as error:
-        raise BadInput(
+        kind = OutOfReach if isinstance(error, OSError) else BadInput
+        raise kind(
             f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
             f"check the network and the id, then run: hf download {hub_id}",
         ) from error

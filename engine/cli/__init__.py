@@ -6,10 +6,7 @@ from collections.abc import Sequence
 import click
 
 from engine.cli.lazy import LazyGroup
-from engine.errors import EngineError
-
-BUG = 70
-INTERRUPTED = 130
+from engine.errors import EngineError, ExitCode
 
 COMMANDS = {
     "bench": "engine.cli.bench:bench",
@@ -29,26 +26,26 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 usage, 70 a bug, 130 interrupted."""
+    """Run the command line and exit with one of :class:`engine.errors.ExitCode`."""
     try:
         code = cli.main(args=argv, prog_name="kakeya-engine", standalone_mode=False)
     except EngineError as error:
-        _say(error.message, error.remedy)
-        sys.exit(1)
+        _say(error.message, error.fix)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
     except Exception:  # noqa: BLE001 - the one place where a bug is told from a failure
         sys.excepthook(*sys.exc_info())
         _say("this is a bug in kakeya-engine", "please report it with the lines above")
-        sys.exit(BUG)
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(ExitCode.BUG)
+    sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
 
 
-def _say(message: str, remedy: str) -> None:
-    click.echo(f"error: {message}" + (f"; {remedy}" if remedy else ""), err=True)
+def _say(message: str, fix: str) -> None:
+    click.echo(f"error: {message}" + (f"; {fix}" if fix else ""), err=True)

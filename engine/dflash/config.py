@@ -16,7 +16,7 @@ from engine.errors import BadInput
 NESTED = ("mask_token_id", "target_layer_ids", "input_embedding_scale", "output_multiplier")
 NESTED2 = DFLASH2_COUNTS
 EITHER = ("block_size", "final_logit_softcapping")  # in either place
-REMEDY = "take config.json and the weights from the same checkpoint, one of DFlash's"
+FIX = "take config.json and the weights from the same checkpoint, one of DFlash's"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,11 @@ class DraftConfig(Shape):
 
     def __post_init__(self) -> None:
         for problem in wrong_values(vars(self)):
-            raise BadInput(problem, REMEDY)
+            raise BadInput(problem, FIX)
         if not self.layer_types:
             object.__setattr__(self, "layer_types", (FULL,) * self.num_hidden_layers)
         for problem in contradictions(self):
-            raise BadInput(problem, REMEDY)
+            raise BadInput(problem, FIX)
 
     @classmethod
     def from_json(cls, data: Any, source: str = "config.json") -> "DraftConfig":
@@ -46,7 +46,7 @@ class DraftConfig(Shape):
         try:
             return cls(**_published(data))
         except BadInput as error:
-            raise BadInput(f"{source}: {error.message}", error.remedy) from error
+            raise BadInput(f"{source}: {error.message}", error.fix) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the published keys, so that the ``dflash`` package loads what is written from here."""
@@ -74,7 +74,7 @@ def _published(data: Any) -> dict[str, Any]:
     """Return the fields of a configuration from its published keys."""
     nested = data.get("dflash_config") if isinstance(data, dict) else None
     if not isinstance(nested, dict):
-        raise BadInput("there is no dflash_config: this is not a DFlash drafter's configuration", REMEDY)
+        raise BadInput("there is no dflash_config: this is not a DFlash drafter's configuration", FIX)
     _refuse_unsupported(data)
     inside = {name: nested.get(name) for name in NESTED + NESTED2 + EITHER}
     outside = {f.name: data.get(f.name) for f in fields(DraftConfig) if f.name not in NESTED + NESTED2}
@@ -82,12 +82,12 @@ def _published(data: Any) -> dict[str, Any]:
         if inside[name] is None:
             inside[name] = outside[name]
         elif outside[name] not in (None, inside[name]):
-            raise BadInput(f"{name} is {outside[name]} at the top, {inside[name]} in dflash_config", REMEDY)
+            raise BadInput(f"{name} is {outside[name]} at the top, {inside[name]} in dflash_config", FIX)
     found = {**outside, **inside, **_rope(data), "architecture": _architecture(data)}
     found = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items() if x is not None}
     missing = [f.name for f in fields(DraftConfig) if f.default is MISSING and f.name not in found]
     if missing:
-        raise BadInput(f"there is no {', '.join(missing)}", REMEDY)
+        raise BadInput(f"there is no {', '.join(missing)}", FIX)
     return found
 
 
@@ -96,14 +96,14 @@ def _rope(data: dict[str, Any]) -> dict[str, Any]:
     base, scaling = data.get("rope_theta"), data.get("rope_parameters") or data.get("rope_scaling")
     within = scaling.get("rope_theta") if isinstance(scaling, dict) else None
     if None not in (base, within) and base != within:
-        raise BadInput(f"rope_theta is {base}, and {within} among the rope's parameters", REMEDY)
+        raise BadInput(f"rope_theta is {base}, and {within} among the rope's parameters", FIX)
     return {"rope_theta": within if base is None else base, "rope_scaling": scaling}
 
 
 def _architecture(data: dict[str, Any]) -> str:
     names = data.get("architectures") or [DFLASH]
     if not isinstance(names, list) or len(names) != 1 or names[0] not in (DFLASH, DFLASH2):
-        raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", REMEDY)
+        raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", FIX)
     return names[0]
 
 
@@ -114,4 +114,4 @@ def _refuse_unsupported(data: dict[str, Any]) -> None:
         )
     for key, only in (("hidden_act", "silu"), ("attention_bias", False)):
         if data.get(key, only) != only:
-            raise BadInput(f"{key} is {data[key]!r}, drafters have {only!r}", REMEDY)
+            raise BadInput(f"{key} is {data[key]!r}, drafters have {only!r}", FIX)

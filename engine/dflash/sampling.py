@@ -37,9 +37,9 @@ class Sampling:
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
             "min_p": (0 <= self.min_p <= 1, "0 to 1"),
         }
-        for name, (right, remedy) in within.items():
+        for name, (right, fix) in within.items():
             if not right:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy)
+                raise BadInput(f"{name} is {getattr(self, name)}", fix)
 
     def probabilities(self, logits: mx.array) -> mx.array:
         """Return float32 probabilities ``[..., vocabulary]`` of logits."""

@@ -8,6 +8,7 @@ the place is read.
 from collections.abc import Callable
 from typing import Any
 
+from engine.cache.proxy import CacheProxy
 from engine.cache.wrapping import KEY_VALUE
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
@@ -16,7 +17,7 @@ from engine.mx import mx, nn
 Change = Callable[[mx.array], mx.array]
 
 
-class ControlCache:
+class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
     """A cache of mlx-lm's that stores changed keys and values; every other attribute is the inner cache's.
 
     Args:
@@ -29,7 +30,8 @@ class ControlCache:
     """
 
     def __init__(self, inner: Any, change: Change, stop: int) -> None:
-        self.inner, self.change, self.stop = inner, change, stop
+        super().__init__(inner)
+        self.change, self.stop = change, stop
         self.injected_positions = 0
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -42,11 +44,6 @@ class ControlCache:
         if count == 0:
             return x
         return mx.concatenate([self.change(x[:, :, :count]), x[:, :, count:]], axis=2)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"inner", "change", "stop", "injected_positions"} or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
 
 def same(x: mx.array) -> mx.array:

@@ -1,4 +1,9 @@
-"""Needles in padding: one secret code between numbered notes, and a question for it at the end."""
+"""Needles in padding: one secret code between numbered notes, and a question for it at the end.
+
+The stimulus (the wording of note, needle and question, and the prefixes of the codes) is that of
+``inference_engine/v04/niah_eval.py`` in https://github.com/FluffyAIcode/Kakeya-LLM-Inference-engine, so
+that recall compares with the figures published there. How prompts are sized and where needles stand is our own.
+"""
 
 import itertools
 import random

@@ -122,8 +122,8 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
 def check_package() -> None:
     """See that the dflash package is installed (BadInput)."""
     if util.find_spec("dflash") is None:
-        remedy = f"compare with float32, or install it {install.how(install.PARITY)}"
-        raise BadInput("the dflash package is not installed", remedy)
+        fix = f"compare with float32, or install it {install.how(install.PARITY)}"
+        raise BadInput("the dflash package is not installed", fix)
 
 
 def _package(pair: Pair) -> Side:

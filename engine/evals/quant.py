@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.attention import router
 from engine.cache import make_caches
+from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.codec.classic import ClassicCodec
 from engine.errors import BadInput
@@ -104,20 +105,16 @@ def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
     return {"nominal_bits_per_value": bits / sum(dims)}
 
 
-class _Recorder:
+class _Recorder(CacheProxy, own=("seen",)):
     """A cache that keeps what came in beside passing it on."""
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.seen = inner, []
+        super().__init__(inner)
+        self.seen: list[tuple[mx.array, mx.array]] = []
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
         self.seen.append((keys, values))
         return self.inner.update_and_fetch(keys, values)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"inner", "seen"} or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
 
 @dataclass(frozen=True)

@@ -141,9 +141,9 @@ def usable(model: Any, specs: Iterable[str], boundary: int) -> tuple[dict[str, T
             found[spec] = _attempt(model, spec, boundary)
         except BadInput as error:
             left_out[spec] = error.message
-            remedy = error.remedy
+            fix = error.fix
     if left_out and not found and "raw" not in specs:
-        raise BadInput(f"no cache is left to measure: {'; '.join(left_out.values())}", remedy)
+        raise BadInput(f"no cache is left to measure: {'; '.join(left_out.values())}", fix)
     return found, left_out
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.attention.views import PackedView
 from engine.cache.packed import PackedMixin
+from engine.cache.proxy import CacheProxy
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.cache.wrapping import KEY_VALUE
 from engine.codec import classic_store
@@ -16,26 +17,18 @@ from engine.mx import mx, tree
 HOLDERS = (*KEY_VALUE, PackedMixin, KakeyaLatticeMLXCache, ControlCache, lm_cache.QuantizedKVCache)
 
 
-class HalfCache:
+class HalfCache(CacheProxy):
     """A cache that is given float16 and gives what it holds to a float32 model; else the inner cache.
 
     On the CPU half types compute slowly, and a float32 cache would make every codec look better than it is:
     the uncompressed one takes 32 bits a value, and mlx-lm's quantized one keeps float32 scales.
     """
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Append both in half precision; what comes back is widened, but for codes."""
         wide = keys.dtype
         held = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
         return tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, held)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
 
 def halved(caches: Sequence[Any]) -> list[Any]:

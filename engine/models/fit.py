@@ -6,7 +6,7 @@ from typing import Any
 from engine.checkpoints import files
 from engine.errors import BadInput
 
-REMEDY = "give the drafter that was trained for this target"
+FIX = "give the drafter that was trained for this target"
 
 
 def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Any = None) -> None:
@@ -35,7 +35,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Any = No
         made_for, has = draft.get(ours), text.get(theirs)
         if None not in (made_for, has) and made_for != has:
             raise BadInput(
-                f"the drafter was made for a target with {made_for} {what}, and this one has {has}", REMEDY
+                f"the drafter was made for a target with {made_for} {what}, and this one has {has}", FIX
             )
     _check_identity(draft.get("made_for"), text, tokenizer)
 
@@ -63,10 +63,10 @@ def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Any) -> None
     if kind != text["model_type"]:
         raise BadInput(
             f"the drafter was made for a target of architecture {kind}, and this one is {text['model_type']}",
-            REMEDY,
+            FIX,
         )
     if tokenizer is not None and made_for.get("vocabulary") not in (None, _vocabulary(tokenizer)):
-        raise BadInput("the drafter was made for a target with another tokenizer", REMEDY)
+        raise BadInput("the drafter was made for a target with another tokenizer", FIX)
 
 
 def _vocabulary(tokenizer: Any) -> str:

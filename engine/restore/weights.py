@@ -69,7 +69,7 @@ def read_config(folder: Path) -> RestorerConfig:
     try:
         return RestorerConfig(**{name: tuple(x) if isinstance(x, list) else x for name, x in given.items()})
     except BadInput as error:
-        raise BadInput(f"{folder / CONFIG}: {error.message}", error.remedy) from error
+        raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error
 
 
 def _is_numbers(name: str, value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Steps of a module's weights in MLX: Muon for the matrices, AdamW for the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from engine.mx import mx, nn, optimizers, tree
@@ -17,6 +17,7 @@ class Descent:
     """
 
     suffix = ".safetensors"
+    about: Mapping[str, object] = {}
 
     def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: Schedule) -> None:
         self.model, self.plan = model, plan
@@ -55,6 +56,10 @@ class Descent:
         self.model.update(tree.tree_unflatten(parts["model"]))
         self.optimizer.init(self.model.trainable_parameters())
         self.optimizer.state = tree.tree_unflatten(parts["optimizer"])
+
+    def measured(self) -> dict[str, float]:
+        """Return nothing: each step's figures say it all."""
+        return {}
 
     def finish(self) -> None:
         """Nothing is left to do: the model's own weights are what learnt."""

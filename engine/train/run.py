@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from engine.errors import BadInput
 from engine.train.schedule import Schedule
 
 Source = Callable[[np.random.Generator, int], np.ndarray]
+Batches = Callable[[int], Any]  # from a step to what is learned from; the same, however often the run stopped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +37,17 @@ class Learner(Protocol):
 
     Attributes:
         suffix: of the files that :meth:`save` writes.
+        about: what a run has to agree on, beside the plan, to go on from a checkpoint.
     """
 
     suffix: str
-
-    def read(self, rows: np.ndarray) -> Any:
-        """Let the target read ``rows`` ``[rows, length]``, and keep what is learned from."""
+    about: Mapping[str, object]
 
     def learn(self, batch: Any, step: int) -> dict[str, float]:
-        """Take one step on what :meth:`read` returned; return figures from before it, ``loss`` among them."""
+        """Take one step on a batch; return figures from before it, ``loss`` among them."""
+
+    def measured(self) -> dict[str, float]:
+        """Return figures that take a while to measure, such as the held-out loss; none if there are none."""
 
     def save(self, path: Path) -> None:
         """Write weights and moments."""
@@ -56,21 +59,62 @@ class Learner(Protocol):
         """Put what was learnt into the model that was to be trained."""
 
 
-class Trainer:
+class Reader(Learner, Protocol):
+    """A learner that learns from what its target reads."""
+
+    def read(self, rows: np.ndarray) -> Any:
+        """Let the target read ``rows`` ``[rows, length]``; return a batch."""
+
+
+L = TypeVar("L", bound=Learner)
+
+
+class Pool:
+    """Batches of rows that a target has read: it reads ``pool`` rows at a time, and each serves ``uses`` steps.
+
+    Args:
+        read: lets the target read rows ``[rows, length]``, and returns what is learned from.
+        source: from a random generator and a number of rows to token ids ``[rows, length]``.
+        plan: the learner's.
+    """
+
+    def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: Plan) -> None:
+        self.read, self.source, self.plan = read, source, plan
+        self.held: tuple[int, list[Any]] = (-1, [])
+
+    def __call__(self, step: int) -> Any:
+        """Return the rows of a step. They depend on the plan and the step alone."""
+        plan = self.plan
+        batches = max(1, plan.pool // plan.rows)
+        number, place = divmod(step, batches * plan.uses)
+        if self.held[0] != number:
+            rng = np.random.default_rng((plan.seed, number, 1))
+            self.held = (number, [self.read(self.source(rng, plan.rows)) for _ in range(batches)])
+        order = np.random.default_rng((plan.seed, number, 2)).permutation(batches * plan.uses)
+        return self.held[1][order[place] % batches]
+
+
+class Trainer(Generic[L]):
     """One run in a folder: ``checkpoint`` and ``state.json`` to resume from, ``log.jsonl``.
 
     Args:
         learner: what learns.
-        source: from a random generator and a number of rows to token ids ``[rows, length]``.
-        folder: where checkpoint and log go. Raises BadInput where another plan was begun there.
+        batches: from a step to what it learns from.
+        folder: where checkpoint and log go.
         plan: the learner's.
+
+    Raises:
+        BadInput: another plan was begun in the folder.
     """
 
-    def __init__(self, learner: Learner, source: Source, folder: Path, plan: Plan) -> None:
-        self.learner, self.source, self.folder, self.plan = learner, source, folder, plan
+    def __init__(self, learner: L, batches: Batches, folder: Path, plan: Schedule) -> None:
+        self.learner, self.batches, self.folder, self.plan = learner, batches, folder, plan
         self.step = 0
-        self.pool: tuple[int, list[Any]] = (-1, [])
-        self.begun = {"plan": json.loads(json.dumps(asdict(plan))), "learner": type(learner).__name__}
+        self.begun = {
+            "plan": json.loads(json.dumps(asdict(plan))),
+            "learner": type(learner).__name__,
+            **learner.about,
+        }
         folder.mkdir(parents=True, exist_ok=True)
         self._resume()
 
@@ -97,7 +141,7 @@ class Trainer:
         began, begun, found = time.monotonic(), self.step, []
         try:
             while self.step < self.plan.steps:
-                found.append(self.learner.learn(self._batch(), self.step))
+                found.append(self.learner.learn(self.batches(self.step), self.step))
                 self.step += 1
                 if self.step % every == 0 or self.step == self.plan.steps:
                     means = {
@@ -105,6 +149,8 @@ class Trainer:
                     }
                     seconds = (time.monotonic() - began) / (self.step - begun)
                     line = {"step": self.step, **means, "s_per_step": round(seconds, 3)}
+                    if self.step % (4 * every) == 0 or self.step == self.plan.steps:
+                        line |= self.learner.measured()
                     say(line)
                     with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
@@ -114,14 +160,3 @@ class Trainer:
         finally:
             self.save()
             self.learner.finish()
-
-    def _batch(self) -> Any:
-        """Return this step's rows. They depend on the plan and the step alone, however often the run stopped."""
-        plan = self.plan
-        batches = max(1, plan.pool // plan.rows)
-        number, place = divmod(self.step, batches * plan.uses)
-        if self.pool[0] != number:
-            rng = np.random.default_rng((plan.seed, number, 1))
-            self.pool = (number, [self.learner.read(self.source(rng, plan.rows)) for _ in range(batches)])
-        order = np.random.default_rng((plan.seed, number, 2)).permutation(batches * plan.uses)
-        return self.pool[1][order[place] % batches]

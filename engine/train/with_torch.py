@@ -1,7 +1,8 @@
 """What trains with torch has in common: the import, threads, the type of products, the optimizers, a step."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from engine.errors import BadInput, MissingPackage
 from engine.train.schedule import Schedule
@@ -16,6 +17,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "TorchDescent",
     "check_device",
     "functional",
     "muon_and_adamw",
@@ -122,3 +124,56 @@ def take_step(
             group["lr"] = rate * factor
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+
+
+class TorchDescent:
+    """Weights that learn in torch, and their optimizers: :class:`engine.train.descent.Descent` in torch.
+
+    Args:
+        weights: by name; matrices move by Muon, the rest by AdamW.
+        optimizers: of these weights.
+        plan: rates and clipping.
+        device: where the weights lie.
+    """
+
+    suffix = ".pt"
+    about: Mapping[str, object] = {}
+
+    def __init__(
+        self,
+        weights: Mapping[str, torch.nn.Parameter],
+        optimizers: Sequence[torch.optim.Optimizer],
+        plan: Schedule,
+        device: str,
+    ) -> None:
+        self.weights, self.optimizers, self.plan, self.device = weights, optimizers, plan, device
+
+    def step(self, number: int, loss: torch.Tensor) -> float:
+        """Take step ``number`` of the plan down from ``loss``, and return the loss."""
+        loss.backward()
+        take_step(self.optimizers, self.weights.values(), self.plan, number)
+        return float(loss.detach())
+
+    def measured(self) -> dict[str, float]:
+        """Return nothing: each step's figures say it all."""
+        return {}
+
+    def save(self, path: Path) -> None:
+        """Write weights and moments."""
+        state = {
+            "weights": {name: value.detach() for name, value in self.weights.items()},
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+        torch.save(state, path)
+
+    def load(self, path: Path) -> None:
+        """Go on from what :meth:`save` wrote."""
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        with torch.no_grad():
+            for name, value in state["weights"].items():
+                self.weights[name].copy_(value)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+
+    def finish(self) -> None:
+        """Nothing is left to do: the model's own weights are what learnt."""

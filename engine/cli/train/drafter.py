@@ -100,7 +100,7 @@ def drafter(
     from engine.train.data import text as sources
     from engine.train.drafter import begin
     from engine.train.drafter import recipe as draft
-    from engine.train.run import Learner, Trainer
+    from engine.train.run import Pool, Reader, Trainer
 
     pair = models.load(name, draft=False)
     mask = begin.mask_id_of(pair.tokenizer) if mask_token is None else mask_token
@@ -138,7 +138,7 @@ def drafter(
     if library == "mlx":
         from engine.train.drafter.learner_mlx import MlxLearner
 
-        learner: Learner = MlxLearner(model, pair.target, plan)
+        learner: Reader = MlxLearner(model, pair.target, plan)
     else:
         from engine.dflash.target.ends import DraftEnds, TargetEnds
         from engine.train.drafter.learner_torch import TorchLearner
@@ -146,7 +146,7 @@ def drafter(
         scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
         learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
     carry_out(
-        Trainer(learner, source, out, plan),
+        Trainer(learner, Pool(learner.read, source, plan), out, plan),
         out / "draft",
         lambda folder: save_draft(model, folder, dtype="bfloat16"),
         {"target": pair.name, "written": written, "share": share},

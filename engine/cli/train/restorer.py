@@ -64,7 +64,7 @@ def restorer(
     from engine.train.data import mixed
     from engine.train.data import text as sources
     from engine.train.restorer import recipe as learning
-    from engine.train.run import Trainer
+    from engine.train.run import Pool, Trainer
 
     pair = models.load(name, draft=False)
     digest = target_digest(pair.parts["target"].folder)
@@ -76,8 +76,9 @@ def restorer(
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
     source = mixed.source(pair.tokenizer, ids, task_share=task_share, length=length)
+    learner = learning.RestorerLearner(model, pair.target, plan)
     carry_out(
-        Trainer(learning.RestorerLearner(model, pair.target, plan), source, out, plan),
+        Trainer(learner, Pool(learner.read, source, plan), out, plan),
         out / "restore",
         lambda folder: save_restorer(model, folder),
         {"target": pair.name, "task_share": task_share},

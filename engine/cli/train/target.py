@@ -45,7 +45,7 @@ def target(
     """
     from engine.train.data import corpus, tokenizer
     from engine.train.tiny import shapes
-    from engine.train.tiny.target import Plan, Trainer
+    from engine.train.tiny.target import Plan, trainer
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
@@ -65,12 +65,12 @@ def target(
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
     plan = Plan(steps=steps, rows=rows, seed=seed)
-    run = Trainer(
+    run = trainer(
         shapes.TARGETS[name], words, found.train, found.held_out, out, plan, device=device, start=start
     )
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     say = sayer(steps)
-    run.run(lambda line: say(line, plan.rows * plan.length / line["tokens_per_s"]))
-    run.export(made)
+    run.run(lambda line: say(line, line["s_per_step"]), every=50, save_every=200)
+    run.learner.export(made)
     click.echo(made)

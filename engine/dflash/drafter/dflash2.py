@@ -72,6 +72,13 @@ class ConvLayer(DraftLayer):
         return x, self.mlp_conv.after(self.mlp.down_proj(swiglu(gate_up(mixed))), kernels)
 
 
+def best(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
+    """Return the ``count`` likeliest tokens of each row, in no order, and their logits."""
+    others = logits.shape[-1] - count
+    _, tokens = mx.split(mx.argpartition(logits, others, axis=-1), [others], axis=-1)
+    return tokens, mx.take_along_axis(logits, tokens, axis=-1)
+
+
 class CandidateSelector(nn.Module):
     """Picks each draft among its row's best tokens, given the draft before it."""
 
@@ -94,8 +101,7 @@ class CandidateSelector(nn.Module):
             before: the token before the first draft, ``[batch]``.
             pick: from scores ``[batch, 1, k]`` to indices ``[batch, 1]``.
         """
-        candidates = mx.argpartition(logits, -self.top_k, axis=-1)[..., -self.top_k :]
-        unary = mx.take_along_axis(logits, candidates, axis=-1)
+        candidates, unary = best(logits, self.top_k)
         # What a row asks of a token, [batch, n, k, rank]: times the predecessor's code it is the edge's score.
         asked = self.hidden_projection(hidden)[:, :, None] * self.successor_codebook[candidates]
         tokens, scores = [before[:, None]], []

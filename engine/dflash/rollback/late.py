@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.cache.proxy import CacheProxy
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx
@@ -17,7 +18,7 @@ from engine.mx import mx
 Pair = tuple[Any, Any]
 
 
-class Late:
+class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     """A cache's stand-in for the rounds: it joins what the cache holds with a block, and keeps the block.
 
     Args:
@@ -29,7 +30,8 @@ class Late:
     name = "late"
 
     def __init__(self, cache: Any, store: Callable[..., Pair], read: Callable[..., Pair]) -> None:
-        self.inner, self._store, self._read = cache, store, read
+        super().__init__(cache)
+        self._store, self._read = store, read
         self.given = self
         self.block: Pair | None = None
 
@@ -105,11 +107,6 @@ class Late:
         """Return the block's bytes."""
         return 0 if self.block is None else sum(x.nbytes for x in self.block)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
 
 class LateGrowing(Late):
     """For caches that hold everything. Joining copies the whole cache each round: trimming costs less."""
@@ -128,7 +125,7 @@ class LateGrowing(Late):
         lm_cache.KVCache.update_and_fetch(self.inner, keys, values)
 
 
-class LateRing(Late):
+class LateRing(Late, own=("_ahead",)):
     """For rings: what is accepted goes in as if it had been decoded token by token, slot for slot.
 
     A block of one token goes in at once, at the cost of plain decoding. The slot it takes is free, or held the

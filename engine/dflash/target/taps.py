@@ -17,23 +17,27 @@ class Recorder:
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
-        self._output: mx.array | None = None
+        self._returned: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the layer returns."""
-        result = self._layer(*args, **kwargs)
-        self._output = result[0] if isinstance(result, tuple) else result
-        return result
+        self._returned = self._layer(*args, **kwargs)
+        return self._returned
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_layer", "_output"):
+        if name.startswith("__") or name in ("_layer", "_returned"):
             raise AttributeError(name)
         return getattr(self._layer, name)
 
     def take(self) -> mx.array:
-        """Return the last output and forget it, so that its buffers are not kept alive."""
-        output, self._output = self._output, None
-        return output
+        """Return the last hidden states and forget them, so that their buffers are not kept alive.
+
+        Layers of some models return more, such as keys and values to share: the hidden states come first.
+        """
+        returned, self._returned = self._returned, None
+        while isinstance(returned, tuple):
+            returned = returned[0]
+        return returned
 
 
 class Tapped:

@@ -16,10 +16,10 @@ from engine.mx import mx, tree
 from engine.train.drafter.recipe import TOP, Plan
 from engine.train.schedule import MATRIX
 from engine.train.with_torch import (
+    TorchDescent,
     functional,
     muon_and_adamw,
     product_dtype,
-    take_step,
     torch,
     transformers,
 )
@@ -35,7 +35,7 @@ class Batch:
     top_probs: torch.Tensor
 
 
-class TorchLearner:
+class TorchLearner(TorchDescent):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -46,8 +46,6 @@ class TorchLearner:
         device: ``cpu`` or ``cuda``.
         dtype: of the drafter's matrix products; None for what is quicker on the device.
     """
-
-    suffix = ".pt"
 
     def __init__(
         self,
@@ -60,8 +58,7 @@ class TorchLearner:
         dtype: torch.dtype | None = None,
     ) -> None:
         config = draft.config
-        self.draft, self.config, self.plan = draft, config, plan
-        self.device, self.embed_scale = device, embed_scale
+        self.draft, self.config, self.embed_scale = draft, config, embed_scale
         self.dtype = dtype or product_dtype(device)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
@@ -69,13 +66,15 @@ class TorchLearner:
         self.model = model.to(device).eval().requires_grad_(requires_grad=False)
         self.table = self.model.get_input_embeddings().weight
         self.head = self.model.get_output_embeddings().weight
-        self.weights = {
+        weights = {
             name: torch.nn.Parameter(torch.from_numpy(np.array(value.astype(mx.float32))).to(device))
             for name, value in tree.tree_flatten(draft.trainable_parameters())
         }
-        matrices = [value for value in self.weights.values() if value.ndim == MATRIX]
-        others = [value for value in self.weights.values() if value.ndim != MATRIX]
-        self.optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
+        matrices = [value for value in weights.values() if value.ndim == MATRIX]
+        others = [value for value in weights.values() if value.ndim != MATRIX]
+        optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
+        super().__init__(weights, optimizers, plan, device)
+        self.plan: Plan = plan
         cos, sin = Rotations.of(config).at(0, config.max_position_embeddings)
         self.turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
 
@@ -106,26 +105,7 @@ class TorchLearner:
         """Take one step; return the loss and the tau before it."""
         anchors = self.plan.places(step, batch.tokens.shape[1]).astype(np.int64)
         loss, tau = self.loss(batch, torch.from_numpy(anchors).to(self.device))
-        loss.backward()
-        take_step(self.optimizers, self.weights.values(), self.plan, step)
-        return {"loss": float(loss.detach()), "tau": float(tau)}
-
-    def save(self, path: Path) -> None:
-        """Write weights and moments."""
-        state = {
-            "weights": {name: value.detach() for name, value in self.weights.items()},
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
-        torch.save(state, path)
-
-    def load(self, path: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        with torch.no_grad():
-            for name, value in state["weights"].items():
-                self.weights[name].copy_(value)
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        return {"loss": self.step(step, loss), "tau": float(tau)}
 
     def finish(self) -> None:
         """Put what was learnt into the drafter."""

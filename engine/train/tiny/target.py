@@ -5,21 +5,22 @@ model itself is transformers' own, so what is saved is what every reader of that
 """
 
 import json
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadInput
+import numpy as np
+
 from engine.train.data.corpus import File
 from engine.train.data.rows import Rows, windows
+from engine.train.run import Trainer
 from engine.train.schedule import MATRIX, Schedule
 from engine.train.with_torch import (
+    TorchDescent,
     functional,
     muon_and_adamw,
     product_dtype,
-    take_step,
     torch,
     transformers,
 )
@@ -71,116 +72,46 @@ def optimizers(model, plan: Plan) -> list[torch.optim.Optimizer]:
     return muon_and_adamw(matrices, others, plan, decay=plan.weight_decay, scaling="match_rms_adamw")
 
 
-class Trainer:
-    """One training run in a folder: ``checkpoint.pt`` to resume from, ``log.jsonl`` with what happened.
+class TargetLearner(TorchDescent):
+    """A :class:`engine.train.run.Learner`.
 
     Args:
         config: the model's published keys.
-        tokenizer: a ``tokenizers.Tokenizer``.
-        train: files to learn from. held_out: files for the loss that is reported.
-        folder: where checkpoint and log go. Raises BadInput where another plan was begun there.
+        held_out: windows of text for the loss that is reported, ``[EVAL_LENGTH + 1]`` tokens each.
+        plan: rates and lengths.
         device: ``cpu`` or ``cuda``.
+        start: a folder whose weights to begin with; None for fresh ones.
     """
 
     def __init__(
         self,
         config: dict[str, Any],
-        tokenizer,
-        train: tuple[File, ...],
-        held_out: tuple[File, ...],
-        folder: Path,
+        held_out: Sequence[np.ndarray],
         plan: Plan,
         *,
         device: str = "cpu",
         start: Path | None = None,
     ) -> None:
-        self.config, self.plan, self.folder, self.device = config, plan, folder, device
-        self.rows = Rows(tokenizer, train, plan.seed)
-        self.held_out = list(windows(tokenizer, held_out, EVAL_LENGTH))
+        self.config, self.held_out = config, held_out
+        self.about = {"config": config}
         self.model = build(config, plan.seed).to(device)
         if start is not None:
             from safetensors.torch import load_file
 
             weights = {key: value.float() for key, value in load_file(start / "model.safetensors").items()}
             self.model.load_state_dict(weights, strict=False)
-        self.optimizers = optimizers(self.model, plan)
-        self.step, self.tokens = 0, 0
-        folder.mkdir(parents=True, exist_ok=True)
-        self._resume()
+        super().__init__(dict(self.model.named_parameters()), optimizers(self.model, plan), plan, device)
 
-    def _resume(self) -> None:
-        path = self.folder / "checkpoint.pt"
-        if not path.exists():
-            return
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        if state["plan"] != asdict(self.plan) or state["config"] != json.dumps(self.config):
-            raise BadInput(
-                f"{path} was begun with another plan or shape", "choose another folder, or remove it"
-            )
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.step, self.tokens = state["step"], state["tokens"]
-
-    def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
-        state = {
-            "plan": asdict(self.plan),
-            "config": json.dumps(self.config),
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "step": self.step,
-            "tokens": self.tokens,
-        }
-        half = self.folder / "checkpoint.pt.part"
-        torch.save(state, half)
-        half.replace(self.folder / "checkpoint.pt")
-
-    def run(self, say: Callable[[dict[str, Any]], None], *, every: int = 50, save_every: int = 200) -> None:
-        """Train to the plan's end; ``say`` gets a line of figures every ``every`` steps. ^C loses nothing."""
+    def learn(self, batch: tuple[np.ndarray, np.ndarray], step: int) -> dict[str, float]:
+        """Take one step on tokens and the weights of their successors; return the loss before it."""
+        tokens, weights = (torch.from_numpy(part).to(self.device) for part in batch)
         self.model.train()
-        began, begun_tokens, losses = time.monotonic(), self.tokens, []
-        try:
-            while self.step < self.plan.steps:
-                losses.append(self._step())
-                if self.step % every == 0 or self.step == self.plan.steps:
-                    rate = (self.tokens - begun_tokens) / (time.monotonic() - began)
-                    line = {
-                        "step": self.step,
-                        "tokens": self.tokens,
-                        "loss": sum(losses) / len(losses),
-                        "tokens_per_s": round(rate),
-                    }
-                    if self.step % (4 * every) == 0 or self.step == self.plan.steps:
-                        line |= self.evaluate()
-                    say(line)
-                    self._log(line)
-                    losses = []
-                if self.step % save_every == 0:
-                    self.save()
-        finally:
-            self.save()
-
-    def _log(self, line: dict[str, Any]) -> None:
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _step(self) -> float:
-        rows, length = self.plan.shape(self.step)
-        tokens, weights = self.rows.batch(self.step, rows, length)
-        tokens = torch.from_numpy(tokens).to(self.device)
-        weights = torch.from_numpy(weights).to(self.device)
         with self._mixed():
             logits = self.model(input_ids=tokens[:, :-1], use_cache=False).logits
         losses = functional.cross_entropy(
             logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
         )
-        loss = (losses * weights.flatten()).sum() / weights.sum()
-        loss.backward()
-        take_step(self.optimizers, self.model.parameters(), self.plan, self.step)
-        self.step += 1
-        self.tokens += rows * length
-        return float(loss.detach())
+        return {"loss": self.step(step, (losses * weights.flatten()).sum() / weights.sum())}
 
     def _mixed(self) -> torch.autocast:
         """Products in the type that is quicker here; everything else in float32."""
@@ -188,7 +119,7 @@ class Trainer:
         return torch.autocast(self.device, dtype=dtype, enabled=dtype is not torch.float32)
 
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
+    def measured(self) -> dict[str, float]:
         """Return the held-out loss in nats a token, and the share of tokens whose first guess is right."""
         self.model.eval()
         losses, hits, count = 0.0, 0, 0
@@ -200,7 +131,6 @@ class Trainer:
             losses += float(functional.cross_entropy(logits, tokens[0, 1:], reduction="sum"))
             hits += int((logits.argmax(-1) == tokens[0, 1:]).sum())
             count += tokens.shape[1] - 1
-        self.model.train()
         return {"held_out_loss": round(losses / count, 4), "held_out_top1": round(hits / count, 4)}
 
     def export(self, folder: Path) -> None:
@@ -216,3 +146,36 @@ class Trainer:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         config = {**self.config, "dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def trainer(
+    config: dict[str, Any],
+    tokenizer: Any,
+    train: tuple[File, ...],
+    held_out: tuple[File, ...],
+    folder: Path,
+    plan: Plan,
+    *,
+    device: str = "cpu",
+    start: Path | None = None,
+) -> Trainer[TargetLearner]:
+    """Return the run that trains a target.
+
+    Args:
+        config: the model's published keys.
+        tokenizer: a ``tokenizers.Tokenizer``.
+        train: files to learn from.
+        held_out: files for the loss that is reported.
+        folder: where checkpoint and log go.
+        plan: how long and how fast.
+        device: ``cpu`` or ``cuda``.
+        start: a folder whose weights to begin with; None for fresh ones.
+
+    Raises:
+        BadInput: another plan or shape was begun in the folder.
+    """
+    rows = Rows(tokenizer, train, plan.seed)
+    learner = TargetLearner(
+        config, list(windows(tokenizer, held_out, EVAL_LENGTH)), plan, device=device, start=start
+    )
+    return Trainer(learner, lambda step: rows.batch(step, *plan.shape(step)), folder, plan)

@@ -354,8 +354,8 @@ def test_a_cache_that_a_model_cannot_use_is_refused_when_it_is_made(name, spec, 
     with pytest.raises(BadInput, match=f"cannot use the cache {re.escape(spec)}: ") as refused:
         caches.make_caches(_built(name), spec)
     assert why in refused.value.message
-    assert refused.value.remedy.startswith("caches that it can use: raw")
-    assert spec not in refused.value.remedy
+    assert refused.value.fix.startswith("caches that it can use: raw")
+    assert spec not in refused.value.fix
 
 
 def _built(name):

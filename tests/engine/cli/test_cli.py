@@ -1,13 +1,17 @@
 import pytest
 
 from engine import cli
-from engine.errors import EngineError
+from engine.errors import BadInput, EngineError, MissingPackage, OutOfReach, RollbackError
 
 
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
         (EngineError("no such model", "pick another"), 1, "error: no such model; pick another"),
+        (MissingPackage("torch is absent"), 1, "error: torch is absent"),
+        (RollbackError("a cache is torn"), 1, "error: a cache is torn"),
+        (BadInput("no such spec", "take e8@q38"), 2, "error: no such spec; take e8@q38"),
+        (OutOfReach("the hub did not answer"), 3, "error: the hub did not answer"),
         (KeyboardInterrupt(), 130, ""),
         (ZeroDivisionError("oops"), 70, "this is a bug"),
     ],

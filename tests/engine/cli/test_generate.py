@@ -113,10 +113,10 @@ def test_ctrl_c_ends_it_with_the_figures_so_far(generate, expected, monkeypatch)
         (["--prompt", "a", "--max-tokens", "0"], 2, "--max-tokens"),
         (["--prompt", "a", "--top-p", "0"], 2, "--top-p"),
         (["--prompt", "a", "--rollback", "magic"], 2, "--rollback"),
-        (["--prompt", ""], 1, "prompt is empty"),
-        (["--prompt", "a\udcff"], 1, "UTF-8"),
-        (["--prompt", "a", "--kv", "magic"], 1, "no cache spec"),
-        (["--prompt", "a", "--model", "/nowhere/at/all"], 1, "error:"),
+        (["--prompt", ""], 2, "prompt is empty"),
+        (["--prompt", "a\udcff"], 2, "UTF-8"),
+        (["--prompt", "a", "--kv", "magic"], 2, "no cache spec"),
+        (["--prompt", "a", "--model", "/nowhere/at/all"], 2, "error:"),
     ],
 )
 def test_what_is_refused(generate, argv, code, says):
@@ -128,5 +128,5 @@ def test_what_is_refused(generate, argv, code, says):
 def test_a_prompt_that_is_no_text(generate, tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     code, _, err = generate("--prompt-file", str(tmp_path / "bytes"))
-    assert code == 1
+    assert code == 2
     assert "UTF-8" in err

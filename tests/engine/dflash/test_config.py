@@ -122,7 +122,7 @@ def test_a_bad_configuration_is_refused(data, said):
         DraftConfig.from_json(data, "the-file")
     assert caught.value.message.startswith("the-file: ")
     assert said in caught.value.message
-    assert caught.value.remedy
+    assert caught.value.fix
 
 
 KINDS = {"full": {}, "mixed": drafts.MIXED, "dflash2": drafts.DFLASH2}
@@ -281,15 +281,15 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("damage", "said", "remedy"), DAMAGE.values(), ids=DAMAGE)
-def test_a_bad_folder_is_refused(damage, said, remedy, tmp_path):
+@pytest.mark.parametrize(("damage", "said", "fix"), DAMAGE.values(), ids=DAMAGE)
+def test_a_bad_folder_is_refused(damage, said, fix, tmp_path):
     save_draft(drafts.drafter(), tmp_path, "float32")
     damage(tmp_path)
     with pytest.raises(BadInput) as caught:
         load_draft(tmp_path)
     assert said in caught.value.message
     assert str(tmp_path) in caught.value.message
-    assert remedy in caught.value.remedy
+    assert fix in caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "./a/b", Path("a/b"), "a/b/c"])

@@ -107,7 +107,7 @@ def test_a_model_needs_a_text(argv):
 def test_a_model_that_is_not_there(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("words")
     (tmp_path / "model").mkdir()
-    assert _run("--model", str(tmp_path / "model"), "--text", str(tmp_path / "t.txt")) == 1
+    assert _run("--model", str(tmp_path / "model"), "--text", str(tmp_path / "t.txt")) == 2
     assert "cannot run" in capsys.readouterr().err
 
 

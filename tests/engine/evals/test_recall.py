@@ -311,14 +311,14 @@ def test_the_gate_sees_a_control_that_did_nothing(recall):
 def test_prompts_longer_than_the_model_can_read_are_refused_at_once(command, tmp_path, capsys):
     folders.write_target(tmp_path / "model")
     code = world.run(*command, "--model", tmp_path / "model", "--lengths", "99999")
-    assert code == 1
+    assert code == 2
     assert "100015 tokens are more than the 4096 that" in capsys.readouterr().err
 
 
 def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
     folders.write_target(tmp_path / "model")
     code = world.run("recall", "--model", tmp_path / "model", "--caches", "affine@4g128", "--lengths", "256")
-    assert code == 1
+    assert code == 2
     assert "cannot use the cache affine@4g128: it stores vectors of 64 values" in capsys.readouterr().err
 
 

@@ -424,7 +424,7 @@ def test_bad_usage_is_two(argv, capsys):
 )
 def test_what_cannot_be_measured_is_one_line(argv, words, capsys):
     code, said = _run(capsys, *argv)
-    assert code == 1
+    assert code == 2
     assert words in said.err
     assert "Traceback" not in said.err
 

@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(case, pair):
     with pytest.raises(BadInput, match=words) as refused:
         models.load(pair)
     assert "\n" not in refused.value.message
-    assert refused.value.remedy
+    assert refused.value.fix
 
 
 def test_code_beside_a_tokenizer_is_not_run(pair):
@@ -219,7 +219,7 @@ def test_a_bundled_pair_that_is_not_installed_says_where_to_get_it(name, monkeyp
     monkeypatch.setattr(registry, "DATA", tmp_path)
     with pytest.raises(BadInput, match="not part of this installation") as refused:
         models.load(name)
-    assert refused.value.remedy.endswith(f"{sys.executable} -m pip install ./weights")
+    assert refused.value.fix.endswith(f"{sys.executable} -m pip install ./weights")
 
 
 def test_the_package_of_weights_is_found_without_a_source_tree(made, monkeypatch, tmp_path):
@@ -301,7 +301,7 @@ def test_without_a_network_the_cache_is_all_there_is(name, hub):
     with pytest.raises(BadInput, match="not in the hub's cache, and the hub is out of reach") as refused:
         models.load(name)
     hub_id = registry.PUBLISHED["qwen3-8b"][0] if name == "qwen3-8b" else name
-    assert refused.value.remedy == f"download it with: hf download {hub_id}"
+    assert refused.value.fix == f"download it with: hf download {hub_id}"
 
 
 @pytest.mark.parametrize("name", ["no/such/folder", "./models/mine", "~/models", "mine", "a b/c"])

@@ -79,7 +79,7 @@ def test_what_was_meant(name, near):
     if near:
         with pytest.raises(BadInput) as refused:
             models.load(name)
-        assert f"did you mean {near}?" in refused.value.remedy
+        assert f"did you mean {near}?" in refused.value.fix
 
 
 @pytest.mark.parametrize("spec", ["e8v@4", "affine@4", "e8@38", "int4", ""])
@@ -87,4 +87,4 @@ def test_a_wrong_spec_lists_the_right_ones(spec):
     with pytest.raises(BadInput, match="no cache spec") as refused:
         parse(spec)
     for family in ("raw", "e8v@", "e8@q38", "affine@4g64"):
-        assert family in refused.value.remedy
+        assert family in refused.value.fix

@@ -196,5 +196,5 @@ def test_the_gate_sees_needles_that_need_no_restoration(report):
 def test_a_needle_within_the_window_is_refused(tmp_path, capsys):
     folders.write_target(tmp_path / "model")
     code = world.run("restored-prefill", "--model", tmp_path / "model", "--lengths", "384", "--depths", "1")
-    assert code == 1
+    assert code == 2
     assert "stays within the window" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from engine.train.drafter import begin
 from engine.train.drafter import recipe as draft
 from engine.train.drafter.blocks import Batch, hidden_states
 from engine.train.drafter.learner_mlx import MlxLearner, read
-from engine.train.run import Trainer
+from engine.train.run import Pool, Trainer
 from tests.engine import drafts, folders
 from tests.engine import small_models as small
 
@@ -60,7 +60,8 @@ def source(rng, count):
 
 
 def trainer(model, target, folder, plan):
-    return Trainer(MlxLearner(model, target, plan), source, folder, plan)
+    learner = MlxLearner(model, target, plan)
+    return Trainer(learner, Pool(learner.read, source, plan), folder, plan)
 
 
 @pytest.mark.parametrize("anchor", [1, 7, 30])

@@ -11,7 +11,7 @@ from engine.mx import mx, tree
 from engine.train.drafter import begin
 from engine.train.drafter import recipe as draft
 from engine.train.drafter.learner_mlx import MlxLearner
-from engine.train.run import Trainer
+from engine.train.run import Pool, Trainer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -37,6 +37,10 @@ def begun(pair, **changes):
 def torch_learner(model, pair):
     with_torch.use_threads(1)
     return draft_torch.TorchLearner(model, pair.parts["target"].folder, PLAN, dtype=torch.float32)
+
+
+def trainer(learner, folder):
+    return Trainer(learner, Pool(learner.read, source, PLAN), folder, PLAN)
 
 
 def source(rng, count):
@@ -69,7 +73,7 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
     lines = []
     model = begun(pair)
     before = np.array(model.fc.weight)
-    Trainer(torch_learner(model, pair), source, tmp_path / "straight", PLAN).run(lines.append, every=3)
+    trainer(torch_learner(model, pair), tmp_path / "straight").run(lines.append, every=3)
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert not np.array_equal(np.array(model.fc.weight), before)
 
@@ -78,9 +82,9 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Trainer(torch_learner(begun(pair), pair), source, tmp_path / "broken", PLAN).run(stop, every=3)
+        trainer(torch_learner(begun(pair), pair), tmp_path / "broken").run(stop, every=3)
     other = begun(pair)
-    second = Trainer(torch_learner(other, pair), source, tmp_path / "broken", PLAN)
+    second = trainer(torch_learner(other, pair), tmp_path / "broken")
     assert second.step == 3
     second.run(lambda _: None)
     expected = dict(tree.tree_flatten(model.parameters()))
@@ -89,6 +93,6 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
 
 
 def test_a_run_begun_with_the_other_library_is_refused(pair, tmp_path):
-    Trainer(torch_learner(begun(pair), pair), source, tmp_path, PLAN).save()
+    trainer(torch_learner(begun(pair), pair), tmp_path).save()
     with pytest.raises(BadInput, match="begun with another"):
-        Trainer(MlxLearner(begun(pair), pair.target, PLAN), source, tmp_path, PLAN)
+        trainer(MlxLearner(begun(pair), pair.target, PLAN), tmp_path)

@@ -18,7 +18,7 @@ from engine.restore.weights import load_restorer, target_digest
 from engine.train.data import mixed
 from engine.train.restorer import recipe as restorer
 from engine.train.restorer.rows import WholeRows
-from engine.train.run import Trainer
+from engine.train.run import Pool, Trainer
 from tests.engine import folders
 from tests.engine import small_models as small
 
@@ -41,7 +41,8 @@ def plan(**changes):
 
 
 def trainer(model, target, folder, planned):
-    return Trainer(restorer.RestorerLearner(model, target, planned), source, folder, planned)
+    learner = restorer.RestorerLearner(model, target, planned)
+    return Trainer(learner, Pool(learner.read, source, planned), folder, planned)
 
 
 def source(rng, count):

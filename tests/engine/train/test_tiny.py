@@ -33,11 +33,11 @@ def config(request):
 
 
 def trainer(config, words, folder, plan=PLAN):
-    return recipe.Trainer(config, words, FILES, FILES, folder, plan)
+    return recipe.trainer(config, words, FILES, FILES, folder, plan)
 
 
 def weights(run):
-    return {name: tensor.numpy() for name, tensor in run.model.state_dict().items()}
+    return {name: tensor.numpy() for name, tensor in run.learner.model.state_dict().items()}
 
 
 def test_it_learns_and_an_interrupted_run_ends_the_same(config, words, tmp_path):
@@ -65,13 +65,13 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(config, words, tmp_path)
 def test_mlx_computes_what_torch_does(config, words, tmp_path):
     run = trainer(config, words, tmp_path)
     tokenizer.save(words, tmp_path / "target")
-    for parameter in run.model.parameters():
+    for parameter in run.learner.model.parameters():
         parameter.data = parameter.data.bfloat16().float()  # as it is stored
-    run.export(tmp_path / "target")
+    run.learner.export(tmp_path / "target")
     pair = models.load(tmp_path / "target", draft=False)
     tokens = np.random.default_rng(0).integers(0, 280, (1, 60))  # beyond the window
     with torch.no_grad():
-        expected = run.model.eval()(input_ids=torch.from_numpy(tokens)).logits.numpy()
+        expected = run.learner.model.eval()(input_ids=torch.from_numpy(tokens)).logits.numpy()
     np.testing.assert_allclose(np.asarray(pair.target(mx.array(tokens))), expected, atol=2e-5)
 
 

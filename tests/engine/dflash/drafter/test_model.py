@@ -324,7 +324,7 @@ def test_a_drafter_for_another_target_is_refused(changes, said):
     with pytest.raises(BadInput, match="the drafter is for another target") as caught:
         drafts.drafter(**changes).bind(models.llama(layers=4))
     assert said in caught.value.message
-    assert caught.value.remedy
+    assert caught.value.fix
 
 
 def test_what_cannot_be_drafted_is_refused():

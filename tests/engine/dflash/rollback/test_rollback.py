@@ -208,7 +208,7 @@ class _Unknown(lm_cache.KVCache):
 
 
 @pytest.mark.parametrize(
-    ("cache", "kind", "says", "remedy"),
+    ("cache", "kind", "says", "fix"),
     [
         (lm_cache.KVCache, "fast", "no rollback 'fast'", "auto, late, trim, carry"),
         (_Unknown, "auto", "_Unknown", "mlx-lm's own loop"),
@@ -222,11 +222,11 @@ class _Unknown(lm_cache.KVCache):
         (lambda: lm_cache.ArraysCache(2, [1]), "auto", "padded", "one sequence"),
     ],
 )
-def test_what_cannot_be_taken_back_is_refused_ahead(cache, kind, says, remedy):
+def test_what_cannot_be_taken_back_is_refused_ahead(cache, kind, says, fix):
     with pytest.raises(BadInput) as refused:
         rollback_for([cache()], kind)
     assert says in refused.value.message
-    assert remedy in refused.value.remedy
+    assert fix in refused.value.fix
 
 
 @pytest.mark.parametrize("trims", [lambda n: 0 * n, lambda n: n - 1])
@@ -315,7 +315,7 @@ def test_a_state_that_cannot_be_recomputed_is_noticed_before_the_prompt_is_read(
     rollback.forward(rollback.prepare(model), models.tokens(4))
     with pytest.raises(RollbackError, match="together with other caches") as refused:
         rollback.commit(2)
-    assert "carry" in refused.value.remedy
+    assert "carry" in refused.value.fix
     rollback.settle(model)
     assert [cache.caches[1].offset for cache in caches] == [0] * 4
     assert all(state is None for cache in caches for state in cache.caches[0].cache)
@@ -355,7 +355,7 @@ def test_a_model_that_was_not_prepared_is_noticed(built):
     rollback.forward(model, models.tokens(3))
     with pytest.raises(RollbackError, match="did not hand over") as error:
         rollback.commit(3)
-    assert "prepare" in error.value.remedy
+    assert "prepare" in error.value.fix
 
 
 def test_caches_in_a_list_are_taken_back_each_by_its_kind():

@@ -195,7 +195,7 @@ def test_weights_are_shared_as_they_change():
 def test_layers_that_do_not_exist_are_refused(ids):
     with pytest.raises(BadInput, match="the model has layers 0 to 3") as caught:
         Tapped(models.qwen3(layers=4), ids)
-    assert caught.value.remedy
+    assert caught.value.fix
 
 
 class Hidden(nn.Module):
@@ -214,4 +214,4 @@ class Hidden(nn.Module):
 def test_a_model_without_layers_is_refused(model):
     with pytest.raises(BadInput, match="are not found") as caught:
         Tapped(model, (0,))
-    assert caught.value.remedy
+    assert caught.value.fix
