@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from bridge import limits
+from bridge import limits, once
 from bridge.bus import branch_names, history, objects, times, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
@@ -40,6 +40,8 @@ class Run:
     client: Client = field(repr=False)
     branch: str
     commit: str | None = None
+    # Whether an earlier call under the same idempotency key had sent it.
+    existing: bool = False
 
     def status(self) -> Status:
         """Return where it stands now."""
@@ -163,9 +165,11 @@ class Client:
         labels: Sequence[str] = (),
         requested_by: str | None = None,
         sign: bool = False,
+        idempotency_key: str | None = None,
     ) -> Run:
         """Ask for a preset by pushing a request branch. With `sign` its commit is signed with the user's SSH key.
 
+        A second call with the same `idempotency_key` returns the request of the first one and sends nothing.
         Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the
         remote refuses the branch, InfrastructureError where it cannot be reached.
         """
@@ -175,19 +179,34 @@ class Client:
         def bind(branch: str) -> Binding:
             return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
 
-        prepared = request_commit.prepare(
-            self.git,
-            preset,
-            values,
-            code=known.code,
-            namespace=self.namespace,
-            ref=ref,
-            snapshot=snapshot,
-            lifetime=lifetime,
-            labels=labels,
-            requested_by=requested_by,
-            bind=bind if sign else None,
-        )
+        def prepare(nonce: str | None = None) -> request_commit.Prepared:
+            return request_commit.prepare(
+                self.git,
+                preset,
+                values,
+                code=known.code,
+                namespace=self.namespace,
+                ref=ref,
+                snapshot=snapshot,
+                lifetime=lifetime,
+                labels=labels,
+                requested_by=requested_by,
+                bind=bind if sign else None,
+                nonce=nonce,
+            )
+
+        if idempotency_key is not None:
+            who = requested_by or request_commit.identity(self.git).email
+            asked = {
+                "preset": preset,
+                "params": values,
+                "ref": ref,
+                "snapshot": snapshot,
+                "labels": [*labels],
+            }
+            key = once.Key.of(idempotency_key, who, asked)
+            return Run(self, *once.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare))
+        prepared = prepare()
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
         self.sent.add(prepared.branch, prepared.commit)

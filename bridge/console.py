@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from bridge import clean
-from bridge.errors import ExitCode, KakeyaError
+from bridge.errors import ExitCode, InfrastructureError, KakeyaError, as_told
 
 # What a full disk, a quota, a limit on a file's size and a closed or broken terminal answer to printing.
 _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -136,7 +136,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
             sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
     except KakeyaError as error:
-        _fail(error.message, error.fix, error.exit_code, as_json=as_json, code=error.code)
+        _tell(error, as_json=as_json)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -165,26 +165,23 @@ def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
     """Tell what the machine did not let us do: read or write a file, or print."""
     if error.errno is None or (error.filename is None and error.errno not in _CANNOT_PRINT):
         _fail_as_a_bug(error, as_json=as_json)
-    why = error.strerror or str(error)
+    told = as_told(error)
     if error.filename is None:
         # Nothing more can be printed there: what is still buffered is given up.
         sys.stdout = None
-        message, fix = f"cannot write to standard output: {why}", "Make room, or write the output elsewhere."
-    else:
-        message, fix = f"{error.filename}: {why}", "Check that the path exists here and is yours."
-    _fail(message, fix, ExitCode.INFRASTRUCTURE, as_json=as_json and sys.stdout is not None, code="system")
+        message = f"cannot write to standard output: {error.strerror or error}"
+        told = InfrastructureError(message, fix="Make room, or write the output elsewhere.", code="system")
+    _tell(told, as_json=as_json and sys.stdout is not None)
 
 
 def _fail_as_a_bug(error: Exception, *, as_json: bool) -> NoReturn:
     for line in traceback.format_exc().splitlines():
         say(line)
-    _fail(
-        f"this is a bug: {type(error).__name__}: {error}",
-        "Please report it with the lines above.",
-        ExitCode.BUG,
-        as_json=as_json,
-        code="bug",
-    )
+    _tell(as_told(error), as_json=as_json)
+
+
+def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
+    _fail(error.message, error.fix, error.exit_code, as_json=as_json, code=error.code)
 
 
 def _fail(message: str, fix: str | None, exit_code: int, *, as_json: bool, code: str) -> NoReturn:

@@ -161,3 +161,21 @@ class RefusedError(KakeyaError):
 
 class VerificationError(KakeyaError):
     """An answer does not hold what it says."""
+
+
+def as_told(error: Exception) -> KakeyaError:
+    """Return what is said of any exception: of a bug of ours, or of what the system did not let us do."""
+    if isinstance(error, KakeyaError):
+        return error
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        message = f"{error.filename}: {error.strerror or error}"
+        return InfrastructureError(
+            message, fix="Check that the path exists here and is yours.", code="system"
+        )
+    told = KakeyaError(
+        f"this is a bug: {type(error).__name__}: {error}",
+        fix="Please report it with the lines above.",
+        code="bug",
+    )
+    told.exit_code = ExitCode.BUG
+    return told

@@ -26,6 +26,7 @@ COMMANDS = {
     "cancel": ("bridge.cli.cancel", "Ask the runner to stop."),
     "list": ("bridge.cli.list", "List the requests on the remote."),
     "gc": ("bridge.cli.gc", "Forget old requests."),
+    "mcp": ("bridge.cli.mcp", "Serve the bridge to an agent as MCP tools."),
     "completion": ("bridge.cli.completion", "Print the completion script for a shell."),
 }
 

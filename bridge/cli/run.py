@@ -59,6 +59,10 @@ _NO_LIMIT = "inf"
 @click.option("--label", "labels", multiple=True, help="A label that the runner must have; repeatable.")
 @click.option("--requested-by", help="Who asks.  [default: git's user.email]")
 @click.option(
+    "--idempotency-key", "key", metavar="TEXT",
+    help="Send nothing if a request was sent under this key before, and go on with that one.",
+)  # fmt: skip
+@click.option(
     "--prefix", help="What the request branch begins with.  [default: detected; KAKEYA_BRANCH_PREFIX]"
 )
 @click.option(
@@ -76,6 +80,7 @@ def command(
     expires: timedelta,
     labels: tuple[str, ...],
     requested_by: str | None,
+    key: str | None,
     prefix: str | None,
     suffix: str | None,
     *,
@@ -101,9 +106,11 @@ def command(
         labels=labels,
         requested_by=requested_by,
         sign=sign,
+        idempotency_key=key,
     )
     if as_json:
-        put_json({"event": "sent", "branch": run.branch, "request": run.commit, "preset": preset})
+        sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
+        put_json({"event": "sent", **sent})
     elif wait is None:
         put(run.branch)
         say(f"next: kakeya wait {run.branch}")

@@ -6,6 +6,7 @@ requests that were sent within one second, and clocks can be set back.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bridge.bus import branch_names, objects
@@ -14,6 +15,9 @@ from bridge.system.git import Git
 
 _REFS = "refs/kakeya-sent/"
 _ORDER = "refs/kakeya-order/"
+# The request that was made under an idempotency key, by the key's digest: see bridge.once.
+KEYS = "refs/kakeya-keys/"
+_KEY = re.compile(r"[0-9]+-([0-9a-f]{16})[0-9a-f]{16}")
 _TRIES = 100
 
 
@@ -43,6 +47,14 @@ class Sent:
         """Return the request commit that was sent on a branch, or None."""
         return objects.resolve(self.git, _REFS + branch)
 
+    def keyed(self, digest: str) -> tuple[str, str] | None:
+        """Return the branch and the commit of the request that was made under an idempotency key, sent or not."""
+        shown = self.git.maybe(
+            "log", "-1", "--format=%H %(trailers:key=Branch,valueonly)", KEYS + digest, "--"
+        )
+        commit, _, branch = (shown or "").strip().partition(" ")
+        return (branch, commit) if branch_names.parse_branch(branch) else None
+
     def branches(self) -> list[str]:
         """Return all branches in the order in which they were sent. Older notes, without a number, come first."""
         listed = git_output.refs(self.git("for-each-ref", "--format=%(objectname) %(refname)", _REFS).stdout)
@@ -56,6 +68,10 @@ class Sent:
         if number is not None:
             self.git("update-ref", "-d", f"{_ORDER}{number}")
         self.git("update-ref", "-d", _REFS + branch)
+        parsed = branch_names.parse_branch(branch)
+        key = _KEY.fullmatch(parsed.nonce) if parsed else None
+        if key:
+            self.git("update-ref", "-d", KEYS + key[1])
 
 
 def by_age(branch: str) -> tuple[int, str]:

@@ -43,12 +43,14 @@ def prepare(
     labels: Sequence[str] = (),
     requested_by: str | None = None,
     bind: Callable[[str], Binding] | None = None,
+    nonce: str | None = None,
 ) -> Prepared:
     """Build the request commit in the user's repository, by plumbing alone.
 
     HEAD, branches, index and working tree stay as they are. With `snapshot` the working tree as it is now (tracked and
     untracked, not the ignored) becomes the workload. With `bind` the commit is signed for what it returns for the
-    branch. Raises UsageError where `ref` names no commit, or where the user has no key to sign with.
+    branch. Without `nonce` a new one is made. Raises UsageError where `ref` names no commit, or where the user has no
+    key to sign with.
     """
     workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
     if workload is None:
@@ -73,7 +75,7 @@ def prepare(
             params=dict(params),
             ref=ref,
             requested_by=requested_by or who.email,
-            nonce=branch_names.new_nonce(now.timestamp()),
+            nonce=nonce or branch_names.new_nonce(now.timestamp()),
             workload=workload,
             created_at=format_time(now),
             expires_at=format_time(now + lifetime),

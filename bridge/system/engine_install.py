@@ -16,6 +16,11 @@ PARITY = "parity"
 EXTRAS = {**dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE), "dflash": PARITY}
 
 
+def client(extra: str) -> str:
+    """Return how to install an extra that needs no engine, for the interpreter that runs this."""
+    return f"In a checkout of kakeya-bridge: {sys.executable} -m pip install '.[{extra}]'"
+
+
 def how(*more: str, python: str | Path = "python3") -> str:
     """Return how to install the engine's extra, and `more` extras with it, for an interpreter."""
     extras = ",".join(dict.fromkeys((ENGINE, *more)))

@@ -1,0 +1,57 @@
+"""`kakeya mcp`."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import click
+
+from bridge.errors import UsageError
+from bridge.system import engine_install
+
+
+@click.command()
+@click.option(
+    "--http", "port", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Serve over HTTP on 127.0.0.1 instead of standard input and output; 0 takes a free port.",
+)  # fmt: skip
+@click.option(
+    "--remote",
+    "-R",
+    default="origin",
+    metavar="NAME",
+    help="The remote that is the bus, or its URL.  [default: origin]",
+)
+@click.option("--key", metavar="FILE", help="The runner's public key.  [default: what is pinned]")
+@click.pass_context
+def command(context: click.Context, port: int | None, remote: str, key: str | None) -> None:
+    """Serve the bridge to an agent as MCP tools.
+
+    The agent's host starts this in the repository whose remote is the bus. docs/agents.md has the lines for its
+    configuration.
+    """
+    # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
+    gc.disable()
+    try:
+        from bridge.mcp.server import make_server, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise UsageError(
+            "the MCP SDK is not installed", fix=engine_install.client("mcp"), code="missing_extra"
+        ) from error
+    public_key = str(Path(key).absolute()) if key else None
+    repo = Path(context.obj["repo"]).absolute()
+    # What is fetched is written below the repository, wherever the agent's host started this.
+    os.chdir(repo)
+    server = make_server(str(repo), remote, public_key)
+    gc.freeze()
+    gc.enable()
+    if port is None:
+        serve_stdio(server)
+        return
+    from bridge.mcp.http import serve_http  # noqa: PLC0415 - as above
+
+    serve_http(server, port)

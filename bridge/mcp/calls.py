@@ -1,0 +1,214 @@
+"""What each tool does: one function a tool, over the client that the command line uses too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from bridge.cli.verdict import verified
+from bridge.client import Client, Run
+from bridge.doctor import examine
+from bridge.errors import ExitCode, UsageError
+from bridge.mcp import models
+from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
+from bridge.presets import Preset, find_preset
+from bridge.requests.outbox import asked_at
+from bridge.requests.status import Status, status_of
+from bridge.verify.check import Report
+
+# How many of the gate's remedies one answer holds.
+_MEND = 3
+# How much all parameters of one preset may take.
+_PARAMS_BYTES = 1400
+
+
+@dataclass(frozen=True)
+class Place:
+    """The repository and the remote that the server works in."""
+
+    repo: str
+    remote: str
+    public_key: str | None = None
+
+    def client(self) -> Client:
+        """Return a client for one call: calls run side by side, and what a client caches must not grow old."""
+        return Client(self.repo, self.remote, public_key=self.public_key)
+
+    def find(self, request: str) -> Run:
+        """Return the request that was named, by default the last one sent from here."""
+        return self.client().find(request or None)
+
+
+def doctor(place: Place, args: models.Page) -> models.Answer:
+    """Say what a request from here needs, and what is missing."""
+    checks = [
+        models.Check(
+            name=check.name, ok=check.ok, message=short(check.message), fix=short(check.fix or "") or None
+        )
+        for check in examine(place.repo, place.remote)
+    ]
+    ready = all(check.ok is not False for check in checks)
+    return page(
+        checks, args.offset, lambda some, more: models.Doctor(ready=ready, checks=some, next_offset=more)
+    )
+
+
+def presets(place: Place, args: models.Presets) -> models.Answer:
+    """List the presets, or show one in full."""
+    known = place.client().presets
+    if args.name:
+        jobs = [_job(find_preset(known, args.name), full=True)]
+    else:
+        jobs = [_job(preset, full=False) for preset in known.values()]
+    return page(jobs, args.offset, lambda some, more: models.Jobs(presets=some, next_offset=more))
+
+
+def _job(preset: Preset, *, full: bool) -> models.Job:
+    params = []
+    room = _PARAMS_BYTES // max(1, len(preset.params))
+    for name, param in preset.params.items():
+        default = "required" if param.required else f"default {param.default}"
+        about = f": {param.allowed}; {default}" + (f"; {param.help}" if param.help else "")
+        params.append(short(name + about, room) if full else f"{name}=" if param.required else name)
+    return models.Job(name=preset.name, description=short(preset.description), params=params)
+
+
+def run(place: Place, args: models.Ask) -> models.Sent:
+    """Ask for a job."""
+    client = place.client()
+    preset = find_preset(client.presets, args.preset)
+    # Agents write numbers as text; that is read as on the command line.
+    values = dict(args.params)
+    for name, value in args.params.items():
+        if isinstance(value, str):
+            values.update(preset.read_params({name: value}))
+    sent = client.run(args.preset, values, ref=args.ref, idempotency_key=args.idempotency_key or None)
+    return models.Sent(branch=sent.branch, existing=sent.existing)
+
+
+def status(place: Place, args: models.About) -> models.Standing:
+    """Say where a request stands."""
+    return standing(place.find(args.request))
+
+
+def cancel(place: Place, args: models.Cancel) -> models.Standing:
+    """Ask the runner to stop."""
+    found = place.find(args.request)
+    found.cancel(args.reason)
+    return standing(found)
+
+
+def standing(found: Run) -> models.Standing:
+    """Return where a request stands; an answer is verified, as `kakeya wait` does."""
+    now = found.status()
+    answer = models.Standing(
+        branch=now.branch,
+        state=str(now.state),
+        done=now.state.is_final,
+        elapsed_s=_elapsed(now),
+        detail=short(now.detail) or None,
+        position=now.queue.before + 1 if now.queue else None,
+        outlook=short(now.outlook) or None,
+        untrusted_last_line=short(now.last_line) or None,
+    )
+    return _conclude(found, now, answer) if now.state.is_final else answer
+
+
+def _elapsed(now: Status) -> float | None:
+    """Return the seconds since a request that has no answer was made."""
+    at = asked_at(now.branch)
+    return None if now.state.is_final or not at else round(max(0.0, time.time() - at), 1)
+
+
+def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standing:
+    report = found.verify()
+    gate = report.result.gate if report.result and report.holds else None
+    answer = answer.model_copy(
+        update={
+            "exit_code": exit_code(now, report),
+            "verified": short(verified(report)),
+            "gate": gate.verdict if gate else None,
+        }
+    )
+    if not gate or not gate.violations:
+        return answer
+    firsts = {fault.code: fault for fault in reversed(gate.violations)}
+    mend = [short(f"{fault.code}: {fault.message}; to mend it: {fault.mend}") for fault in firsts.values()][
+        ::-1
+    ]
+    for most in range(min(_MEND, len(mend)), 0, -1):
+        fuller = answer.model_copy(update={"mend": mend[:most]})
+        if size(fuller) <= MOST_BYTES:
+            return fuller
+    return answer
+
+
+def exit_code(now: Status, report: Report) -> int:
+    """Return the exit code that `kakeya wait` ends with."""
+    return int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED)
+
+
+def logs(place: Place, args: models.Logs) -> models.Log:
+    """Return a piece of a job's log."""
+    found = place.find(args.request)
+    state = status_of(found.client.view(found.branch)).state
+    text = log_text(found.logs(), whole=state.is_final)
+    start = max(0, len(text) + args.offset) if args.offset < 0 else min(args.offset, len(text))
+    empty = models.Log(
+        branch=found.branch, done=state.is_final, offset=start, untrusted_log="", next_offset=len(text)
+    )
+    piece = cut(text[start:], args.limit, MOST_BYTES - size(empty))
+    end = start + len(piece)
+    more = end if end < len(text) or not state.is_final else None
+    return empty.model_copy(update={"untrusted_log": piece, "next_offset": more})
+
+
+def fetch(place: Place, args: models.Fetch) -> models.Answer:
+    """Write an answer's files into a folder below the repository's, once they are verified."""
+    fetched = place.find(args.request).fetch(_below(place.repo, args.out) if args.out else None)
+    files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
+    return page(
+        [short(name) for name in files],
+        args.offset,
+        lambda some, more: models.Fetched(
+            folder=str(fetched.folder),
+            files=some,
+            exit_code=int(fetched.result.exit_code),
+            verified=short(verified(fetched.report)),
+            next_offset=more,
+        ),
+    )
+
+
+def _below(repo: str, out: str) -> str:
+    """Return a folder that an agent named. Raises UsageError if it is not below the one that the server works in."""
+    path, root = PurePosixPath(out), Path(repo).resolve()
+    odd = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
+    if odd or not (root / path).resolve().is_relative_to(root):
+        fix = "Name a folder such as results/first, or leave `out` away."
+        raise UsageError(f"{out!r} does not lead to a folder below the server's", fix=fix, code="usage")
+    return out
+
+
+def recent(place: Place, args: models.Recent) -> models.Answer:
+    """List the newest requests."""
+    # One more than asked for shows whether there are more.
+    found = place.client().list(args.offset + args.limit + 1)
+    rows = list(_rows(found[: args.offset + args.limit]))
+    last = len(found) <= args.offset + args.limit
+
+    def make(some: list[models.Row], more: int | None) -> models.Rows:
+        end = args.offset + len(some)
+        return models.Rows(requests=some, next_offset=more or (None if last or not some else end))
+
+    return page(rows, args.offset, make)
+
+
+def _rows(found: list[Status]) -> Iterator[models.Row]:
+    for one in found:
+        age = max(0, int(time.time()) - asked_at(one.branch))
+        yield models.Row(
+            branch=one.branch, state=str(one.state), age_s=age, detail=short(one.detail, 120) or None
+        )

@@ -1,0 +1,210 @@
+"""What each tool takes and returns. The schemas that agents read are made from these models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bridge.limits import BRANCH_CHARS
+
+SECONDS = 50
+
+_Offset = Annotated[int, Field(ge=0, le=1_000_000)]
+_Request = Annotated[
+    str, Field(description="Branch or a part of it; default: your last one", max_length=BRANCH_CHARS)
+]
+
+
+class Arguments(BaseModel):
+    """What a tool takes: unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Answer(BaseModel):
+    """What a tool returns. Fields that are None are left out."""
+
+
+class Page(Arguments):
+    """A part of a list that may not fit into one answer."""
+
+    offset: _Offset = 0
+
+
+class Presets(Page):
+    """Arguments of `kakeya_presets`."""
+
+    name: Annotated[str, Field(description="Show this one in full", max_length=64)] = ""
+
+
+class Ask(Arguments):
+    """Arguments of `kakeya_run`."""
+
+    preset: Annotated[str, Field(max_length=64)]
+    params: dict[str, Any] = {}
+    ref: Annotated[str, Field(description="Commit or branch to run on", max_length=255)] = "HEAD"
+    idempotency_key: Annotated[
+        str, Field(description="Repeating a call with the same key never starts a second run", max_length=200)
+    ] = ""
+
+
+class About(Arguments):
+    """Arguments of `kakeya_status`."""
+
+    request: _Request = ""
+
+
+class Wait(About):
+    """Arguments of `kakeya_wait`."""
+
+    seconds: Annotated[float, Field(ge=0, le=3600)] = SECONDS
+
+
+class Logs(About):
+    """Arguments of `kakeya_logs`."""
+
+    offset: Annotated[int, Field(description="Negative: from the end")] = 0
+    limit: Annotated[int, Field(ge=1, le=2000)] = 1600
+
+
+class Fetch(About):
+    """Arguments of `kakeya_fetch`."""
+
+    out: Annotated[str, Field(description="New folder, relative", max_length=255)] = ""
+    offset: _Offset = 0
+
+
+class Cancel(Arguments):
+    """Arguments of `kakeya_cancel`."""
+
+    request: Annotated[str, Field(max_length=BRANCH_CHARS, min_length=1)]
+    reason: Annotated[str, Field(max_length=200)] = ""
+
+
+class Recent(Page):
+    """Arguments of `kakeya_list`."""
+
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+
+
+class Check(Answer):
+    """One thing that the doctor looked at."""
+
+    name: str
+    ok: bool | None = None
+    message: str
+    fix: str | None = None
+
+
+class Doctor(Answer):
+    """Result of `kakeya_doctor`."""
+
+    ready: bool
+    checks: list[Check]
+    next_offset: int | None = None
+
+
+class Job(Answer):
+    """A preset."""
+
+    name: str
+    description: str
+    params: list[str]
+
+
+class Jobs(Answer):
+    """Result of `kakeya_presets`."""
+
+    presets: list[Job]
+    next_offset: int | None = None
+
+
+class Sent(Answer):
+    """Result of `kakeya_run`."""
+
+    branch: str
+    existing: bool
+
+
+class Standing(Answer):
+    """Result of `kakeya_wait`, `kakeya_status` and `kakeya_cancel`."""
+
+    branch: str
+    state: str
+    done: bool
+    exit_code: int | None = None
+    elapsed_s: float | None = None
+    detail: str | None = None
+    position: int | None = None
+    outlook: str | None = None
+    untrusted_last_line: str | None = None
+    verified: str | None = None
+    gate: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"] | None = None
+    mend: list[str] | None = None
+
+
+class Log(Answer):
+    """Result of `kakeya_logs`."""
+
+    branch: str
+    done: bool
+    offset: int
+    untrusted_log: str
+    next_offset: int | None = None
+
+
+class Fetched(Answer):
+    """Result of `kakeya_fetch`."""
+
+    folder: str
+    files: list[str]
+    exit_code: int
+    verified: str
+    next_offset: int | None = None
+
+
+class Row(Answer):
+    """One request of `kakeya_list`."""
+
+    branch: str
+    state: str
+    age_s: int | None = None
+    detail: str | None = None
+
+
+class Rows(Answer):
+    """Result of `kakeya_list`."""
+
+    requests: list[Row]
+    next_offset: int | None = None
+
+
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a model's JSON schema in few words: without titles, descriptions of classes, and null where absent."""
+    made = model.model_json_schema()
+    parts = made.pop("$defs", {})
+    plain = _plain(made, parts)
+    assert isinstance(plain, dict)  # noqa: S101 - a model's schema is an object
+    return plain
+
+
+def _plain(node: Any, parts: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_plain(item, parts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _plain(parts[node["$ref"].rpartition("/")[2]], parts)
+    if "anyOf" in node:
+        (only,) = [one for one in node["anyOf"] if one != {"type": "null"}]
+        return _plain(only, parts)
+    kept = {key: value for key, value in node.items() if key != "title" and not _says_nothing(key, value)}
+    if "properties" in kept:
+        kept.pop("description", None)
+        kept["properties"] = {name: _plain(value, parts) for name, value in kept["properties"].items()}
+    return {key: value if key == "properties" else _plain(value, parts) for key, value in kept.items()}
+
+
+def _says_nothing(key: str, value: object) -> bool:
+    return (key == "default" and value in ("", None, {})) or (key == "additionalProperties" and value is True)

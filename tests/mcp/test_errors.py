@@ -1,0 +1,131 @@
+"""An agent is told of an error in the words of the command line: the same code, message, remedy and exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import mcp
+import pytest
+from click.testing import CliRunner
+
+from bridge.cli.mcp import command
+from bridge.errors import UsageError
+
+pytestmark = pytest.mark.bus
+
+MISSING = "mac-bridge/noop-1700000000-abc123"
+# A tool with its arguments, and the command that asks for the same.
+SAME = {
+    "unknown preset": ("kakeya_run", {"preset": "nope"}, ["run", "nope"]),
+    "preset that is nearly right": ("kakeya_run", {"preset": "nop"}, ["run", "nop"]),
+    "out of range": ("kakeya_run", {"preset": "count", "params": {"n": 99}}, ["run", "count", "-p", "n=99"]),
+    "bad type": ("kakeya_run", {"preset": "count", "params": {"n": "x"}}, ["run", "count", "-p", "n=x"]),
+    "unknown parameter": (
+        "kakeya_run",
+        {"preset": "count", "params": {"m": "1"}},
+        ["run", "count", "-p", "m=1"],
+    ),
+    "no such ref": ("kakeya_run", {"preset": "noop", "ref": "nope"}, ["run", "noop", "--ref", "nope"]),
+    "no such request": ("kakeya_status", {"request": MISSING}, ["status", MISSING]),
+    "nothing fits": ("kakeya_wait", {"request": "nope"}, ["wait", "nope"]),
+    "nothing sent": ("kakeya_logs", {}, ["logs"]),
+    "nothing to cancel": ("kakeya_cancel", {"request": MISSING}, ["cancel", MISSING]),
+    "unknown preset to show": ("kakeya_presets", {"name": "nope"}, ["presets", "nope"]),
+    "nothing to fetch": ("kakeya_fetch", {"request": MISSING}, ["fetch", MISSING]),
+}
+
+
+def said(door, *args: str) -> dict:
+    """Return what the command line says of an error with --json."""
+    argv = [sys.executable, "-P", "-m", "bridge", "-C", str(door.clone), *args, "--json"]
+    done = subprocess.run(argv, env=door.env, capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == told["exit_code"]
+    return told
+
+
+def test_errors_are_those_of_the_command_line(door):
+    async def scene(agent):
+        return {name: await agent.bad(tool, **args) for name, (tool, args, _) in SAME.items()}
+
+    told = door.play(scene)
+
+    assert told == {name: said(door, *args) for name, (_, _, args) in SAME.items()}
+    assert all(error["code"] and error["error"] for error in told.values())
+
+
+def test_a_remote_that_is_gone_is_told_the_same(door, bus):
+    bus.rename(bus.with_name("away"))
+
+    async def scene(agent):
+        return await agent.bad("kakeya_run", preset="noop"), await agent.bad(
+            "kakeya_wait", request=MISSING, seconds=1
+        )
+
+    told, waited = door.play(scene)
+
+    assert told == said(door, "run", "noop")
+    assert (told["code"], told["exit_code"]) == ("unreachable", 3)
+    assert waited["exit_code"] == 3
+
+
+def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
+    door.clone = tmp_path
+
+    async def scene(agent):
+        return await agent.bad("kakeya_list")
+
+    assert door.play(scene)["error"] == said(door, "list")["error"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "why"),
+    [
+        ("kakeya_run", {}, "preset is missing"),
+        ("kakeya_run", {"preset": "noop", "shell": "x"}, "shell is not a known field"),
+        ("kakeya_run", {"preset": ["noop"]}, "preset: "),
+        ("kakeya_run", {"preset": "noop", "params": "n=1"}, "params: "),
+        ("kakeya_wait", {"seconds": -1}, "seconds: "),
+        ("kakeya_wait", {"seconds": 10**9}, "seconds: "),
+        ("kakeya_wait", {"seconds": "soon"}, "seconds: "),
+        ("kakeya_logs", {"limit": 10**6}, "limit: "),
+        ("kakeya_list", {"offset": -1}, "offset: "),
+        ("kakeya_cancel", {}, "request is missing"),
+        ("kakeya_cancel", {"request": ""}, "request: "),
+        ("kakeya_status", {"request": "x" * 10_000}, "request: "),
+    ],
+)
+def test_bad_arguments_are_told_and_send_nothing(door, git, bus, tool, args, why):
+    async def scene(agent):
+        return await agent.bad(tool, **args)
+
+    error = door.play(scene)
+
+    assert (error["code"], error["exit_code"]) == ("usage", 2)
+    assert error["error"].startswith(f"{tool}: {why}")
+    assert error["fix"].startswith("Arguments: ")
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == ""
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(door):
+    async def scene(agent):
+        with pytest.raises(mcp.MCPError) as caught:
+            await agent.client.call_tool("kakeya_shell", {})
+        return caught.value
+
+    assert "there is no tool 'kakeya_shell'" in str(door.play(scene))
+
+
+def test_without_the_extra_the_command_to_install_it_is_told(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("mcp", "mcp_types")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "bridge.mcp.server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+
+    error = CliRunner().invoke(command, obj={"repo": ".", "remote": "origin"}).exception
+
+    assert isinstance(error, UsageError)
+    assert error.code == "missing_extra"
+    assert f"{sys.executable} -m pip install '.[mcp]'" in error.fix

@@ -1,0 +1,159 @@
+"""The nine tools over stdio, by the official client, against a real runner."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import anyio
+import jsonschema
+import pytest
+
+from bridge.bus import wire
+from bridge.client import Client
+
+pytestmark = pytest.mark.bus
+
+# readOnly, destructive, idempotent, openWorld.
+HINTS = {
+    "kakeya_doctor": (True, False, True, True),
+    "kakeya_presets": (True, False, True, False),
+    "kakeya_run": (False, False, False, True),
+    "kakeya_wait": (True, False, True, True),
+    "kakeya_status": (True, False, True, True),
+    "kakeya_logs": (True, False, True, True),
+    "kakeya_fetch": (False, False, True, True),
+    "kakeya_cancel": (False, True, True, True),
+    "kakeya_list": (True, False, True, True),
+}
+
+
+def test_there_are_nine_tools_with_schemas_and_hints(door):
+    async def scene(agent):
+        return (await agent.client.list_tools()).tools, agent.client.instructions
+
+    tools, instructions = door.play(scene)
+
+    hints = {
+        tool.name: (
+            tool.annotations.read_only_hint,
+            tool.annotations.destructive_hint,
+            tool.annotations.idempotent_hint,
+            tool.annotations.open_world_hint,
+        )
+        for tool in tools
+    }
+    assert hints == HINTS
+    assert "never instructions" in instructions
+    for tool in tools:
+        assert tool.description
+        for schema in (tool.input_schema, tool.output_schema):
+            jsonschema.Draft202012Validator.check_schema(schema)
+            assert schema["type"] == "object"
+        assert tool.input_schema["additionalProperties"] is False
+
+
+def test_a_whole_run_with_every_tool(served, clone):
+    async def scene(agent):
+        doctor = await agent.good("kakeya_doctor")
+        assert doctor["ready"] is True
+        assert {check["name"] for check in doctor["checks"]} >= {"git", "remote", "push"}
+        listed = await agent.good("kakeya_presets")
+        assert len(listed["presets"]) > 5
+        assert listed["next_offset"] == len(listed["presets"])
+        (one,) = (await agent.good("kakeya_presets", name="count"))["presets"]
+        assert one["params"] == ["n: a whole number from 1 to 50; default 5"]
+
+        sent = await agent.good("kakeya_run", preset="talk")
+        assert sent["existing"] is False
+        answer = await agent.good("kakeya_wait", request=sent["branch"])
+        assert (answer["state"], answer["done"], answer["exit_code"]) == ("succeeded", True, 0)
+        assert answer["verified"].startswith("verified: ")
+        assert (await agent.good("kakeya_status")) == answer
+
+        log = await agent.good("kakeya_logs", offset=0, limit=10)
+        assert (log["untrusted_log"], log["next_offset"]) == ("line 0\nlin", 10)
+        rest = await agent.good("kakeya_logs", offset=10)
+        assert rest["untrusted_log"] == "e 1\nline 2\nline 3\n"
+        assert "next_offset" not in rest
+        assert (await agent.good("kakeya_logs", offset=-7))["untrusted_log"] == "line 3\n"
+
+        fetched = await agent.good("kakeya_fetch", out="results/first")
+        assert fetched["exit_code"] == 0
+        assert wire.RESULT in fetched["files"]
+        rows = (await agent.good("kakeya_list"))["requests"]
+        assert [(row["branch"], row["state"]) for row in rows] == [(sent["branch"], "succeeded")]
+        return agent.told
+
+    told = served.play(scene)
+
+    assert (clone / "results" / "first" / wire.RESULT).exists()
+    assert any("running" in message and "line" in message for _, _, message in told)
+
+
+def test_a_wait_returns_in_time_and_tells_how_it_stands_meanwhile(door):
+    async def scene(agent):
+        branch = (await agent.good("kakeya_run", preset="noop"))["branch"]
+        began = time.monotonic()
+        answer = await agent.good("kakeya_wait", request=branch, seconds=20)
+        return time.monotonic() - began, answer, agent.told
+
+    took, answer, told = door.play(scene)
+
+    assert took < 24
+    assert (answer["state"], answer["done"], answer["position"]) == ("requested", False, 1)
+    assert "no runner has written to this bus yet" in answer["outlook"]
+    assert {total for _, total, _ in told} == {20}
+    at = [0.0, *(progress for progress, _, _ in told), took]
+    assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 10
+    assert any("position 1 of 1" in message for _, _, message in told)
+
+
+def test_a_job_is_cancelled(served, wait_for):
+    async def scene(agent):
+        branch = (await agent.good("kakeya_run", preset="sleep"))["branch"]
+        for _ in range(600):
+            if (await agent.good("kakeya_status", request=branch))["state"] == "running":
+                break
+            await anyio.sleep(0.1)
+        await agent.good("kakeya_cancel", request=branch, reason="no longer needed")
+        answer = await agent.good("kakeya_wait", request=branch)
+        again = await agent.good("kakeya_cancel", request=branch)
+        return answer, again
+
+    answer, again = served.play(scene)
+
+    assert (answer["state"], answer["exit_code"]) == ("cancelled", 6)
+    assert again["state"] == "cancelled"
+
+
+def test_a_job_that_fails_is_an_answer_and_no_error(served):
+    async def scene(agent):
+        await agent.good("kakeya_run", preset="fail")
+        return await agent.good("kakeya_wait")
+
+    answer = served.play(scene)
+
+    assert (answer["state"], answer["exit_code"]) == ("failed", 1)
+
+
+def test_numbers_may_be_written_as_text(door, clone):
+    async def scene(agent):
+        return await agent.good("kakeya_run", preset="count", params={"n": "7"}, idempotency_key="seven")
+
+    branch = door.play(scene)["branch"]
+
+    (found,) = Client(clone).list()
+    assert found.branch == branch
+
+
+def test_a_call_that_its_client_gives_up_does_not_block_the_next(door):
+    async def scene(agent):
+        await agent.good("kakeya_run", preset="noop")
+        with anyio.move_on_after(3):
+            await agent.good("kakeya_wait", seconds=60)
+        began = time.monotonic()
+        await agent.good("kakeya_presets")
+        return time.monotonic() - began
+
+    assert door.play(scene) < 10
