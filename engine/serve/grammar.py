@@ -67,15 +67,15 @@ class Grammars:
         """Refuse a grammar that is too complex or says nothing (ApiError)."""
         wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer)
         if wrong:
-            said = " ".join(" ".join(messages).split())[:500]
-            raise ApiError(400, f"The schema cannot be enforced: {said}", param=param, code="invalid_schema")
+            said = " ".join(" ".join(messages).split())[:500].rstrip(".")
+            raise ApiError(400, f"The schema cannot be enforced: {said}.", param=param, code="invalid_schema")
 
     def walk(self, grammar: str) -> "Walk":
         """Return a walk through a grammar, from its beginning."""
         matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
-            said = " ".join(matcher.get_error().split())[:500]
-            raise ApiError(400, f"The schema cannot be enforced: {said}", code="invalid_schema")
+            said = " ".join(matcher.get_error().split())[:500].rstrip(".")
+            raise ApiError(400, f"The schema cannot be enforced: {said}.", code="invalid_schema")
         return Walk(matcher, self.tokenizer)
 
     def token_bytes(self, token: int) -> bytes:
