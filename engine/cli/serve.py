@@ -99,6 +99,20 @@ class Size(click.ParamType):
 )
 @click.option("--max-body", type=Size(), default="4MB", show_default=True, help="Largest request.")
 @click.option(
+    "--prefix-cache",
+    type=Size(),
+    default="256MB",
+    show_default=True,
+    help="Memory for the beginnings of prompts that were read before; 0 keeps none.",
+)
+@click.option(
+    "--prefill-chunk",
+    type=click.IntRange(16, 8192),
+    default=64,
+    show_default=True,
+    help="Prompt tokens to run at once, between rounds of other answers.",
+)
+@click.option(
     "--request-timeout",
     "request_seconds",
     type=click.FloatRange(0.1),

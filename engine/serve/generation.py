@@ -36,15 +36,17 @@ class Generation:
         done: whether the answer is complete.
         stats: what its rounds added up to.
         cached: how many tokens of the prompt came from a kept prefix.
+        together: the most answers that were made at the same time, this one counted.
     """
 
     def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Any = None) -> None:
         self.job, self.resident = job, resident
         self.prefilling, self.done = True, False
         self.stats, self.cached = Stats(), 0
+        self.together = 1
         self.fallback: str | None = None
         self._closing = ExitStack()
-        self._chunk, self._prefixes = chunk, prefixes
+        self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
         options, pair = job.options, resident.pair
         self.caches = make_caches(pair.target, options.cache, options.boundary)
         self._with_draft = self._drafts(options)
@@ -54,8 +56,8 @@ class Generation:
         lookup = Lookup() if options.draft in ("auto", "lookup") else None
         block = proposer.block if proposer else BLOCK if lookup else 1
         self._key = (resident.name, options.cache, options.boundary, self._with_draft)
-        if prefixes is not None:
-            self.cached = prefixes.restore(self._key, job.ids[:-1], self.caches, proposer)
+        if self._prefixes is not None:
+            self.cached = self._prefixes.restore(self._key, job.ids[:-1], self.caches, proposer)
         self._run = Run(
             pair.target,
             self.caches,
@@ -126,6 +128,7 @@ class Generation:
             "accept_length": ratio(self.stats.accepted, self.stats.verify_steps),
             "cached_tokens": self.cached,
             "cache_bytes": self.nbytes,
+            "together": self.together,
             "prefill_seconds": self.stats.prefill,
             "fallback": self.fallback,
         }

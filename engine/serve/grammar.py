@@ -97,6 +97,7 @@ class Walk:
     def __init__(self, matcher: Any, tokenizer: Any) -> None:
         self._matcher, self._tokenizer = matcher, tokenizer
         self.landed = False
+        self._forced_rows: list[bool] = []
         self._preferred = [ids[0] for text in CLOSING if len(ids := tokenizer.tokenize_str(text)) == 1]
 
     @property
@@ -111,10 +112,12 @@ class Walk:
     def masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
         """Return which tokens may stand in each row, ``[drafts + 1, vocabulary]``; the drafts are allowed ones."""
         found = np.zeros((len(drafts) + 1, vocabulary), bool)
-        read = 0
+        read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
             found[i] = self._row(self._matcher, vocabulary)
-            if (forced := self._forced(self._matcher, room - i)) is not None:
+            forced = self._forced(self._matcher, room - i)
+            self._forced_rows.append(forced is not None)
+            if forced is not None:
                 found[i] = False
                 found[i, forced] = True
             if i < len(drafts):
@@ -127,7 +130,8 @@ class Walk:
         return found
 
     def commit(self, tokens: list[int]) -> None:
-        """Go on by these tokens."""
+        """Go on by these tokens, which the last masks allowed."""
+        self.landed = self.landed or any(self._forced_rows[: len(tokens)])
         for token in tokens:
             if self._matcher.is_stopped():
                 return
@@ -145,7 +149,6 @@ class Walk:
         way = self._way(matcher, room)
         if way is None or len(way) + SPARE < room:
             return None
-        self.landed = True
         return way[0]
 
     def _way(self, matcher: Any, most: int) -> list[int] | None:

@@ -48,6 +48,11 @@ class Guide:
         """Whether the grammar allows nothing more."""
         return self.grammar is not None and self.grammar.ended
 
+    @property
+    def landed(self) -> bool:
+        """Whether the limit forced the answer to its end."""
+        return self.grammar is not None and self.grammar.landed
+
     def cut(self, drafts: list[int]) -> int:
         """Return how many drafts the grammar takes, from the first on."""
         return self.grammar.accepts(drafts) if self.grammar else len(drafts)

@@ -55,5 +55,7 @@ def _round(run: Run, guide: Guide, plan: Plan, drafts: Any, drawn_from: Any) -> 
     guide.commit(tokens)
     if guide.ended and run.finish_reason is None:
         run.finish_reason, text = "stop", text + run.stops.flush()
+    if guide.landed and run.finish_reason == "stop":
+        run.finish_reason = "length"
     told = guide.report(logits, tokens)
     return run.report(plan, match, n, tokens, text), told

@@ -26,6 +26,7 @@ class Options:
         frequency: the same, times how often it does.
         repetition: divides the logits of tokens that prompt or answer hold.
         logprobs: how many alternatives to report with each token; None for no log-probabilities.
+        prefix: whether to look for, and keep, the beginning of the prompt.
         grammar: what the answer has to follow, as :mod:`engine.serve.grammar` writes it.
     """
 
@@ -39,6 +40,7 @@ class Options:
     cache: str = "raw"
     boundary: int = 0
     draft: str = "auto"
+    prefix: bool = True
     bias: dict[int, float] = field(default_factory=dict)
     presence: float = 0.0
     frequency: float = 0.0

@@ -132,6 +132,7 @@ class Overrides(BaseModel):
     cache: str | None = Field(None, max_length=64)
     draft: str | None = Field(None, max_length=64)
     boundary: int | None = Field(None, ge=0, le=512)
+    prefix: bool | None = None
 
 
 def parse(kind: type[Sampled], body: bytes) -> Any:

@@ -31,6 +31,7 @@ class Chosen:
         cache: the cache spec.
         boundary: layers left raw.
         draft: one of the drafts.
+        prefix: whether kept prompts are used.
     """
 
     asked: str
@@ -38,6 +39,7 @@ class Chosen:
     cache: str
     boundary: int
     draft: str
+    prefix: bool = True
 
 
 class Server:
@@ -72,6 +74,7 @@ class Server:
             given.cache if given.cache is not None else cache,
             given.boundary if given.boundary is not None else boundary,
             given.draft or draft,
+            prefix=given.prefix is not False,
         )
 
     async def resident(self, chosen: Chosen) -> Resident:
@@ -110,6 +113,7 @@ class Server:
             cache=chosen.cache,
             boundary=chosen.boundary,
             draft=chosen.draft,
+            prefix=chosen.prefix,
             bias=_bias(request.logit_bias, resident.vocabulary),
             presence=request.presence_penalty or 0.0,
             frequency=request.frequency_penalty or 0.0,

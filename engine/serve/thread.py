@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 from engine.errors import EngineError
 from engine.mx import mx
@@ -21,6 +20,7 @@ from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident, load_resident
+from engine.serve.prefix import Prefixes
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -46,7 +46,9 @@ class EngineThread:
         self._active: list[Generation] = []
         self._stopping = False
         self._turn = 0
-        self.prefixes: Any = None
+        self.prefixes = (
+            Prefixes(settings.prefix_cache, settings.prefill_chunk) if settings.prefix_cache else None
+        )
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -185,6 +187,8 @@ class EngineThread:
 
     def _cycle(self) -> None:
         """Run one round of each answer, and one chunk of one prompt."""
+        for each in self._active:
+            each.together = max(each.together, len(self._active))
         reading = [each for each in self._active if each.prefilling]
         decoding = [each for each in self._active if not each.prefilling]
         if reading:

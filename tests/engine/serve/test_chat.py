@@ -224,7 +224,7 @@ def test_figures(server):
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + " "))
 
     for name in ("drafts", "draft_tokens", "accepted_tokens"):
-        name = f"vllm:spec_decode_num_{name}_total"
-        assert of(after, name) > of(before, name)
+        full = f"vllm:spec_decode_num_{name}_total"
+        assert of(after, full) > of(before, full)
     assert server.stats()["active"] == 0
     assert server.http.get("/health").json()["status"] == "ok"
