@@ -109,6 +109,17 @@ class Walk:
         """Return how many of these tokens may follow, from the first on."""
         return int(self._matcher.validate_tokens(tokens)) if tokens else 0
 
+    def length(self, tokens: list[int]) -> int:
+        """Return how many allowed tokens there are up to the end of the grammar; all if it does not end."""
+        read = 0
+        while read < len(tokens) and not self._matcher.is_stopped():
+            if not self._matcher.consume_token(tokens[read]):
+                raise RuntimeError(f"the grammar refused a token of its own: {self._matcher.get_error()}")
+            read += 1
+        if read:
+            self._matcher.rollback(read)
+        return max(read, 1)
+
     def masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
         """Return which tokens may stand in each row, ``[drafts + 1, vocabulary]``; the drafts are allowed ones."""
         found = np.zeros((len(drafts) + 1, vocabulary), bool)

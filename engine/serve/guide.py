@@ -57,6 +57,10 @@ class Guide:
         """Return how many drafts the grammar takes, from the first on."""
         return self.grammar.accepts(drafts) if self.grammar else len(drafts)
 
+    def until_end(self, tokens: list[int]) -> list[int]:
+        """Return allowed tokens up to the one behind which the grammar allows nothing more."""
+        return tokens[: self.grammar.length(tokens)] if self.grammar else tokens
+
     def shape(self, logits: mx.array, drafts: list[int], room: int) -> mx.array:
         """Return the logits ``[1, drafts + 1, vocabulary]`` that tokens are chosen by.
 

@@ -50,7 +50,7 @@ def _round(run: Run, guide: Guide, plan: Plan, drafts: Any, drawn_from: Any) -> 
     accepted, following = run.sampler.judge(rows, drafts[:, :judged], drawn)
     n, last = run.read(mx.concatenate([accepted, following.astype(mx.int32)]))
     run.clock.lap("verify")
-    tokens, text = run.take([*proposed[:n], last])
+    tokens, text = run.take(guide.until_end([*proposed[:n], last]))
     run.keep(len(tokens), taps)
     guide.commit(tokens)
     if guide.ended and run.finish_reason is None:

@@ -142,6 +142,7 @@ def test_drafts_are_cut_at_the_first_refused_token(tiny):
     shaped = guide.shape(mx.zeros((1, 3, tiny.vocabulary)), right[:2], 1000)
     allowed = (shaped[0] > -mx.inf).sum(axis=-1).tolist()
     assert all(1 <= count < 40 for count in allowed)
+    assert guide.until_end([*right, 0, 5]) == right
     guide.commit(tuple(right))
     assert guide.ended
     assert guide.cut([right[0]]) == 0
