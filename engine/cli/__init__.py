@@ -15,6 +15,7 @@ COMMANDS = {
     "generate": "engine.cli.generate:generate",
     "models": "engine.cli.models:models",
     "probe": "engine.cli.probe:probe",
+    "serve": "engine.cli.serve:serve",
     "train": "engine.cli.train:train",
 }
 

@@ -17,6 +17,7 @@ from engine.dflash.target.rotary import with_tables
 from engine.mx import mx, nn, tree
 
 FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
+FREED = 512  # the same for tokens of a prompt
 
 
 class Run:
@@ -69,13 +70,29 @@ class Run:
 
     def read_prompt(self, ids: Sequence[int], chunk: int) -> None:
         """Run all of the prompt but its last token through the target, once, handing on the taps."""
+        for _ in self.reading(ids, chunk):
+            pass
+
+    def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
+        """Read the prompt as :meth:`read_prompt` does, giving way after each chunk.
+
+        Args:
+            ids: all of the prompt.
+            chunk: tokens to run at once.
+            start: how many of the ids the caches hold already.
+
+        Yields:
+            How many of the ids the caches hold now. Exhaust it: what follows the last chunk begins the answer.
+        """
         prompt = mx.array(ids, mx.int32)[None]
-        for start in range(0, len(ids) - 1, chunk):
-            part = prompt[:, start : min(start + chunk, len(ids) - 1)]
+        for at in range(start, len(ids) - 1, chunk):
+            end = min(at + chunk, len(ids) - 1)
             with postponed():
-                self.advance(part)
-                mx.eval(self._states(), self.proposer.state if self.proposer else [])
-            mx.clear_cache()
+                self.advance(prompt[:, at:end])
+                mx.eval(self.states, self.proposer.state if self.proposer else [])
+            if end == len(ids) - 1 or at // FREED != end // FREED:
+                mx.clear_cache()
+            yield end
         self.pending = prompt[:, -1:]
         if self.lookup:
             self.policy.heed(self.lookup.feed(ids))
@@ -177,7 +194,7 @@ class Run:
             with postponed():
                 self.rollback.settle(self._model)
                 # Another thread may use the caches next, and could not finish this one's computations.
-                mx.eval(self._states())
+                mx.eval(self.states)
 
     def _untapped(self, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
         return self._model(tokens, cache=cache), None
@@ -186,7 +203,9 @@ class Run:
         if taps is not None:
             self.proposer.feed(taps)
 
-    def _states(self) -> list[mx.array]:
+    @property
+    def states(self) -> list[mx.array]:
+        """Every array that the caches hold, to be evaluated."""
         leaves = tree.tree_flatten([cache.state for cache in self.caches])
         return [leaf for _, leaf in leaves if isinstance(leaf, mx.array)]
 

@@ -108,10 +108,11 @@ def _decode(run: Run, ids: list[int], chunk: int) -> Iterator[Step]:
     with run.closing():
         run.clock.restart()
         run.read_prompt(ids, chunk)
-        yield from whole(_rounds(run))
+        yield from whole(rounds(run))
 
 
-def _rounds(run: Run) -> Iterator[Step]:
+def rounds(run: Run) -> Iterator[Step]:
+    """Yield the rounds of a run that has read its prompt, until its answer ends."""
     while run.finish_reason is None:
         plan = run.plan()
         if plan.drafter == PLAIN:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.sampling import Sampler
 from engine.dflash.target.taps import Tapped
@@ -52,6 +53,17 @@ class Proposer:
         if sum(part.shape[1] for part in self._waiting) >= WAITING:
             self._bound.absorb(self._waited(), self._context)
             mx.async_eval(self._context.state)
+
+    @property
+    def context(self) -> DraftContext:
+        """What the drafter has read, with nothing left to wait; to be kept as a copy."""
+        if self._waiting:
+            self._bound.absorb(self._waited(), self._context)
+        return self._context
+
+    def restore(self, context: DraftContext) -> None:
+        """Go on from a context that was kept: a copy, which this generation then writes to."""
+        self._waiting, self._context = [], context
 
     @property
     def state(self) -> list[mx.array]:

@@ -1,0 +1,123 @@
+"""The routes."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from engine import host
+from engine.serve import chat, completions, listing
+from engine.serve.body import read_body
+from engine.serve.errors import ApiError, bug
+from engine.serve.guard import Guard
+from engine.serve.protocol import ChatRequest, CompletionRequest, Sampled, parse
+from engine.serve.server import Asked, Server
+from engine.serve.streams import EventStream, attended
+from engine.serve.thread import log
+
+AT_ONCE = 0.5  # seconds in which a request may still fail with a status of its own
+
+
+def make_app(server: Server) -> FastAPI:
+    """Return the application over a server's state."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        server.engine.start()
+        yield
+        server.engine.stop()
+
+    app = FastAPI(
+        title="kakeya-engine serve",
+        version=host.version("kakeya-bridge") or "0",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.add_middleware(Guard, settings=server.settings)
+    if server.settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(server.settings.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Api-Key"],
+        )
+    _on_errors(app)
+    _routes(app, server)
+    return app
+
+
+def _routes(app: FastAPI, server: Server) -> None:
+    @app.post("/v1/chat/completions", openapi_extra=_takes(ChatRequest))
+    async def chat_completions(request: Request) -> Response:
+        found = parse(ChatRequest, await read_body(request, server.settings))
+        begun = await chat.begin(server, found)
+        return await _answer(server, request, begun.asked, found, chat, begun)
+
+    @app.post("/v1/completions", openapi_extra=_takes(CompletionRequest))
+    async def text_completions(request: Request) -> Response:
+        found = parse(CompletionRequest, await read_body(request, server.settings))
+        begun = await completions.begin(server, found)
+        return await _answer(server, request, begun.asked, found, completions, begun)
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return listing.models(server)
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        return listing.model(server, name)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return listing.health(server)
+
+    @app.get("/v1/kakeya/stats")
+    async def stats() -> dict[str, Any]:
+        return listing.stats(server)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _answer(
+    server: Server, request: Request, asked: Asked, found: Sampled, made: Any, begun: Any
+) -> Response:
+    """Answer whole or as a stream; what fails at once fails with its status either way."""
+    if not found.stream:
+        async with attended(request, asked):
+            return JSONResponse(await made.whole(begun))
+    await asked.settled(AT_ONCE)
+    return EventStream(made.streamed(begun), asked, server.settings.write_seconds)
+
+
+def _takes(kind: type[Sampled]) -> dict[str, Any]:
+    """Return what the OpenAPI document says of a body that is read by hand."""
+    schema = kind.model_json_schema(by_alias=True)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _on_errors(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def refused(_: Request, error: ApiError) -> JSONResponse:
+        return JSONResponse(error.body(), error.status, error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> JSONResponse:
+        path = request.url.path[:100]
+        said = {404: f"There is no {path} here.", 405: f"{path} takes another method."}
+        made = ApiError(error.status_code, said.get(error.status_code, str(error.detail)), code="no_route")
+        return JSONResponse(made.body(), made.status, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        error_id = f"err-{secrets.token_hex(6)}"
+        log.error("%s", error_id, exc_info=error)
+        return JSONResponse(bug(error_id).body(), 500)

@@ -1,0 +1,146 @@
+"""``POST /v1/completions``: from a text to its continuation, whole or streamed."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine.serve.chat import new_id, of_format, usage
+from engine.serve.errors import ApiError, unsupported
+from engine.serve.job import Piece
+from engine.serve.models import Resident
+from engine.serve.protocol import CompletionRequest
+from engine.serve.server import Asked, Server
+from engine.serve.streams import DONE, event
+
+
+@dataclass
+class Completion:
+    """A request on its way.
+
+    Attributes:
+        request: as it came.
+        resident: the model.
+        asked: its answers.
+        offsets: the length of each answer's text so far.
+    """
+
+    request: CompletionRequest
+    resident: Resident
+    asked: Asked
+    offsets: list[int] = field(default_factory=list)
+
+
+async def begin(server: Server, request: CompletionRequest) -> Completion:
+    """Queue the answers to a request; ApiError if it cannot be served."""
+    for name in ("echo", "suffix"):
+        if getattr(request, name):
+            raise unsupported(name)
+    if request.best_of not in (None, 1, request.n):
+        raise unsupported("best_of")
+    chosen = server.choose(request)
+    resident = await server.resident(chosen)
+    prompts = await asyncio.to_thread(_prompts, request, resident)
+    n = request.n or 1
+    longest = max(prompts, key=len)
+    options = server.options(request, chosen, resident, longest, request.max_tokens or 16)
+    if request.logprobs is not None:
+        options = replace(options, logprobs=request.logprobs)
+    made = await asyncio.to_thread(of_format, request.response_format, resident)
+    asked = server.ask(chosen, prompts, replace(options, grammar=made), n)
+    return Completion(request, resident, asked, [0] * len(asked.jobs))
+
+
+def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
+    prompt: Any = request.prompt
+    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
+        prompt = [prompt]
+    prompts = [resident.encode(each) if isinstance(each, str) else each for each in prompt]
+    for ids in prompts:
+        if not ids:
+            raise ApiError(400, "The prompt is empty.", param="prompt", code="invalid_value")
+        if not all(0 <= token < resident.vocabulary for token in ids):
+            said = (
+                f"The prompt holds a token that this model, which has {resident.vocabulary}, does not have."
+            )
+            raise ApiError(400, said, param="prompt", code="invalid_value")
+    return prompts
+
+
+async def whole(completion: Completion) -> dict[str, Any]:
+    """Return the answer in one object."""
+    count = len(completion.asked.jobs)
+    choices: list[dict[str, Any]] = [{"index": i, "text": "", "logprobs": None} for i in range(count)]
+    tokens = cached = 0
+    async for piece in completion.asked.pieces():
+        choice = choices[piece.index]
+        tokens += piece.tokens
+        choice["text"] += piece.text
+        if piece.logprobs is not None:
+            _join(choice, _logprobs(completion, piece))
+        if piece.finish_reason:
+            choice["finish_reason"], choice["x_kakeya"] = piece.finish_reason, piece.report
+            cached += piece.report["cached_tokens"]
+    return {
+        **_head(completion),
+        "choices": choices,
+        "usage": usage(completion.asked.prompt_tokens, tokens, cached),
+        "x_kakeya": choices[0]["x_kakeya"],
+    }
+
+
+async def streamed(completion: Completion) -> AsyncIterator[bytes]:
+    """Yield the answer's events."""
+    head, tokens, cached = _head(completion), 0, 0
+    try:
+        async for piece in completion.asked.pieces():
+            tokens += piece.tokens
+            choice: dict[str, Any] = {
+                "index": piece.index,
+                "text": piece.text,
+                "logprobs": _logprobs(completion, piece) if piece.logprobs is not None else None,
+                "finish_reason": piece.finish_reason,
+            }
+            if piece.report:
+                choice["x_kakeya"] = piece.report
+                cached += piece.report["cached_tokens"]
+            yield event({**head, "choices": [choice]})
+    except ApiError as error:
+        yield event(error.body())
+        return
+    options = completion.request.stream_options
+    if options and options.include_usage:
+        prompt = completion.asked.prompt_tokens
+        yield event({**head, "choices": [], "usage": usage(prompt, tokens, cached)})
+    yield event(DONE)
+
+
+def _head(completion: Completion) -> dict[str, Any]:
+    return {
+        "id": new_id("cmpl"),
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": completion.asked.model,
+    }
+
+
+def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
+    """Return the log-probabilities of a piece as text answers have them."""
+
+    def name(token: int) -> str:
+        return completion.resident.grammars.token_bytes(token).decode("utf-8", "replace")
+
+    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    for token, logprob, best in piece.logprobs or []:
+        found["tokens"].append(name(token))
+        found["token_logprobs"].append(max(logprob, -9999.0))
+        found["top_logprobs"].append({name(each): max(value, -9999.0) for each, value in best})
+        found["text_offset"].append(completion.offsets[piece.index])
+        completion.offsets[piece.index] += len(name(token))
+    return found
+
+
+def _join(choice: dict[str, Any], more: dict[str, list[Any]]) -> None:
+    held = choice["logprobs"] or {name: [] for name in more}
+    choice["logprobs"] = {name: held[name] + more[name] for name in more}

@@ -1,0 +1,70 @@
+"""What a request is answered with when it cannot be served: OpenAI's error object."""
+
+from typing import Any
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    501: "not_implemented_error",
+}
+
+
+class ApiError(Exception):
+    """A request that is refused.
+
+    Args:
+        status: the HTTP status.
+        message: what is wrong and what to do about it.
+        param: the field it is about.
+        code: a word that programs can tell errors apart by.
+        headers: more headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers or {}
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's ``type`` of the error."""
+        return KINDS.get(self.status, "server_error")
+
+    def body(self) -> dict[str, Any]:
+        """Return the answer's JSON."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+
+def unsupported(name: str, param: str | None = None) -> ApiError:
+    """Return the refusal of a feature that this server does not have."""
+    return ApiError(
+        501,
+        f"This server does not support {name}. Leave it out of the request.",
+        param=param or name,
+        code="unsupported",
+    )
+
+
+def bug(error_id: str) -> ApiError:
+    """Return the answer to a request that met a bug."""
+    return ApiError(
+        500,
+        f"The server failed on this request. Its log has the details under {error_id}.",
+        code=error_id,
+    )

@@ -1,0 +1,49 @@
+"""Figures for Prometheus: the speculative counters with vLLM's names and meanings, the rest under ``kakeya_``."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """The server's counters; one registry each, so that several servers may live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        of = {"registry": self.registry}
+        self.drafts = Counter("vllm:spec_decode_num_drafts", "Rounds that verified drafts.", **of)
+        self.draft_tokens = Counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.", **of)
+        self.accepted = Counter("vllm:spec_decode_num_accepted_tokens", "Drafted tokens accepted.", **of)
+        self.prompt = Counter("kakeya_prompt_tokens", "Prompt tokens, cached ones among them.", **of)
+        self.cached = Counter("kakeya_cached_tokens", "Prompt tokens that came from a kept prefix.", **of)
+        self.generated = Counter("kakeya_generation_tokens", "Tokens that were decoded.", **of)
+        self.finished = Counter("kakeya_answers", "Answers by how they ended.", ["reason"], **of)
+        self.refused = Counter("kakeya_refused", "Requests refused because the queue was full.", **of)
+        self.fallbacks = Counter("kakeya_fallbacks", "Answers made otherwise than asked.", **of)
+        self.first = Histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS, **of)
+        self.waited = Histogram("kakeya_queue_seconds", "In the queue.", buckets=SECONDS, **of)
+        self._gauges: dict[str, Gauge] = {}
+
+    def watch(self, name: str, about: str, read: Any) -> None:
+        """Add a gauge that is read when it is asked for."""
+        gauge = Gauge(name, about, registry=self.registry)
+        gauge.set_function(read)
+        self._gauges[name] = gauge
+
+    def count(self, generation: Any) -> None:
+        """Take in an answer that is complete."""
+        stats = generation.stats
+        self.drafts.inc(stats.verify_steps)
+        self.draft_tokens.inc(stats.proposed)
+        self.accepted.inc(stats.accepted)
+        self.prompt.inc(len(generation.job.ids))
+        self.cached.inc(generation.cached)
+        self.finished.labels(stats.finish_reason).inc()
+        if generation.fallback:
+            self.fallbacks.inc()
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,121 @@
+"""The text of an answer told apart as it comes: thoughts, content, and calls of tools."""
+
+import json
+import secrets
+from typing import Any
+
+Delta = dict[str, Any]
+
+
+class Parts:
+    """Turns pieces of text into deltas of a message.
+
+    Args:
+        thinking: the strings around thoughts, or None.
+        open_thought: whether the prompt has begun a thought already.
+        calling: the strings around calls of tools, or None.
+        parse_call: from the text of a call to ``{"name": ..., "arguments": ...}``.
+        only_call: the whole text is one call, as :func:`engine.serve.grammar.of_tools` writes it.
+
+    Attributes:
+        calls: how many calls there were.
+    """
+
+    def __init__(
+        self,
+        *,
+        thinking: tuple[str, str] | None = None,
+        open_thought: bool = False,
+        calling: tuple[str, str] | None = None,
+        parse_call: Any = None,
+        only_call: bool = False,
+    ) -> None:
+        self._thinking, self._calling, self._parse = thinking, calling, parse_call
+        self._state = "thought" if open_thought else "text"
+        self._held = ""
+        self._begun = False
+        self._only_call = only_call
+        self.calls = 0
+
+    def add(self, text: str, *, last: bool = False) -> list[Delta]:
+        """Return the deltas that more text gives; with ``last``, those of what still waits too."""
+        self._held += text
+        if self._only_call:
+            return self._of_call(last=last)
+        deltas: list[Delta] = []
+        while True:
+            found = [(at, mark, after) for mark, after in self._marks() if (at := self._held.find(mark)) >= 0]
+            if not found:
+                break
+            at, mark, after = min(found)
+            deltas += self._give(self._held[:at], closing=True)
+            self._held, self._state = self._held[at + len(mark) :], after
+        if last:
+            deltas += self._give(self._held, closing=True)
+            self._held = ""
+        elif self._state != "call":
+            safe = len(self._held) - self._hopeful()
+            deltas += self._give(self._held[:safe])
+            self._held = self._held[safe:]
+        return deltas
+
+    def _marks(self) -> list[tuple[str, str]]:
+        """Return what ends the present state, and the state that follows."""
+        if self._state == "thought":
+            return [(self._thinking[1], "text")] if self._thinking else []
+        if self._state == "call":
+            return [(self._calling[1], "text")] if self._calling else []
+        marks = [(self._thinking[0], "thought")] if self._thinking else []
+        return marks + ([(self._calling[0], "call")] if self._calling else [])
+
+    def _hopeful(self) -> int:
+        """Return how many characters at the end could begin a mark."""
+        marks = [mark for mark, _ in self._marks()]
+        most = min(len(self._held), max((len(mark) - 1 for mark in marks), default=0))
+        return next(
+            (n for n in range(most, 0, -1) if any(mark.startswith(self._held[-n:]) for mark in marks)), 0
+        )
+
+    def _give(self, text: str, *, closing: bool = False) -> list[Delta]:
+        if not text:
+            return []
+        if self._state == "thought":
+            return [{"reasoning_content": text}]
+        if self._state == "call" and closing:
+            return self._parsed(text)
+        return [{"content": text}]
+
+    def _parsed(self, text: str) -> list[Delta]:
+        try:
+            found = self._parse(text)
+            calls = found if isinstance(found, list) else [found]
+            deltas = []
+            for call in calls:
+                arguments = call["arguments"]
+                if not isinstance(arguments, str):
+                    arguments = json.dumps(arguments, ensure_ascii=False)
+                deltas.append(self._call({"name": str(call["name"]), "arguments": arguments}, new=True))
+        except Exception:  # noqa: BLE001 - parsers of many models, over text that a model wrote
+            return [{"content": text}]
+        return deltas
+
+    def _call(self, function: dict[str, str], *, new: bool = False) -> Delta:
+        if not new:
+            return {"tool_calls": [{"index": self.calls - 1, "function": function}]}
+        self.calls += 1
+        about = {"index": self.calls - 1, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
+        return {"tool_calls": [{**about, "function": function}]}
+
+    def _of_call(self, *, last: bool) -> list[Delta]:
+        """Stream the arguments of the one call: ``{"name":"f","arguments":`` before them, ``}`` behind."""
+        deltas = []
+        if not self._begun:
+            head, mark, rest = self._held.partition('","arguments":')
+            if not mark:
+                return [{"content": self._held}] if last and self._held else []
+            name = json.loads(head.removeprefix('{"name":') + '"')
+            deltas.append(self._call({"name": name, "arguments": ""}, new=True))
+            self._begun, self._held = True, rest
+        give = self._held.removesuffix("}") if last else self._held[:-1]
+        self._held = self._held[len(give) :]
+        return deltas + ([self._call({"arguments": give})] if give else [])

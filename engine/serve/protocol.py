@@ -1,0 +1,178 @@
+"""Requests as OpenAI's API has them, every field bounded; fields that are not known pass."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.cache import spec as cache_spec
+from engine.errors import BadInput
+from engine.serve.errors import ApiError
+from engine.serve.job import DRAFTS
+
+MOST_ANSWERS = 8
+MOST_TOKENS = 1 << 20
+BIGGEST = 1 << 63
+
+Stop = Annotated[str, Field(min_length=1, max_length=1024)]
+Real = Annotated[float, Field(allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+
+
+class Loose(BaseModel):
+    """An object whose unknown fields pass, and whose known ones have to have their own type."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class StreamOptions(Loose):
+    """What a stream tells beside its text."""
+
+    include_usage: bool | None = None
+
+
+class Function(Loose):
+    """A function that may be called."""
+
+    name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")
+    description: str | None = Field(None, max_length=100_000)
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Loose):
+    """A tool; only functions are known."""
+
+    type: str = Field(max_length=64)
+    function: Function | None = None
+
+
+class Schema(Loose):
+    """A JSON schema with its name."""
+
+    name: str | None = Field(None, max_length=64)
+    schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
+
+
+class ResponseFormat(Loose):
+    """The form of an answer."""
+
+    type: str = Field(max_length=64)
+    json_schema: Schema | None = None
+
+
+class Message(Loose):
+    """A turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = Field(None, max_length=256)
+    tool_calls: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tool_call_id: str | None = Field(None, max_length=256)
+
+
+class Sampled(Loose):
+    """What all requests for answers share."""
+
+    model: str | None = Field(None, max_length=256)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Tokens | None = None
+    temperature: Real | None = Field(None, ge=0, le=2)
+    top_p: Real | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, le=MOST_TOKENS)
+    min_p: Real | None = Field(None, ge=0, le=1)
+    n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
+    seed: int | None = Field(None, ge=-BIGGEST, lt=BIGGEST)
+    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
+    presence_penalty: Real | None = Field(None, ge=-2, le=2)
+    frequency_penalty: Real | None = Field(None, ge=-2, le=2)
+    repetition_penalty: Real | None = Field(None, gt=0, le=10)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
+    response_format: ResponseFormat | None = None
+    x_kakeya: Any = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class ChatRequest(Sampled):
+    """``POST /v1/chat/completions``."""
+
+    messages: list[Message] = Field(min_length=1, max_length=4096)
+    max_completion_tokens: Tokens | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    tools: list[Tool] | None = Field(None, max_length=128)
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=32)
+
+
+class CompletionRequest(Sampled):
+    """``POST /v1/completions``."""
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_ANSWERS)]
+        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[list[list[int]], Field(min_length=1, max_length=MOST_ANSWERS)]
+    )
+    logprobs: int | None = Field(None, ge=0, le=20)
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+class Overrides(BaseModel):
+    """A request's own ``x_kakeya``; unknown names are refused here, since they would be ignored silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    cache: str | None = Field(None, max_length=64)
+    draft: str | None = Field(None, max_length=64)
+    boundary: int | None = Field(None, ge=0, le=512)
+    prefix: bool | None = None
+
+
+def parse(kind: type[Sampled], body: bytes) -> Any:
+    """Return the request that a body holds.
+
+    Raises:
+        ApiError: 400, it is no JSON, or a field has a value that it cannot have.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, 400) from error
+
+
+def overrides(found: Any) -> Overrides:
+    """Return a request's ``x_kakeya``; ApiError 422 if it is none."""
+    if found is None:
+        return Overrides()
+    try:
+        made = Overrides.model_validate(found)
+    except ValidationError as error:
+        raise _refusal(error, 422, "x_kakeya") from error
+    if made.draft is not None and made.draft not in DRAFTS:
+        said = f"There is no draft {made.draft!r}. Choose one of {', '.join(DRAFTS)}."
+        raise ApiError(422, said, param="x_kakeya.draft", code="invalid_override")
+    if made.cache is not None:
+        try:
+            cache_spec.parse(made.cache)
+        except BadInput as error:
+            said = f"There is no cache {made.cache!r}. Choose one of: {cache_spec.VALID}."
+            raise ApiError(422, said, param="x_kakeya.cache", code="invalid_override") from error
+    return made
+
+
+def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
+    """Return the first thing that is wrong, as OpenAI would say it."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = ".".join(part for part in (within, *map(str, first["loc"])) if part) or None
+    said = first["msg"][:300]
+    if first["type"] == "json_invalid":
+        return ApiError(400, f"The body is not JSON in UTF-8: {said}.", code="invalid_json")
+    code = "missing" if first["type"] == "missing" else "invalid_override" if within else "invalid_value"
+    return ApiError(status, f"{param or 'The body'}: {said}.", param=param, code=code)

@@ -1,0 +1,204 @@
+"""What the routes share: the engine's thread, the settings, and the way from a request to its answers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadInput, EngineError
+from engine.serve.channels import Channel
+from engine.serve.errors import ApiError
+from engine.serve.job import Failed, Job, Options, Piece
+from engine.serve.metrics import Metrics
+from engine.serve.models import Resident
+from engine.serve.protocol import Sampled, overrides
+from engine.serve.settings import Settings
+from engine.serve.thread import EngineThread
+
+SEEDS = (1 << 63) - 1
+DEFAULT_TEMPERATURE = 1.0  # OpenAI's
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a request's ``model`` and ``x_kakeya`` say.
+
+    Attributes:
+        asked: the name that the answer repeats.
+        reference: what is loaded.
+        cache: the cache spec.
+        boundary: layers left raw.
+        draft: one of the drafts.
+        prefix: whether kept prompts are used.
+    """
+
+    asked: str
+    reference: str
+    cache: str
+    boundary: int
+    draft: str
+    prefix: bool = True
+
+
+class Server:
+    """The server's state; everything here runs in the event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.engine = EngineThread(settings, self.metrics)
+        self.started = time.time()
+        self.names = {_short(reference): reference for reference in settings.models}
+
+    def choose(self, request: Sampled) -> Chosen:
+        """Return which model and cache a request is for; ApiError 404 or 422 if there is no such."""
+        given = overrides(request.x_kakeya)
+        asked = request.model if request.model is not None else next(iter(self.names))
+        cache, boundary, short = self.settings.cache, self.settings.boundary, asked
+        if asked not in self.names:
+            try:
+                channel = Channel.parse(asked)
+            except BadInput:
+                channel = None
+            if channel is None or channel.short not in self.names:
+                known = ", ".join(self.names)
+                said = f"There is no model or channel {asked[:100]!r} here. This server has: {known}."
+                raise ApiError(404, said, param="model", code="model_not_found")
+            short, cache, boundary = channel.short, channel.cache, channel.boundary
+        draft = self.settings.draft if self.settings.draft in ("none", "lookup", "dflash") else "auto"
+        return Chosen(
+            asked,
+            self.names[short],
+            given.cache if given.cache is not None else cache,
+            given.boundary if given.boundary is not None else boundary,
+            given.draft or draft,
+            prefix=given.prefix is not False,
+        )
+
+    async def resident(self, chosen: Chosen) -> Resident:
+        """Return the model, loading it if need be."""
+        try:
+            return await asyncio.wrap_future(self.engine.load(chosen.reference))
+        except EngineError as error:
+            said = f"The model {chosen.asked} cannot be loaded: {error.message}."
+            raise ApiError(503, said, param="model", code="model_unavailable") from error
+
+    def options(
+        self, request: Sampled, chosen: Chosen, resident: Resident, ids: list[int], most: int | None
+    ) -> Options:
+        """Return how an answer to a prompt is decoded; ApiError 400 if it does not fit the model.
+
+        Args:
+            request: as it came.
+            chosen: what it is for.
+            resident: the model.
+            ids: the prompt.
+            most: the tokens that it asks for.
+        """
+        left = resident.context - len(ids)
+        if left < 1:
+            said = f"The prompt has {len(ids)} tokens, and {chosen.asked} reads {resident.context} with the answer."
+            raise ApiError(400, said, param="messages", code="context_length_exceeded")
+        seed = request.seed
+        return Options(
+            max_tokens=min(left, most or self.settings.max_tokens),
+            temperature=_or(request.temperature, DEFAULT_TEMPERATURE),
+            top_k=max(0, request.top_k or 0),
+            top_p=max(_or(request.top_p, 1.0), 1e-9),
+            min_p=request.min_p or 0.0,
+            seed=None if seed is None else seed & SEEDS,
+            stop=request.stops,
+            cache=chosen.cache,
+            boundary=chosen.boundary,
+            draft=chosen.draft,
+            prefix=chosen.prefix,
+            bias=_bias(request.logit_bias, resident.vocabulary),
+            presence=request.presence_penalty or 0.0,
+            frequency=request.frequency_penalty or 0.0,
+            repetition=_or(request.repetition_penalty, 1.0),
+        )
+
+    def ask(self, chosen: Chosen, prompts: list[list[int]], options: Options, n: int) -> "Asked":
+        """Queue ``n`` answers to each prompt; ApiError 429 if there is no room."""
+        return Asked(self, chosen, prompts, options, n)
+
+
+class Asked:
+    """The answers of one request, on their way."""
+
+    def __init__(
+        self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
+    ) -> None:
+        self.model = chosen.asked
+        self.prompt_tokens = sum(map(len, prompts))
+        self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._held: Piece | Failed | None = None
+        deadline = time.monotonic() + server.settings.request_seconds
+        self.jobs = [
+            Job(i, chosen.reference, ids, _seeded(options, i), self._emit, deadline)
+            for i, ids in enumerate(ids for ids in prompts for _ in range(n))
+        ]
+        server.engine.submit(self.jobs)
+
+    def _emit(self, event: Piece | Failed) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the loop is closed: nobody reads any more
+            return
+
+    async def settled(self, seconds: float) -> None:
+        """Wait a little for the first event; raise what a request fails with at once."""
+        try:
+            self._held = await asyncio.wait_for(self._events.get(), seconds)
+        except TimeoutError:
+            return
+        if isinstance(self._held, Failed):
+            self.cancel()
+            raise self._held.error
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yield the pieces of all answers as they come; raise what one of them fails with."""
+        left = len(self.jobs)
+        while left:
+            event = self._held if self._held is not None else await self._events.get()
+            self._held = None
+            if isinstance(event, Failed):
+                self.cancel()
+                raise event.error
+            left -= event.finish_reason is not None
+            yield event
+
+    def cancel(self) -> None:
+        """End all answers within one round; harmless when they are complete. From the event loop alone."""
+        for job in self.jobs:
+            job.cancel()
+        self._events.put_nowait(Failed(0, ApiError(499, "The client has gone.", code="cancelled")))
+
+
+def _short(reference: str) -> str:
+    """Return the name that requests call a model by: a folder's own name, else the reference."""
+    path = Path(reference).expanduser()
+    return path.resolve().name if path.is_dir() else reference
+
+
+def _seeded(options: Options, index: int) -> Options:
+    if options.seed is None or index == 0:
+        return options
+    return replace(options, seed=(options.seed + index) & SEEDS)
+
+
+def _bias(given: dict[str, float] | None, vocabulary: int) -> dict[int, float]:
+    found = {}
+    for name, by in (given or {}).items():
+        if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocabulary):  # noqa: PLR2004
+            said = f"{name[:20]!r} is no token of this model, which has {vocabulary}."
+            raise ApiError(400, said, param="logit_bias", code="invalid_value")
+        found[int(name)] = by
+    return found
+
+
+def _or(value: Any, default: float) -> float:
+    return default if value is None else float(value)

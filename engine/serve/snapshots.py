@@ -1,0 +1,133 @@
+"""What is kept of a cache at the end of a block of a prompt, and how it is put back.
+
+A growing cache gives the block's own entries, so that blocks which begin alike share them. A ring or a recurrent
+state gives all that it holds: it cannot be put together from parts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.cache.codec_id import CodecId
+from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.dflash.drafter.context import DraftContext, LayerContext
+from engine.lm import cache as lm_cache
+from engine.mx import mx
+
+GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
+RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one cache gave.
+
+    Attributes:
+        kind: ``segment``, ``ring``, ``states`` or ``window``.
+        arrays: in the order that putting back takes; None for a state that is not there.
+        numbers: offsets and the like.
+        codec: the codec id of packed rows.
+    """
+
+    kind: str
+    arrays: list[mx.array | None]
+    numbers: list[int] = field(default_factory=list)
+    codec: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(x.nbytes for x in self.arrays if x is not None)
+
+
+def flat(caches: Sequence[Any]) -> list[Any]:
+    """Return mlx-lm's caches in a model's caches, without lists and wrappers around them."""
+    found = []
+    for cache in caches:
+        if isinstance(cache, lm_cache.CacheList):
+            found += flat(cache.caches)
+        else:
+            found.append(cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache)
+    return found
+
+
+def take(cache: Any, start: int, end: int) -> Snapshot:
+    """Return what is kept of a cache that holds ``end`` tokens, for the block that begins at ``start``."""
+    if type(cache) in GROWING:
+        return Snapshot("segment", [_copy(x, start, end) for x in _leaves(cache)], codec=_codec(cache))
+    if type(cache) in RINGS:
+        arrays = [_handle(cache.keys), _handle(cache.values)]
+        return Snapshot("ring", arrays, [cache.offset, cache._idx], _codec(cache))  # noqa: SLF001 - no public name
+    return Snapshot("states", [_handle(x) for x in cache.cache])
+
+
+def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
+    """Make a fresh cache hold the ``length`` tokens of a path of blocks."""
+    last = path[-1]
+    if last.codec and isinstance(cache, PackedMixin):
+        found = CodecId.parse(last.codec)
+        cache.codecs, cache.dtype = found.codecs(), found.dtype
+    if last.kind == "segment":
+        joined = [_joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
+        half = len(joined) // 2
+        keys, values = tuple(joined[:half]), tuple(joined[half:])
+        cache.keys, cache.values = (keys, values) if half > 1 else (keys[0], values[0])
+        cache.offset = length
+    elif last.kind == "ring":
+        cache.keys, cache.values = (_handle(x) for x in last.arrays)
+        cache.offset, cache._idx = last.numbers  # noqa: SLF001
+    else:
+        cache.cache = [_handle(x) for x in last.arrays]
+
+
+def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
+    """Return what is kept of a drafter's context that has read ``end`` tokens, a snapshot a layer."""
+    found = []
+    for layer in context.layers:
+        whole = layer.keep is None
+        a, b = (start, end) if whole else (layer.start, layer.end)
+        arrays = [_copy(x, a, b) for x in (layer.keys, layer.values)]
+        found.append(Snapshot("segment" if whole else "window", arrays))
+    return found
+
+
+def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:
+    """Make a fresh context hold what the blocks of a path kept of its layers."""
+    for layer, path in zip(context.layers, paths, strict=True):
+        _put_layer(layer, path)
+    context.offset = length
+
+
+def _put_layer(layer: LayerContext, path: Sequence[Snapshot]) -> None:
+    if path[-1].kind == "segment":
+        layer.keys, layer.values = (_joined([block.arrays[i] for block in path]) for i in range(2))
+    else:
+        layer.keys, layer.values = (_handle(x) for x in path[-1].arrays)
+    layer.start, layer.end = 0, layer.keys.shape[2]
+
+
+def _leaves(cache: Any) -> list[mx.array]:
+    return [
+        x for pair in (cache.keys, cache.values) for x in (pair if isinstance(pair, tuple | list) else [pair])
+    ]
+
+
+def _codec(cache: Any) -> str:
+    return cache.codec_id if isinstance(cache, PackedMixin) else ""
+
+
+def _handle(x: mx.array | None) -> mx.array | None:
+    """Return another handle of an array: writing into the one then leaves the other as it is."""
+    return None if x is None else mx.array(x)
+
+
+def _copy(x: mx.array, start: int, end: int) -> mx.array:
+    """Return tokens of an array in memory of their own, so that the rest of it can be freed."""
+    if end - start < 2:  # noqa: PLR2004 - nothing to join
+        return mx.contiguous(x[:, :, start:end])
+    return mx.concatenate([x[:, :, start : start + 1], x[:, :, start + 1 : end]], axis=2)
+
+
+def _joined(parts: Sequence[Any]) -> mx.array:
+    return mx.concatenate(list(parts), axis=2) if len(parts) > 1 else mx.array(parts[0])

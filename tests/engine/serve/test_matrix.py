@@ -1,0 +1,139 @@
+"""Everything at once: drafts, packed caches, kept prompts, several clients and grammars change no token.
+
+Each cell's answers are those of one client alone, cold, without drafts, on the same cache and grammar; its counters
+show that what it is about was at work.
+"""
+
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import jsonschema
+import pytest
+
+from tests.engine.serve.world import serving
+
+MODELS = ("tiny", "tiny-hybrid")
+DRAFTS = ("none", "lookup", "dflash")
+CACHES = ("raw", "e8v@4.25", "affine@4g64")
+WARMTHS = ("cold", "warm")
+CLIENTS = (1, 4)
+FORMS = ("free", "json_schema")
+CELLS = list(itertools.product(MODELS, DRAFTS, CACHES, WARMTHS, CLIENTS, FORMS))
+# Few cells in which each pair of values of two axes meets once at least.
+SAMPLE = [
+    ("tiny", "none", "raw", "warm", 4, "json_schema"),
+    ("tiny", "lookup", "e8v@4.25", "cold", 4, "free"),
+    ("tiny", "dflash", "affine@4g64", "warm", 1, "free"),
+    ("tiny", "dflash", "e8v@4.25", "warm", 4, "json_schema"),
+    ("tiny", "lookup", "raw", "cold", 1, "json_schema"),
+    ("tiny-hybrid", "none", "e8v@4.25", "warm", 1, "free"),
+    ("tiny-hybrid", "none", "affine@4g64", "cold", 4, "json_schema"),
+    ("tiny-hybrid", "lookup", "affine@4g64", "warm", 1, "json_schema"),
+    ("tiny-hybrid", "lookup", "raw", "warm", 4, "free"),
+    ("tiny-hybrid", "dflash", "raw", "cold", 4, "free"),
+    ("tiny-hybrid", "dflash", "e8v@4.25", "cold", 1, "json_schema"),
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "maxLength": 12}, "lines": {"type": "integer", "maximum": 99}},
+    "required": ["path", "lines"],
+    "additionalProperties": False,
+}
+COMMON = {
+    "free": "def read_lines(path):\n    with open(path) as stream:\n        return stream.readlines()\n\n\n"
+    * 4,
+    "json_schema": '{"path":"tests","lines":12}\n{"path":"engine","lines":40}\n' * 8,
+}
+# To the JSON an end is one more line that differs, so that four clients read four prompts.
+ENDS = ("def read_text(path):\n", "def write_lines(path, lines):\n", "class Reader:\n", "def main(argv):\n")
+TOKENS = 32
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("matrix")
+    with serving(folder, "--model", "tiny", "--model", "tiny-hybrid") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def plain(both):
+    """One client's cold answer without drafts, by model, cache, form and prompt."""
+    held = {}
+
+    def found(model, cache, form, end):
+        key = model, cache, form, end
+        if key not in held:
+            held[key] = ask(both, model, "none", cache, form, end, prefix=False)
+        return held[key]
+
+    return found
+
+
+def ask(server, model, draft, cache, form, end, *, prefix):
+    body = {
+        "model": model,
+        "prompt": COMMON[form] + (end if form == "free" else f'{{"path":"{len(end)}","lines":1}}\n'),
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "x_kakeya": {"draft": draft, "cache": cache, "prefix": prefix},
+    }
+    if form == "json_schema":
+        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    response = server.http.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def check(both, plain, cell):
+    model, draft, cache, warmth, clients, form = cell
+    warm = warmth == "warm"
+    ends = ENDS[:clients]
+    if warm:
+        for end in ends:
+            ask(both, model, draft, cache, form, end, prefix=True)
+    with ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(ask, both, model, draft, cache, form, end, prefix=warm) for end in ends]
+        answers = [each.result() for each in asked]
+    for end, answer in zip(ends, answers, strict=True):
+        same = plain(model, cache, form, end)
+        assert answer["choices"][0]["text"] == same["choices"][0]["text"]
+        assert answer["usage"]["completion_tokens"] == same["usage"]["completion_tokens"]
+        assert answer["choices"][0]["finish_reason"] == same["choices"][0]["finish_reason"]
+        if form == "json_schema":
+            jsonschema.validate(json.loads(answer["choices"][0]["text"]), SCHEMA)
+        told = answer["x_kakeya"]
+        assert told["fallback"] is None
+        assert told["cache"] == cache
+        assert (told["cached_tokens"] > 0) == warm
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == told["cached_tokens"]
+        if cache != "raw" and draft != "dflash":  # whose drafter's context is counted too
+            assert told["cache_bytes"] < plain(model, "raw", form, end)["x_kakeya"]["cache_bytes"]
+    told = [answer["x_kakeya"] for answer in answers]
+    assert {each["draft"] for each in told} <= {draft, "none"}
+    assert (sum(each["rounds"] for each in told) > 0) == (draft != "none")
+    if draft != "none":
+        assert sum(each["accepted"] for each in told) > 0
+    assert max(each["together"] for each in told) >= min(2, clients)
+
+
+def name(cell):
+    return "-".join(map(str, cell))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", SAMPLE, ids=name)
+def test_sampled_cell(both, plain, cell):
+    check(both, plain, cell)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("cell", CELLS, ids=name)
+def test_cell(both, plain, cell):
+    check(both, plain, cell)
+
+
+def test_sample_covers_every_pair_of_values():
+    for a, b in itertools.combinations(range(len(CELLS[0])), 2):
+        assert {(cell[a], cell[b]) for cell in SAMPLE} == {(cell[a], cell[b]) for cell in CELLS}, (a, b)

@@ -1,0 +1,103 @@
+"""Requests that cannot be served: each has its status and an error object, and none disturbs the server."""
+
+import json
+
+import pytest
+
+CHAT = "/v1/chat/completions"
+TURN = [{"role": "user", "content": "x"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
+
+REFUSED = [
+    ("no JSON", b"hello", 400, None),
+    ("empty", b"", 400, None),
+    ("a list", b"[]", 400, None),
+    ("not UTF-8", b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', 400, None),
+    ("half a surrogate", b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400, None),
+    ("deep lists", b'{"messages": ' + b"[" * 200_000, 400, None),
+    ("deep objects", b'{"a":' * 50_000 + b"1" + b"}" * 50_000, 400, None),
+    ("a long number", b'{"messages": [], "seed": ' + b"9" * 100_000 + b"}", 400, None),
+    ("no messages", {}, 400, "messages"),
+    ("no message", {"messages": []}, 400, "messages"),
+    ("messages are text", {"messages": "hi"}, 400, "messages"),
+    ("a strange role", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages.0.role"),
+    ("an image", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 501, "messages"),
+    ("text without text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 400, "messages"),
+    ("a part of no kind", {"messages": [{"role": "user", "content": [{}]}]}, 501, "messages"),
+    ("too hot", {"messages": TURN, "temperature": 3}, 400, "temperature"),
+    ("NaN", b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "temperature"),
+    ("infinite", b'{"messages": [{"role": "user", "content": "x"}], "top_p": 1e999}', 400, "top_p"),
+    ("text for a number", {"messages": TURN, "max_tokens": "5"}, 400, "max_tokens"),
+    ("none of it", {"messages": TURN, "max_tokens": 0}, 400, "max_tokens"),
+    ("too many answers", {"messages": TURN, "n": 1000}, 400, "n"),
+    ("five stops", {"messages": TURN, "stop": list("abcde")}, 400, "stop"),
+    ("an empty stop", {"messages": TURN, "stop": ""}, 400, "stop"),
+    ("a seed of 80 bits", {"messages": TURN, "seed": 1 << 80}, 400, "seed"),
+    ("a bias of no token", {"messages": TURN, "logit_bias": {"999999": 1}}, 400, "logit_bias"),
+    ("a bias of no number", {"messages": TURN, "logit_bias": {"²": 1}}, 400, "logit_bias"),
+    ("top_logprobs alone", {"messages": TURN, "top_logprobs": 2}, 400, "top_logprobs"),
+    ("a strange format", {"messages": TURN, "response_format": {"type": "xml"}}, 501, "response_format"),
+    ("no schema", {"messages": TURN, "response_format": {"type": "json_schema"}}, 400, "response_format"),
+    ("a bad schema", {"messages": TURN, "response_format": SCHEMA}, 400, "response_format"),
+    ("a strange tool", {"messages": TURN, "tools": [{"type": "web"}]}, 501, "tools"),
+    ("a tool of no name", {"messages": TURN, "tools": [{"type": "function", "function": {}}]}, 400, None),
+    ("choice without tools", {"messages": TURN, "tool_choice": "required"}, 400, "tool_choice"),
+    ("a strange choice", {"messages": TURN, "tools": [TOOL], "tool_choice": "maybe"}, 400, "tool_choice"),
+    ("audio", {"messages": TURN, "audio": {"voice": "x"}}, 501, "audio"),
+    ("no such model", {"messages": TURN, "model": "gpt-4"}, 404, "model"),
+    ("no such channel", {"messages": TURN, "model": "tiny@e9-q1"}, 404, "model"),
+    ("another's channel", {"messages": TURN, "model": "huge@e8-q38"}, 404, "model"),
+    ("a path", {"messages": TURN, "model": "../../etc/passwd"}, 404, "model"),
+    ("a strange cache", {"messages": TURN, "x_kakeya": {"cache": "e9"}}, 422, "x_kakeya.cache"),
+    ("a strange draft", {"messages": TURN, "x_kakeya": {"draft": "/etc"}}, 422, "x_kakeya.draft"),
+    ("a strange option", {"messages": TURN, "x_kakeya": {"speed": 9}}, 422, "x_kakeya.speed"),
+    ("options are text", {"messages": TURN, "x_kakeya": "fast"}, 422, "x_kakeya"),
+    ("a negative boundary", {"messages": TURN, "x_kakeya": {"boundary": -1}}, 422, "x_kakeya.boundary"),
+    ("too long", {"messages": [{"role": "user", "content": "x = 1\n" * 4000}]}, 400, "messages"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"), [row[1:] for row in REFUSED], ids=[r[0] for r in REFUSED]
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_refusal(server, body, status, param, stream):
+    if isinstance(body, dict):
+        body = json.dumps({**body, "stream": stream}).encode()
+    response = server.http.post(CHAT, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"].endswith(".")
+    if param:
+        assert error["param"].startswith(param)
+
+
+def test_another_route_and_method(server):
+    assert server.http.get("/v1/nothing").status_code == 404
+    assert server.http.get(CHAT).status_code == 405
+    assert server.http.get("/v1/models/other").json()["error"]["code"] == "model_not_found"
+    assert server.http.post("/v1/completions", json={"prompt": ""}).json()["error"]["param"] == "prompt"
+    assert server.http.post("/v1/completions", json={"prompt": [99999]}).status_code == 400
+    assert server.http.post("/v1/completions", json={"prompt": "x", "echo": True}).status_code == 501
+
+
+def test_too_large(server):
+    assert server.http.post(CHAT, content=b"x" * (5 << 20)).status_code == 413
+    chunks = (b"x" * 65536 for _ in range(100))
+    assert server.http.post(CHAT, content=chunks).status_code == 413
+
+
+def test_a_cache_that_the_model_cannot_have(server):
+    odd = {"messages": TURN, "x_kakeya": {"cache": "affine@4g128"}}  # heads of 64
+    response = server.http.post(CHAT, json=odd)
+    assert response.status_code == 422
+    assert "can use" in response.json()["error"]["message"]
+    assert server.http.post(CHAT, json={**odd, "stream": True}).status_code == 422
+
+
+def test_nothing_of_it_was_a_bug(server):
+    assert server.chat().status_code == 200
+    assert "err-" not in server.said()
+    assert "Traceback" not in server.said()

@@ -1,0 +1,55 @@
+"""Real servers on loopback, and clients for them."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import openai
+
+STARTS = 60
+
+
+class Process:
+    """A running `kakeya-engine serve`."""
+
+    def __init__(self, process, log):
+        self.process, self.log = process, log
+        line = process.stdout.readline().decode().strip()
+        assert line.startswith("http://"), self.said()
+        self.url = line
+        self.http = httpx.Client(base_url=line, timeout=120)
+        self.ai = openai.OpenAI(base_url=f"{line}/v1", api_key="none", timeout=120, max_retries=0)
+
+    def said(self):
+        return self.log.read_text()
+
+    def chat(self, text="def main(argv):", **fields):
+        body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 16, **fields}
+        return self.http.post("/v1/chat/completions", json=body)
+
+    def stats(self):
+        return self.http.get("/v1/kakeya/stats").json()
+
+
+@contextmanager
+def serving(folder, *options):
+    """Run a server until the end of the block."""
+    log = folder / "server.log"
+    argv = [sys.executable, "-P", "-m", "engine", "serve", "--port", "0", "--dtype", "float32", *options]
+    with log.open("wb") as err:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err)
+    server = None
+    try:
+        server = Process(process, log)
+        yield server
+    finally:
+        if server:
+            server.http.close()
+            server.ai.close()
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.stdout.close()
