@@ -24,7 +24,7 @@ from pydantic import (
 
 from bridge import names
 from bridge.errors import PresetError
-from bridge.evidence.names import KINDS
+from bridge.kinds import KINDS
 from bridge.manifest import describe
 from bridge.params import Param, Value
 from bridge.strictyaml import read_yaml

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge import attestation, history, objects, wire
-from bridge.checks import Check
+from bridge.checks import SIGNATURE, Check
 from bridge.contents import Contents
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.git import Git
@@ -15,7 +15,7 @@ from bridge.keys import PublicKey
 from bridge.pins import HOW_TO_PIN, Pin
 from bridge.wire import Result
 
-NAME = "signature"
+NAME = SIGNATURE
 
 _SHOWN = 20
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bridge import history, names, wire
+from bridge.contents import read_result
 from bridge.errors import RefusedError
 from bridge.git import Git
 from bridge.github import ActionsRun
@@ -13,7 +14,6 @@ from bridge.history import View
 from bridge.liveness import Life, Queue
 from bridge.pins import Pin
 from bridge.signed_history import Reader
-from bridge.verify import read_result
 from bridge.wire import State
 
 NOT_SIGNED = "not signed by the pinned key"

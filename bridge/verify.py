@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bridge import evidence, history, limits, objects, strictjson, trees, wire
-from bridge.checks import Check
-from bridge.contents import Contents
+from bridge.checks import SIGNATURE, Check
+from bridge.contents import Contents, read_result
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.git import Git
 from bridge.history import View
@@ -16,7 +16,6 @@ from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.pins import Pin
 from bridge.plausible import check_logs, check_times
 from bridge.presets import Preset
-from bridge.signed import NAME as SIGNATURE
 from bridge.signed import check_signature
 from bridge.signed_history import signed_commits
 from bridge.wire import Gate, Result, State
@@ -108,16 +107,6 @@ def verify(
     checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(git, view, result, contents, pin))
     return Report(view.branch, view.tip, result, checks, gate)
-
-
-def read_result(git: Git, view: View) -> Result:
-    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
-    if not view.stands.is_final:
-        raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.stands}",
-            fix=f"Wait for it: kakeya wait {view.branch}",
-        )
-    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
 
 
 def _contradiction(result: Result) -> str | None:

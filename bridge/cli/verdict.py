@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from bridge.checks import SIGNATURE
 from bridge.client import Run
 from bridge.command import put_json, say
 from bridge.errors import ExitCode
-from bridge.signed import NAME as SIGNATURE
 from bridge.status import Status
-from bridge.verify import Report
 from bridge.wire import Gate
+
+if TYPE_CHECKING:
+    from bridge.verify import Report
 
 # What each verdict of the gate means.
 MEANINGS = {
