@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bridge import limits
 from bridge.bus import objects, trees, wire
+from bridge.bus.history import View
 from bridge.bus.wire import Result
 from bridge.errors import VerificationError
 from bridge.system.git import Git
@@ -94,3 +95,13 @@ class Contents:
         with closing(objects.Reader(self.git)) as reader:
             for oid in oids:
                 yield oid, reader.pieces(oid, _PIECE)
+
+
+def read_result(git: Git, view: View) -> Result:
+    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
+    if not view.stands.is_final:
+        raise VerificationError(
+            f"{view.branch} has no answer yet: it is {view.stands}",
+            fix=f"Wait for it: kakeya wait {view.branch}",
+        )
+    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

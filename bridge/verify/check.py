@@ -10,16 +10,15 @@ from bridge import evidence, limits
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.history import View
 from bridge.bus.wire import Gate, Result, State
-from bridge.checks import Check
+from bridge.checks import SIGNATURE, Check
 from bridge.errors import KakeyaError, PresetError, VerificationError
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.system import strict_json
 from bridge.system.git import Git
-from bridge.verify.answer_files import Contents
+from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_logs, check_times
-from bridge.verify.signature import NAME as SIGNATURE
 from bridge.verify.signature import check_signature
 from bridge.verify.signed_history import signed_commits
 
@@ -110,16 +109,6 @@ def verify(
     checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(git, view, result, contents, pin))
     return Report(view.branch, view.tip, result, checks, gate)
-
-
-def read_result(git: Git, view: View) -> Result:
-    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
-    if not view.stands.is_final:
-        raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.stands}",
-            fix=f"Wait for it: kakeya wait {view.branch}",
-        )
-    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
 
 
 def _contradiction(result: Result) -> str | None:
