@@ -55,7 +55,7 @@ def round_trip(folder: Path, options: argparse.Namespace) -> None:
     with serving(folder, place):
         kakeya("-C", str(place.clone), "run", "noop", "--wait")
         times = measure(options.runs, lambda: kakeya("-C", str(place.clone), "run", "noop", "--wait"))
-    show("kakeya run noop --wait", times, goal="p50 < 1.5 s")
+    show("kakeya run noop --wait", times, goal="p50 < 0.7 s")
 
 
 def files_in_tree(folder: Path, options: argparse.Namespace) -> None:

@@ -71,6 +71,9 @@ def own_home() -> Iterator[Path]:
         home.mkdir()
         (home / ".gitconfig").write_text(GIT_CONFIG, encoding="utf-8")
         os.environ["HOME"] = str(home)
+        # As installed: a program that is compiled anew each time measures Python's compiler.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(name) / "compiled")
         yield Path(name)
 
 

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from bridge.console import Colored, put, put_json, say
 from bridge.errors import ExitCode
 
+# The name of the check that says whose key signed an answer.
+SIGNATURE = "signature"
+
 
 @dataclass(frozen=True)
 class Check:

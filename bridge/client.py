@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bridge import limits, once
 from bridge.bus import branch_names, history, objects, times, wire
@@ -27,10 +28,12 @@ from bridge.requests.sightings import Sightings
 from bridge.requests.status import Event, Status, events, mark_unsigned, status_of
 from bridge.system import environment, github
 from bridge.system.git import open_repository
-from bridge.verify.answer_files import Contents
-from bridge.verify.check import Report, read_result, verify
-from bridge.verify.export import Answer, Fetched, read_answer, write_answer
+from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.pins import Pin, find_pin
+
+if TYPE_CHECKING:
+    from bridge.verify.check import Report
+    from bridge.verify.export import Answer, Fetched
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Client:
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
+        # What was read last: a branch that is followed is mostly where it was.
+        self._viewed: View | None = None
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 
     @cached_property
@@ -247,7 +252,9 @@ class Client:
             raise UsageError(
                 f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request"
             )
-        return history.read_view(self.git, branch, tip)
+        if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
+            self._viewed = history.read_view(self.git, branch, tip)
+        return self._viewed
 
     def _answered(self, branch: str) -> View:
         """Fetch one branch that has its answer. Raises InfrastructureError where it has none yet."""
@@ -330,6 +337,8 @@ class Client:
         Raises VerificationError, and writes nothing, where the answer does not hold together.
         """
         view = self._answered(branch)
+        from bridge.verify.export import write_answer  # noqa: PLC0415 - verifying is slow to import
+
         return write_answer(self.git, view, self._verify(view), out)
 
     def answer(self, branch: str) -> Answer:
@@ -337,6 +346,8 @@ class Client:
 
         Raises InfrastructureError where there is no answer yet.
         """
+        from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
+
         view = _final(self._known(branch))
         return read_answer(self.git, view, self._verify(view))
 
@@ -394,6 +405,8 @@ class Client:
         )
 
     def _verify(self, view: View) -> Report:
+        from bridge.verify.check import verify  # noqa: PLC0415 - slow to import, and a request is sent without it
+
         return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
 
     # Last, since its name hides Python's own from what follows it.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
-from bridge import limits
+from bridge import batch, limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -56,6 +55,8 @@ def list_tree(
         raise InfrastructureError(
             f"{tree[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes", code="too_large"
         )
+    if not (recursive or folders or sizes or paths):
+        return _entries(git, top.oid)
     flags = ["-r"] if recursive else []
     flags += ["-d"] if folders else []
     flags += ["-l"] if sizes else []
@@ -64,22 +65,34 @@ def list_tree(
     )
 
 
-def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
-    """Return a regular file's content in a commit, or None where there is no regular file at `path`.
+def _entries(git: Git, tree: str) -> list[Entry]:
+    """Return the entries of a tree that is not too large."""
+    ((oid, raw),) = each_content(git, [tree])
+    return list(git_output.tree(raw, len(oid) // 2))
 
-    Raises InfrastructureError with code `too_large` past `max_bytes`; the content is then not read.
-    """
+
+def entry_at(git: Git, commit: str, path: str) -> Entry | None:
+    """Return what lies at a path of a commit, without its size; None if nothing does."""
     folder, _, name = path.rpartition("/")
     place = f"{commit}:{folder}"
     there = locate(git, [place]).get(place)
     if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
-    listed = git_output.entries(git("ls-tree", "-z", "-l", "--full-tree", there.oid, "--", name).stdout)
-    if not listed or not listed[0].is_file:
+    return next((entry for entry in _entries(git, there.oid) if entry.path == name), None)
+
+
+def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
+    """Return a regular file's content in a commit, or None where there is no regular file at `path`.
+
+    Raises InfrastructureError with code `too_large` past `max_bytes`; the content is then not read.
+    """
+    entry = entry_at(git, commit, path)
+    if entry is None or not entry.is_file:
         return None
-    if listed[0].size > max_bytes:
+    if sizes(git, [entry.oid]).get(entry.oid, 0) > max_bytes:
         raise InfrastructureError(f"{path} is larger than {max_bytes} bytes", code="too_large")
-    return git("cat-file", "blob", listed[0].oid).stdout
+    ((_, content),) = each_content(git, [entry.oid])
+    return content
 
 
 def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
@@ -109,7 +122,8 @@ def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = 
     there: dict[str, Found] = {}
     if not at:
         return there
-    with _Asker(git) as asker:
+    with batch.asking(git, "cat-file", "--batch-check") as answerer:
+        asker = _Asker(answerer)
         depth = 1
         while at:
             found = asker.ask(at.values())
@@ -152,22 +166,17 @@ class _Asker:
     # Names and answers of one portion fit into the pipes, so neither side waits for the other.
     _PORTION_BYTES = 16 * 1024
 
-    def __init__(self, git: Git) -> None:
+    def __init__(self, answerer: batch.Answerer) -> None:
         self._known: dict[str, Found | None] = {}
-        self._child = git.start("cat-file", "--batch-check")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._child.close()
+        self._answerer = answerer
 
     def ask(self, names: Iterable[str]) -> dict[str, Found | None]:
         """Return what git knows of each name."""
         new = [name for name in dict.fromkeys(names) if name not in self._known]
         for portion in portions(new, self._PORTION_BYTES):
-            self._child.write("".join(f"{name}\n" for name in portion))
-            lines = self._child.lines(len(portion))
+            self._answerer.asked += len(portion)
+            self._answerer.child.write("".join(f"{name}\n" for name in portion))
+            lines = self._answerer.child.lines(len(portion))
             self._known.update(
                 (name, git_output.found(line)) for name, line in zip(portion, lines, strict=True)
             )
@@ -192,17 +201,25 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
         return
-    child = git.start("cat-file", "--batch")
+    answerer, left = batch.take(git, "cat-file", "--batch"), len(oids)
+    child = answerer.child
     try:
         for portion in portions(oids, _Asker._PORTION_BYTES):  # noqa: SLF001 - of this module
+            answerer.asked += len(portion)
             child.write("".join(f"{oid}\n" for oid in portion))
             for oid in portion:
                 found = git_output.found(child.line())
                 if found is None:
                     raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-                yield oid, child.read(found.size + 1)[:-1]
+                content = child.read(found.size + 1)[:-1]
+                left -= 1
+                if not left:
+                    # Callers that know how many come do not ask for the end.
+                    batch.give_back(answerer)
+                yield oid, content
     finally:
-        child.close()
+        if left:
+            child.close()
 
 
 def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
@@ -214,10 +231,14 @@ class Reader:
     """Reads objects one after the other, each in pieces, so that a large one takes no more memory than a small one."""
 
     def __init__(self, git: Git) -> None:
-        self._child = git.start("cat-file", "--batch")
+        self._answerer = batch.take(git, "cat-file", "--batch")
+        self._child = self._answerer.child
+        self._in_answer = False
 
     def pieces(self, oid: str, most: int) -> Iterator[bytes]:
         """Yield an object's content in pieces of at most `most` bytes. Raises InfrastructureError if it is missing."""
+        self._in_answer = True
+        self._answerer.asked += 1
         self._child.write(f"{oid}\n")
         found = git_output.found(self._child.line())
         if found is None:
@@ -225,10 +246,14 @@ class Reader:
         for start in range(0, found.size, most):
             yield self._child.read(min(most, found.size - start))
         self._child.read(1)
+        self._in_answer = False
 
     def close(self) -> None:
         """End."""
-        self._child.close()
+        if self._in_answer:
+            self._child.close()
+        else:
+            batch.give_back(self._answerer)
 
 
 def write_blob(git: Git, content: bytes) -> str:
@@ -265,12 +290,17 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
         lines.pop(name, None)
         if tree not in EMPTY_TREES:
             lines[name] = ("040000", "tree", tree)
-    text = b"".join(
-        f"{mode} {kind} {oid}\t".encode() + git_output.encode(name) + b"\0"
-        for name, (mode, kind, oid) in lines.items()
-    )
+    return _write_tree(git, lines)
+
+
+def _write_tree(git: Git, lines: Mapping[str, tuple[str, str, str]]) -> str:
+    """Store a tree, given as mode, kind and id of each name, and return its id."""
+    text = "".join(f"{mode} {kind} {oid}\t{name}\0" for name, (mode, kind, oid) in lines.items())
     # --missing: a partial clone need not hold what it only passes on.
-    return git("mktree", "-z", "--missing", stdin=text).text
+    with batch.asking(git, "mktree", "-z", "--missing", "--batch") as answerer:
+        answerer.asked += 1
+        answerer.child.write(f"{text}\0")
+        return answerer.child.line().decode().strip()
 
 
 def commit(
@@ -292,15 +322,18 @@ def commit(
 
 def resolve(git: Git, name: str) -> str | None:
     """Return the id of the commit that a name stands for, or None."""
+    commit = f"{name}^{{commit}}"
     try:
-        return git.maybe("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        found = locate(git, [commit]).get(commit)
     except GitError:
         return None
+    return found.oid if found else None
 
 
 def is_commit(git: Git, name: str) -> bool:
     """Say whether a name is the whole id of a commit that is here."""
-    return resolve(git, name) == name
+    found = locate(git, [name]).get(name)
+    return found is not None and found.kind == "commit" and found.oid == name
 
 
 def parent_of(git: Git, commit_id: str) -> str | None:

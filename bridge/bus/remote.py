@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from bridge import limits
-from bridge.bus import branch_names
+from bridge.bus import branch_names, objects
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
@@ -125,6 +125,9 @@ class Remote:
 
     def known(self, *patterns: str) -> dict[str, str]:
         """Return what the last fetches brought, without asking the server."""
+        if len(patterns) == 1 and "*" not in patterns[0]:
+            tip = objects.resolve(self.git, PRIVATE + patterns[0])
+            return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
         folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
         listed = git_output.refs(
@@ -150,9 +153,13 @@ class Remote:
             if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
-        self.git("update-ref", PRIVATE + branch, commit)
         # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
-        self.git("update-ref", "-d", f"refs/remotes/{self.name}/{branch}", ok=(0, 1, 128))
+        shown = f"refs/remotes/{self.name}/{branch}"
+        both = f"update {PRIVATE}{branch} {commit}\ndelete {shown}\n"
+        if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
+            # An address makes no valid name, and there was nothing to note.
+            self.git("update-ref", PRIVATE + branch, commit)
+            self.git("update-ref", "-d", shown, ok=(0, 1, 128))
         return Pushed.DONE
 
     def try_push(self, branch: str, commit: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bridge import limits
 from bridge.bus import objects
 from bridge.errors import VerificationError
+from bridge.system import git_output
 from bridge.system.git import Git
 
 _AT_ONCE = 16
@@ -23,7 +24,7 @@ class Node:
     @property
     def is_folder(self) -> bool:
         """Say whether it is a tree."""
-        return self.mode == "40000"
+        return self.mode == "040000"
 
     @property
     def is_file(self) -> bool:
@@ -36,13 +37,18 @@ def files_below(git: Git, commit: str, folder: str) -> dict[str, Node]:
 
     Raises VerificationError where that is more than a reader takes.
     """
-    return _differing(git, folder, None, git.maybe("rev-parse", "--verify", "--quiet", f"{commit}:{folder}"))
+    place = f"{commit}:{folder}"
+    there = objects.locate(git, [place]).get(place)
+    return _differing(git, folder, None, there.oid if there else None)
 
 
 def changed(git: Git, before: str, after: str) -> list[str]:
     """Return the paths of the files that differ between two commits. Raises VerificationError as `files_below` does."""
-    one, other = (git.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in (before, after))
-    return sorted(_differing(git, "", one, other))
+    places = [f"{commit}:" for commit in (before, after)]
+    found = objects.locate(git, places)
+    if len(found) < len(places):
+        raise VerificationError("a commit is missing, or too large to be read")
+    return sorted(_differing(git, "", *(found[place].oid for place in places)))
 
 
 def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Node]:
@@ -85,17 +91,8 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
         raise VerificationError(
             f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
         )
-    return {oid: dict(_parse(raw or b"", len(oid) // 2)) for oid, raw in zip(wanted, found, strict=True)}
+    return {oid: _nodes(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, found, strict=True)}
 
 
-def _parse(raw: bytes, width: int) -> Iterator[tuple[str, Node]]:
-    """Yield the entries of a tree as git stores it: mode, name, NUL, and the id in `width` bytes."""
-    at = 0
-    while at < len(raw):
-        end = raw.index(b"\0", at)
-        mode, _, name = raw[at:end].partition(b" ")
-        at = end + 1 + width
-        yield (
-            name.decode("utf-8", "surrogateescape"),
-            Node(mode.decode("ascii", "replace"), raw[end + 1 : at].hex()),
-        )
+def _nodes(raw: bytes, width: int) -> dict[str, Node]:
+    return {entry.path: Node(entry.mode, entry.oid) for entry in git_output.tree(raw, width)}

@@ -6,13 +6,11 @@ import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from bridge.bus.wire import State
-from bridge.cli.screen import Screen, console, styled
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.console import Duration, put_block, put_json, say
@@ -20,6 +18,11 @@ from bridge.presets import load_presets
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.system import environment
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from bridge.cli.screen import Screen
 
 COLORS = {
     State.SUCCEEDED: "green",
@@ -102,6 +105,8 @@ def run_of(context: click.Context, request: str | None) -> Run:
 
 def state_text(state: State) -> Text:
     """Return a state in its colour."""
+    from rich.text import Text  # noqa: PLC0415 - slow to import, and a request is sent without it
+
     return Text(str(state), style=COLORS[state])
 
 
@@ -119,6 +124,8 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
+    from bridge.cli.screen import console  # noqa: PLC0415 - slow to import, and the request is sent by now
+
     out = console(err=True)
     last: Status | None = None
     progress = _Progress()
@@ -163,6 +170,8 @@ class _Progress:
 
 def _announce(out: Screen, status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
+    from bridge.cli.screen import styled  # noqa: PLC0415
+
     why = f": {status.detail}" if status.detail else ""
     out.print(styled((str(status.state), COLORS[status.state]), by, why))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from bridge.bus.wire import Gate
+from bridge.checks import SIGNATURE
 from bridge.client import Run
 from bridge.console import put_json, say
 from bridge.errors import ExitCode
 from bridge.requests.status import Status
-from bridge.verify.check import Report
-from bridge.verify.signature import NAME as SIGNATURE
+
+if TYPE_CHECKING:
+    from bridge.verify.check import Report
 
 # What each verdict of the gate means.
 MEANINGS = {

@@ -24,7 +24,7 @@ from pydantic import (
 
 from bridge.bus import branch_names
 from bridge.errors import PresetError
-from bridge.evidence.names import KINDS
+from bridge.kinds import KINDS
 from bridge.presets.params import Param, Value
 from bridge.system.strict_yaml import read_yaml
 from bridge.system.validation import describe

@@ -12,7 +12,7 @@ from bridge.errors import RefusedError
 from bridge.requests.liveness import Life, Queue
 from bridge.system.git import Git
 from bridge.system.github import ActionsRun
-from bridge.verify.check import read_result
+from bridge.verify.answer_files import read_result
 from bridge.verify.pins import Pin
 from bridge.verify.signed_history import Reader
 

@@ -10,7 +10,10 @@ from contextlib import suppress
 
 from bridge.errors import ProcessError
 from bridge.system import deadline
-from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, end_family, limit_child, start
+from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, Expired, end_family, limit_child, start
+
+# What a program that waits for questions has to end in once there are no more.
+_MOMENT_S = 0.5
 
 
 class Child:
@@ -116,8 +119,17 @@ class Child:
             raise self._failed()
         return True
 
+    def renew(self) -> None:
+        """Put it under the deadline of the block that asks it from now on."""
+        self._limit = deadline.start(None)
+
     def close(self) -> None:
-        """End it, if it has not ended, and let go of its pipes."""
+        """End it, if it has not ended, and let go of its pipes. What waits for questions ends by itself."""
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        if not self._child.stdin.closed:
+            with suppress(BrokenPipeError):
+                self._child.stdin.close()
+            self._end_by_itself()
         self._selector.close()
         if self._child.poll() is None:
             end_family(self._child, group=self._group)
@@ -126,6 +138,18 @@ class Child:
                 with suppress(BrokenPipeError):
                     pipe.close()
         self._child.wait()
+
+    def _end_by_itself(self) -> None:
+        """Give it a moment to end, now that nothing more is asked. One in the middle of an answer is not heard out."""
+        until = time.monotonic() + _MOMENT_S
+        while self._selector.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                if os.read(key.fd, self._CHUNK):
+                    return
+                self._selector.unregister(key.fileobj)
+        if not self._selector.get_map():
+            with suppress(Expired):
+                self._child.wait(_MOMENT_S)
 
     def _take(self, size: int) -> bytes:
         taken = bytes(self._out[:size])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bridge import batch
 from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import environment
 from bridge.system.child import Child
@@ -22,6 +23,9 @@ NETWORK_TIMEOUT = 300.0
 
 # Of every fetch: it writes the references that it is told to, and nothing else.
 FETCH_FLAGS = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+
+# These bring objects, remove some, or move the end of a shallow history.
+_CHANGING = frozenset({"fetch", "gc", "prune", "repack", "init"})
 
 # Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
 _QUIET = (
@@ -85,6 +89,7 @@ class Git:
         most: int | None = None,
     ) -> Completed:
         """Run git. Raises GitError unless it ends with one of the `ok` codes."""
+        self._before(args)
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         data = encode(stdin) if isinstance(stdin, str) else stdin
         try:
@@ -109,6 +114,7 @@ class Git:
 
     def start(self, *args: str, timeout: float | None = None) -> Child:
         """Start git and return it with its pipes. Raises GitError where it cannot be started."""
+        self._before(args)
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         try:
             env = {**self.env, **self.extra}
@@ -122,6 +128,11 @@ class Git:
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
+
+    def _before(self, args: tuple[str, ...]) -> None:
+        """End what is kept to be asked if this call may change what it would say of an object."""
+        if _CHANGING.intersection(args):
+            batch.forget(self)
 
     def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
         """Run git and return what it printed, without the final newline."""

@@ -8,14 +8,18 @@ become surrogates, as `os.fsdecode` makes them. No check of ours lets those pass
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bridge import limits
+from bridge.errors import InfrastructureError
 
 # `<object id> <name>` or, as ls-remote has it, `<object id>\t<name>`.
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
 _PORCELAIN_FIELDS = 3
+_MODE = re.compile(rb"[0-7]{1,7}")
+_KINDS = {"040000": "tree", "160000": "commit"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,29 @@ def entries(data: bytes) -> list[Entry]:
         mode, kind, oid, *size = meta.decode().split()
         found.append(Entry(mode, kind, oid, int(size[0]) if size and size[0] != "-" else 0, decode(path)))
     return found
+
+
+def tree(raw: bytes, width: int) -> Iterator[Entry]:
+    """Yield the entries of a tree as git stores it: mode, name, NUL, and the id in `width` bytes. Sizes are not there.
+
+    Raises InfrastructureError where it is damaged.
+    """
+    at = 0
+    while at < len(raw):
+        end = raw.find(b"\0", at)
+        mode, _, name = raw[at:end].partition(b" ")
+        at = end + 1 + width
+        if end < 0 or at > len(raw) or not _MODE.fullmatch(mode):
+            raise InfrastructureError("a folder of a tree is damaged", code="damaged")
+        canonical = _canonical(int(mode, 8))
+        yield Entry(canonical, _KINDS.get(canonical, "blob"), raw[end + 1 : at].hex(), 0, decode(name))
+
+
+def _canonical(mode: int) -> str:
+    """Return a mode as git reads it: old versions wrote others than the five that count today."""
+    if stat.S_ISREG(mode):
+        return "100755" if mode & stat.S_IXUSR else "100644"
+    return "120000" if stat.S_ISLNK(mode) else "040000" if stat.S_ISDIR(mode) else "160000"
 
 
 def found(line: bytes) -> Found | None:

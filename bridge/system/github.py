@@ -8,8 +8,6 @@ import time
 from dataclasses import asdict, dataclass
 from urllib.parse import quote, urlsplit
 
-import requests
-
 from bridge import limits
 from bridge.errors import KakeyaError
 from bridge.system import environment, strict_json
@@ -62,12 +60,18 @@ def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
 
 def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
     """Ask once. Whatever comes back, or does not, is no error."""
+    import requests  # noqa: PLC0415 - slow to import, and most remotes are not GitHub's or have no token
+
     until = time.monotonic() + TIMEOUT_S
     try:
-        # A redirect could carry the token to another host.
-        with requests.get(
-            url, headers=headers, timeout=TIMEOUT_S / 2, allow_redirects=False, stream=True
-        ) as answer:
+        with requests.Session() as session:
+            # A `.netrc` would replace the token. Of the environment only the proxy counts, as it does for git.
+            session.trust_env = False
+            session.proxies = requests.utils.get_environ_proxies(url)
+            # A redirect could carry the token to another host.
+            answer = session.get(
+                url, headers=headers, timeout=TIMEOUT_S / 2, allow_redirects=False, stream=True
+            )
             if answer.status_code != requests.codes.ok:
                 return ActionsRun(problem=f"GitHub answered {answer.status_code}")
             body = bytearray()

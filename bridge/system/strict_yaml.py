@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from bridge.errors import KakeyaError, PresetError
 
 MAX_BYTES = 256 * 1024
+# The loader that is written in C ends the process at a depth of some ten thousands.
+MAX_DEPTH = 32
 
 
-class _Loader(yaml.SafeLoader):
+if TYPE_CHECKING:
+    _Safe = yaml.SafeLoader
+else:
+    # The one that is written in C is ten times as fast, and not there in every build.
+    _Safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Safe):
     """YAML with plain data only, and with each key named once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -29,6 +38,8 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
         text = path.read_bytes()
         if len(text) > MAX_BYTES:
             raise error(f"{path} is larger than {MAX_BYTES} bytes")
+        if _depth(text) > MAX_DEPTH:
+            raise error(f"{path} is not valid YAML: it is nested deeper than {MAX_DEPTH} levels")
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror}") from problem
@@ -37,3 +48,17 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise error(f"{path} must hold one mapping of names to values")
     return value
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep a YAML text is nested, without building anything; what is too deep is not read to its end."""
+    depth = deepest = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            break
+    return deepest

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from bridge import limits
 from bridge.bus import objects, trees, wire
+from bridge.bus.history import View
 from bridge.bus.wire import Result
 from bridge.errors import VerificationError
 from bridge.system.git import Git
@@ -111,3 +112,13 @@ def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
         raise VerificationError(f"one of its files is larger than {wire.MAX_FILE >> 20} MiB")
     if sum(listed) > limits.ANSWER_BYTES:
         raise VerificationError(f"its files together are larger than {limits.ANSWER_BYTES >> 20} MiB")
+
+
+def read_result(git: Git, view: View) -> Result:
+    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
+    if not view.stands.is_final:
+        raise VerificationError(
+            f"{view.branch} has no answer yet: it is {view.stands}",
+            fix=f"Wait for it: kakeya wait {view.branch}",
+        )
+    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.history import View
 from bridge.bus.wire import Gate, Result, State
-from bridge.checks import Check
+from bridge.checks import SIGNATURE, Check
 from bridge.errors import KakeyaError, VerificationError
 from bridge.manifest import Request, parse_manifest
 from bridge.presets import Preset
 from bridge.system.git import Git
 from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
-from bridge.verify.answer_files import Contents
+from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_logs, check_times
-from bridge.verify.signature import NAME as SIGNATURE
 from bridge.verify.signature import check_signature, on_branch
 from bridge.verify.signed_history import signed_commits
 
@@ -96,16 +95,6 @@ def verify(
     checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(contents, result, pin, on_branch(git, view, result)))
     return Report(view.branch, view.tip, result, checks, gate)
-
-
-def read_result(git: Git, view: View) -> Result:
-    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
-    if not view.stands.is_final:
-        raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.stands}",
-            fix=f"Wait for it: kakeya wait {view.branch}",
-        )
-    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
 
 
 def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container[str]:

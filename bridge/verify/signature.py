@@ -8,7 +8,7 @@ from typing import Any
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import Result
-from bridge.checks import Check
+from bridge.checks import SIGNATURE, Check
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.system.git import Git
 from bridge.verify import attestation
@@ -16,7 +16,7 @@ from bridge.verify.answer_files import Files
 from bridge.verify.pins import HOW_TO_PIN, Pin
 from bridge.verify.public_keys import PublicKey
 
-NAME = "signature"
+NAME = SIGNATURE
 
 # What a runner signed, as JSON.
 Statement = dict[str, Any]

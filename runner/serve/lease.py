@@ -36,9 +36,9 @@ class Lease:
         self._reader = session.reader
         self._lease_s = session.policy.bus.lease_s
         self._labels = [label for label in session.policy.labels if len(label) <= _LABEL][:_LABELS]
-        found = objects.list_tree(self._bus.git, view.request, wire.REQUEST, sizes=False)
+        found = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
         # The manifest's blob, which every commit of this runner carries on.
-        self.manifest = found[0].oid if found and found[0].is_file else None
+        self.manifest = found.oid if found and found.is_file else None
         self.view = view
         self.branch = view.branch
         self.request = view.request

@@ -15,6 +15,8 @@ from runner.serve.lease import Lease
 from runner.session import Session
 
 _TICK_S = 0.1
+# Looking at the branch takes processor time, which the job is to have.
+_LOOK_S = 0.3
 # How often the status file shows that a long job is still attended to.
 _NOTE_S = 5.0
 
@@ -57,6 +59,7 @@ def attendant(session: Session, lease: Lease) -> Callable[[], None]:
 def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbeat, step: int) -> Halt | None:
     """Wait for a command to end. Returns why it is to be ended from outside, None where it ended by itself."""
     shortest, _ = session.policy.bus.poll
+    between_looks = max(shortest, _LOOK_S)
     last_look = last_note = time.monotonic()
     session.standing.steps(step)
     while command.poll(_TICK_S) is None:
@@ -69,7 +72,7 @@ def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbea
         if now - last_note >= _NOTE_S:
             last_note = now
             session.standing.steps(step)
-        if now - last_look >= shortest:
+        if now - last_look >= between_looks:
             last_look = now
             halt = _look(lease)
             if halt:

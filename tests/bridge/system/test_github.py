@@ -54,6 +54,17 @@ def test_the_question_is_about_the_branch_and_carries_the_token(hub):
     assert headers["authorization"] == f"Bearer {TOKEN}"
 
 
+def test_a_netrc_does_not_replace_the_token(hub, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    says(hub, {"workflow_runs": []})
+    ask(hub)
+    [(_, _, headers)] = hub.requests
+    assert headers["authorization"] == f"Bearer {TOKEN}"
+
+
 def test_a_branch_without_a_run_is_nothing(hub):
     says(hub, {"workflow_runs": []})
     assert ask(hub) is None
