@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import limits, once
+from bridge import limits
 from bridge.bus import branch_names, history, objects, times, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
@@ -19,7 +19,7 @@ from bridge.bus.wire import CancelFile, Result
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.manifest import format_time
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.requests import request_commit
+from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
 from bridge.requests.follow import follow
 from bridge.requests.liveness import last_line, life_of, queue_of
@@ -209,8 +209,10 @@ class Client:
                 "snapshot": snapshot,
                 "labels": [*labels],
             }
-            key = once.Key.of(idempotency_key, who, asked)
-            return Run(self, *once.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare))
+            key = idempotency.Key.of(idempotency_key, who, asked)
+            return Run(
+                self, *idempotency.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare)
+            )
         prepared = prepare()
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge import batch, limits
+from bridge import limits
 from bridge.errors import GitError, InfrastructureError
-from bridge.system import git_output
+from bridge.system import batch, git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry, Found
 

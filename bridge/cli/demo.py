@@ -14,13 +14,13 @@ from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.cli.common import COLORS
 from bridge.cli.screen import Screen, console
-from bridge.cli.verdict import gate_lines, verified
 from bridge.client import Client, Run
 from bridge.console import json_option, put_json
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.evidence.bound import ROWS
 from bridge.verify.export import Fetched
+from bridge.verify.verdict import gate_lines, verified
 
 _TIMEOUT_S = 600
 _WIDTH = 100

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bridge.cli.verdict import verified
 from bridge.client import Client, Run
 from bridge.doctor import examine
 from bridge.errors import ExitCode, UsageError
@@ -17,6 +16,7 @@ from bridge.presets import Preset, find_preset
 from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
 from bridge.verify.check import Report
+from bridge.verify.verdict import verified
 
 # How many of the gate's remedies one answer holds.
 _MEND = 3

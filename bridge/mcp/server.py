@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from bridge.console import say
 from bridge.errors import UsageError, as_told
-from bridge.manifest import describe
 from bridge.mcp.bounds import text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+from bridge.system.validation import describe
 
 if TYPE_CHECKING:
     from bridge.mcp.calls import Place

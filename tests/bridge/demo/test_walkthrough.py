@@ -18,10 +18,10 @@ from rich.console import Console
 from bridge import evidence
 from bridge.bus.wire import Gate, State
 from bridge.cli import main
-from bridge.cli.verdict import gate_lines
 from bridge.demo import tables, walkthrough
 from bridge.evidence.table import TABLE
 from bridge.presets import load_presets
+from bridge.verify.verdict import gate_lines
 from tests.bridge.evidence import reports
 
 PRESETS = load_presets()

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from bridge import batch
 from bridge.bus import objects
 from bridge.errors import InfrastructureError, ProcessError
+from bridge.system import batch
 from bridge.system.git import Git
 
 
@@ -71,9 +71,13 @@ def test_a_process_that_was_killed_is_replaced(git):
 
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
-    with pytest.raises(ProcessError), batch.asking(git, "cat-file", "--batch-check") as answerer:
-        answerer.child._child.kill()
-        answerer.child.line()
+    def ask_a_dead_process():
+        with batch.asking(git, "cat-file", "--batch-check") as answerer:
+            answerer.child._child.kill()
+            answerer.child.line()
+
+    with pytest.raises(ProcessError):
+        ask_a_dead_process()
     assert head(git)
 
 

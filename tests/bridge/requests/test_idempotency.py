@@ -127,7 +127,7 @@ def test_calls_side_by_side_send_one_request(clone, asked, git, bus):
 
 
 def test_clones_side_by_side_in_one_minute_send_one_request(client, git, bus, tmp_path, asked, monkeypatch):
-    monkeypatch.setattr("bridge.once.time.time", lambda: 1_700_000_050.0)
+    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
     git(tmp_path, "clone", "--quiet", str(bus), "second")
     other = Client(tmp_path / "second", presets=asked)
     # Neither sees the other's branch before it pushes.
@@ -154,7 +154,7 @@ def forged(bus, branch, **changes):
 def test_a_strangers_branch_of_that_name_is_not_taken_for_the_request(
     client, git, bus, tmp_path, asked, monkeypatch
 ):
-    monkeypatch.setattr("bridge.once.time.time", lambda: 1_700_000_050.0)
+    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
     first = client.run("noop", idempotency_key="a")
     forged(bus, first.branch, requested_by="stranger@example.invalid")
     git(tmp_path, "clone", "--quiet", str(bus), "second")
@@ -166,12 +166,12 @@ def test_a_strangers_branch_of_that_name_is_not_taken_for_the_request(
 def test_a_branch_without_a_manifest_is_not_taken_for_the_request(
     client, git, bus, tmp_path, asked, monkeypatch
 ):
-    monkeypatch.setattr("bridge.once.time.time", lambda: 1_700_000_050.0)
+    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
     first = client.run("noop", idempotency_key="a")
     git(bus, "update-ref", f"refs/heads/{first.branch}", "refs/heads/main")
     git(tmp_path, "clone", "--quiet", str(bus), "second")
     # In a later minute its name is another one.
-    monkeypatch.setattr("bridge.once.time.time", lambda: 1_700_000_200.0)
+    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_200.0)
 
     second = Client(tmp_path / "second", presets=asked).run("noop", idempotency_key="a")
 

@@ -9,14 +9,31 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from bridge.system.child import Child
-    from bridge.system.git import Git
+
+
+class Repository(Protocol):
+    """What is needed of ``bridge.system.git.Git``, which ends kept processes and so imports this module."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+    @property
+    def extra(self) -> Mapping[str, str]: ...
+    @property
+    def options(self) -> tuple[str, ...]: ...
+    @property
+    def memory(self) -> int | None: ...
+    def start(self, *args: str) -> Child: ...
+
 
 # Git remembers some of what it was asked, so its memory grows with each question.
 _MOST_ASKED = 2_000
@@ -44,7 +61,7 @@ _kept: list[Answerer] = []
 _lock = threading.Lock()
 
 
-def take(git: Git, *args: str) -> Answerer:
+def take(git: Repository, *args: str) -> Answerer:
     """Return a process of `git *args`, a kept one if possible. The caller gives it back, or closes its child."""
     settings = tuple(sorted({**git.env, **git.extra}.items()))
     key = (_place(git), args, git.options, git.memory, settings)
@@ -68,7 +85,7 @@ def give_back(answerer: Answerer) -> None:
 
 
 @contextmanager
-def asking(git: Git, *args: str) -> Iterator[Answerer]:
+def asking(git: Repository, *args: str) -> Iterator[Answerer]:
     """Lend a process of `git *args` to a block, which reads all answers unless it raises."""
     answerer = take(git, *args)
     try:
@@ -79,7 +96,7 @@ def asking(git: Git, *args: str) -> Iterator[Answerer]:
     give_back(answerer)
 
 
-def forget(git: Git) -> None:
+def forget(git: Repository) -> None:
     """End what is kept for a repository that is about to change."""
     place = _place(git)
     _close(_take_out(lambda one: one.key[0] == place))
@@ -103,5 +120,5 @@ def _close(answerers: list[Answerer]) -> None:
         one.child.close()
 
 
-def _place(git: Git) -> str:
+def _place(git: Repository) -> str:
     return os.path.abspath(git.directory)  # noqa: PTH100 - without following links

@@ -1,0 +1,43 @@
+"""A verified answer and its gate's verdict in a few lines of text, for a terminal or an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bridge.bus.wire import Gate
+from bridge.checks import SIGNATURE
+
+if TYPE_CHECKING:
+    from bridge.verify.check import Report
+
+# What each verdict of the gate means.
+MEANINGS = {
+    "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
+    "REJECTED": "the figures were measured, and something in the report speaks against believing them",
+    "INCOMPLETE": "nothing is known to be wrong; something is missing or unclear: the figures cannot be believed yet",
+}
+
+
+def verified(report: Report) -> str:
+    """Return in one line whether an answer holds, and whether a pinned key signed it."""
+    failed = [check for check in report.checks if check.ok is False]
+    if failed:
+        return f"NOT verified: {failed[0].name}: {failed[0].message}"
+    kept = sum(check.ok is True for check in report.checks)
+    if report.signed:
+        return f"verified: {kept} checks hold, signed with the pinned key"
+    said = next(
+        (check.message.partition(":")[0] for check in report.checks if check.name == SIGNATURE), "not signed"
+    )
+    return f"verified: {kept} checks hold; {said}"
+
+
+def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
+    """Yield the verdict with what it means, then each broken rule with its first case and what would mend it."""
+    yield gate.verdict, MEANINGS[gate.verdict]
+    for code in dict.fromkeys(fault.code for fault in gate.violations):
+        first, *others = [fault for fault in gate.violations if fault.code == code]
+        more = f" (and {len(others)} more)" if others else ""
+        yield code, f"{first.message}{more}"
+        yield "", f"to mend it: {first.mend}"
