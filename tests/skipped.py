@@ -1,7 +1,7 @@
 """A pytest plugin: notes which tests were skipped, and runs only those of an earlier run.
 
-pytest -p tests.skipped --skips-to FILE           notes them
-pytest -p tests.skipped --only-skipped-in FILE    runs them, after what they wanted was installed
+pytest -p tests.skipped --skips-to=FILE           notes them
+pytest -p tests.skipped --only-skipped-in=FILE    runs them, after what they wanted was installed
 """
 
 from pathlib import Path
