@@ -9,7 +9,7 @@ from pathlib import Path
 from bridge.evidence.laws import BY_GROUP
 from bridge.evidence.laws.unchecked import UNCHECKED, Unchecked
 from bridge.evidence.names import KINDS, LEGACY
-from bridge.evidence.rules import RULES, code_of
+from bridge.evidence.rules import RULES
 from bridge.evidence.shape import SHAPES
 from bridge.evidence.table import TABLE, Entry
 
@@ -51,7 +51,7 @@ def unchecked(one: Unchecked) -> str:
 
 def kinds_of(code: str) -> str:
     """Return the kinds that a rule looks at; what is said of a file before its kind is known is said of all."""
-    kinds = [kind for kind in KINDS if code in map(code_of, RULES[kind])]
+    kinds = [kind for kind in KINDS if code in [rule.code for rule in RULES[kind]]]
     return "all" if not kinds or code in SHAPES else kinds_in(kinds)
 
 

@@ -14,10 +14,10 @@ from bridge.evidence import legacy
 from bridge.evidence.bound import Bound, is_told, run_id, unbound
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.names import KINDS, LEGACY
-from bridge.evidence.rules import RULES, code_of
+from bridge.evidence.report_index import ReportIndex, TooLongError
+from bridge.evidence.rules import RULES
 from bridge.evidence.shape import read
 from bridge.evidence.table import TABLE
-from bridge.evidence.view import TooLongError, View
 from bridge.system import strict_json
 
 SCHEMA_VERSION = 3
@@ -131,12 +131,12 @@ def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     read_report, wrong = read(model, report)
     yield from wrong
     if read_report is not None:
-        subject = read_report if old else View(read_report, MAX_SECONDS)  # type: ignore[arg-type]
+        subject = read_report if old else ReportIndex(read_report, MAX_SECONDS)  # type: ignore[arg-type]
         until = time.monotonic() + MAX_SECONDS
         try:
             for rule in RULES[kind]:
                 for message in rule(subject):
-                    yield code_of(rule), message
+                    yield rule.code, message
                     _look_at_the_clock(until)
                 _look_at_the_clock(until)
         except TooLongError:

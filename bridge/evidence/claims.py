@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from bridge.evidence.kinds import Parity, VerifyL
 from bridge.evidence.parts import Claim
+from bridge.evidence.report_index import ReportIndex, where_of
 from bridge.evidence.stats import exact_interval, median
-from bridge.evidence.view import View, where_of
 
 
 @dataclass(frozen=True)
@@ -20,30 +20,30 @@ class Figure:
     interval: tuple[float, float] | None = None
 
 
-def figure(view: View, claim: Claim) -> Figure:
+def figure(index: ReportIndex, claim: Claim) -> Figure:
     """Take a claim again from the rows of its report."""
     about = (claim.name, claim.arm, claim.against, where_of(claim))
-    return view.once(("figure", *about), lambda: _figure(view, claim))
+    return index.once(("figure", *about), lambda: _figure(index, claim))
 
 
-def _figure(view: View, claim: Claim) -> Figure:
-    if isinstance(view.report, VerifyL):
-        return Figure(_verify(view, claim))
-    if isinstance(view.report, Parity):
-        return _agreement(view.report)
+def _figure(index: ReportIndex, claim: Claim) -> Figure:
+    if isinstance(index.report, VerifyL):
+        return Figure(_verify(index, claim))
+    if isinstance(index.report, Parity):
+        return _agreement(index.report)
     if claim.name in QUANTISED:
-        return Figure(QUANTISED[claim.name](view, claim))
-    return DECODED[claim.name](view, claim)
+        return Figure(QUANTISED[claim.name](index, claim))
+    return DECODED[claim.name](index, claim)
 
 
-def _tok_s(view: View, claim: Claim) -> Figure:
-    return _middle(view.rate(claim.arm, prompt) for prompt in view.common(claim))
+def _tok_s(index: ReportIndex, claim: Claim) -> Figure:
+    return _middle(index.rate(claim.arm, prompt) for prompt in index.common(claim))
 
 
-def quotients(view: View, claim: Claim) -> list[float]:
+def quotients(index: ReportIndex, claim: Claim) -> list[float]:
     """Return the quotient of two arms' rates for each prompt of a claim; NaN where there is none."""
-    of = view.e2e_rate if claim.name == "e2e_speedup" else view.rate
-    return [quotient(of(claim.arm, prompt), of(claim.against, prompt)) for prompt in view.common(claim)]
+    of = index.e2e_rate if claim.name == "e2e_speedup" else index.rate
+    return [quotient(of(claim.arm, prompt), of(claim.against, prompt)) for prompt in index.common(claim)]
 
 
 def quotient(a: float, b: float) -> float:
@@ -51,12 +51,12 @@ def quotient(a: float, b: float) -> float:
     return a / b if b else math.nan
 
 
-def _speedup(view: View, claim: Claim) -> Figure:
-    return _middle(quotients(view, claim))
+def _speedup(index: ReportIndex, claim: Claim) -> Figure:
+    return _middle(quotients(index, claim))
 
 
-def _worst(view: View, claim: Claim) -> Figure:
-    found = quotients(view, claim)
+def _worst(index: ReportIndex, claim: Claim) -> Figure:
+    found = quotients(index, claim)
     return Figure(min(found, default=math.nan) if not any(map(math.isnan, found)) else math.nan)
 
 
@@ -65,33 +65,33 @@ def _middle(values: Iterable[float]) -> Figure:
     return Figure(median(found), (min(found), max(found)) if found else None)
 
 
-def _accept_length(view: View, claim: Claim) -> Figure:
-    rows = [row for prompt in view.common(claim) for row in view.decodes(claim.arm, prompt)]
+def _accept_length(index: ReportIndex, claim: Claim) -> Figure:
+    rows = [row for prompt in index.common(claim) for row in index.decodes(claim.arm, prompt)]
     commits = [commit for row in rows for commit in row.commits or []]
     return Figure(quotient(sum(commits), len(commits)))
 
 
-def _accept_rate(view: View, claim: Claim) -> Figure:
-    rows = [row for prompt in view.common(claim) for row in view.decodes(claim.arm, prompt)]
+def _accept_rate(index: ReportIndex, claim: Claim) -> Figure:
+    rows = [row for prompt in index.common(claim) for row in index.decodes(claim.arm, prompt)]
     drafted = sum(sum(row.drafted or []) for row in rows)
     return Figure(quotient(sum(sum(row.accepted or []) for row in rows), drafted))
 
 
-def _identical(view: View, claim: Claim) -> Figure:
+def _identical(index: ReportIndex, claim: Claim) -> Figure:
     same = []
-    for prompt in view.common(claim):
-        pairs = [(row, view.oracle_of(row)) for row in view.decodes(claim.arm, prompt)]
+    for prompt in index.common(claim):
+        pairs = [(row, index.oracle_of(row)) for row in index.decodes(claim.arm, prompt)]
         same.append(all(oracle is not None and row.tokens == oracle.tokens for row, oracle in pairs))
     return _share(same)
 
 
-def _recall(view: View, claim: Claim) -> Figure:
-    return _share([view.finds(claim.arm, prompt) for prompt in view.common(claim)])
+def _recall(index: ReportIndex, claim: Claim) -> Figure:
+    return _share([index.finds(claim.arm, prompt) for prompt in index.common(claim)])
 
 
-def _recall_delta(view: View, claim: Claim) -> Figure:
-    prompts = view.common(claim)
-    return Figure(view.recall(claim.arm or "", prompts) - view.recall(claim.against or "", prompts))
+def _recall_delta(index: ReportIndex, claim: Claim) -> Figure:
+    prompts = index.common(claim)
+    return Figure(index.recall(claim.arm or "", prompts) - index.recall(claim.against or "", prompts))
 
 
 def _share(hits: list[bool]) -> Figure:
@@ -100,30 +100,30 @@ def _share(hits: list[bool]) -> Figure:
     return Figure(sum(hits) / len(hits), exact_interval(sum(hits), len(hits)))
 
 
-def _cache_bytes(view: View, claim: Claim) -> Figure:
+def _cache_bytes(index: ReportIndex, claim: Claim) -> Figure:
     held = [
         row.memory.cache_bytes if row.memory else math.nan
-        for prompt in view.common(claim)
-        for row in view.decodes(claim.arm, prompt)
+        for prompt in index.common(claim)
+        for row in index.decodes(claim.arm, prompt)
     ]
     return Figure(max(held, default=math.nan) if not any(map(math.isnan, held)) else math.nan)
 
 
-def _memory_saving(view: View, claim: Claim) -> Figure:
-    prompts = view.common(claim)
-    ratios = [quotient(view.memory(claim.arm, p), view.memory(claim.against, p)) for p in prompts]
+def _memory_saving(index: ReportIndex, claim: Claim) -> Figure:
+    prompts = index.common(claim)
+    ratios = [quotient(index.memory(claim.arm, p), index.memory(claim.against, p)) for p in prompts]
     return Figure(1 - median(ratios))
 
 
-def stored_bits(view: View, arm: str | None, prompts: list[str]) -> float:
+def stored_bits(index: ReportIndex, arm: str | None, prompts: list[str]) -> float:
     """Return the stored bits a value, all prompts together."""
-    rows = [row for prompt in prompts for row in view.quants(arm, prompt)]
+    rows = [row for prompt in prompts for row in index.quants(arm, prompt)]
     return quotient(8 * sum(row.memory.cache_bytes for row in rows), sum(row.n_values for row in rows))
 
 
-def _mean_of(top: str, bottom: str) -> Callable[[View, str | None, list[str]], float]:
-    def take(view: View, arm: str | None, prompts: list[str]) -> float:
-        rows = [row for prompt in prompts for row in view.quants(arm, prompt)]
+def _mean_of(top: str, bottom: str) -> Callable[[ReportIndex, str | None, list[str]], float]:
+    def take(index: ReportIndex, arm: str | None, prompts: list[str]) -> float:
+        rows = [row for prompt in prompts for row in index.quants(arm, prompt)]
         return quotient(sum(getattr(row, top) for row in rows), sum(getattr(row, bottom) for row in rows))
 
     return take
@@ -135,32 +135,34 @@ _same_top = _mean_of("same_top", "n_positions")
 _nll = _mean_of("sum_nll", "n_positions")
 
 
-def _perplexity(view: View, claim: Claim) -> float:
-    mean = _nll(view, claim.arm, view.common(claim))
+def _perplexity(index: ReportIndex, claim: Claim) -> float:
+    mean = _nll(index, claim.arm, index.common(claim))
     return math.exp(mean) if mean < 700 else math.nan  # noqa: PLR2004 - beyond a float's range
 
 
-def _ratio(of: Callable[[View, str | None, list[str]], float]) -> Callable[[View, Claim], float]:
-    def take(view: View, claim: Claim) -> float:
-        prompts = view.common(claim)
-        return quotient(of(view, claim.arm, prompts), of(view, claim.against, prompts))
+def _ratio(
+    of: Callable[[ReportIndex, str | None, list[str]], float],
+) -> Callable[[ReportIndex, Claim], float]:
+    def take(index: ReportIndex, claim: Claim) -> float:
+        prompts = index.common(claim)
+        return quotient(of(index, claim.arm, prompts), of(index, claim.against, prompts))
 
     return take
 
 
-def _verify(view: View, claim: Claim) -> float:
+def _verify(index: ReportIndex, claim: Claim) -> float:
     """Return median milliseconds, or their quotient over those of one token, at the claim's context."""
     context = claim.where.context
 
-    def index() -> dict[tuple[int, int], list[float]]:
+    def passes() -> dict[tuple[int, int], list[float]]:
         found: dict[tuple[int, int], list[float]] = {}
-        for row in view.rows:
+        for row in index.rows:
             if not row.warmup:
                 found.setdefault((row.length, row.context), []).append(row.seconds)
         return found
 
     def seconds(length: int | None) -> float:
-        return median(view.once(("passes",), index).get((length or 0, context or 0), []))
+        return median(index.once(("passes",), passes).get((length or 0, context or 0), []))
 
     took = seconds(claim.where.length)
     return 1000 * took if claim.name == "verify_ms" else quotient(took, seconds(1))
@@ -171,7 +173,7 @@ def _agreement(report: Parity) -> Figure:
     return _share(pairs)
 
 
-DECODED: dict[str, Callable[[View, Claim], Figure]] = {
+DECODED: dict[str, Callable[[ReportIndex, Claim], Figure]] = {
     "decode_tok_s": _tok_s,
     "decode_speedup": _speedup,
     "decode_ratio": _speedup,
@@ -185,11 +187,11 @@ DECODED: dict[str, Callable[[View, Claim], Figure]] = {
     "cache_bytes": _cache_bytes,
     "memory_saving": _memory_saving,
 }
-QUANTISED: dict[str, Callable[[View, Claim], float]] = {
-    "stored_bits_per_value": lambda view, claim: stored_bits(view, claim.arm, view.common(claim)),
-    "rel_mse": lambda view, claim: _rel_mse(view, claim.arm, view.common(claim)),
-    "kl": lambda view, claim: _kl(view, claim.arm, view.common(claim)),
-    "same_top": lambda view, claim: _same_top(view, claim.arm, view.common(claim)),
+QUANTISED: dict[str, Callable[[ReportIndex, Claim], float]] = {
+    "stored_bits_per_value": lambda index, claim: stored_bits(index, claim.arm, index.common(claim)),
+    "rel_mse": lambda index, claim: _rel_mse(index, claim.arm, index.common(claim)),
+    "kl": lambda index, claim: _kl(index, claim.arm, index.common(claim)),
+    "same_top": lambda index, claim: _same_top(index, claim.arm, index.common(claim)),
     "perplexity": _perplexity,
     "rel_mse_ratio": _ratio(_rel_mse),
     "kl_ratio": _ratio(_kl),

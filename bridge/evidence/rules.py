@@ -1,9 +1,6 @@
-"""Which rules hold for which kind. A rule's code is its function's name in capitals, and stands in the table."""
+"""Which rules hold for which kind of report."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
 
 from bridge.evidence import rules_bytes as stored
 from bridge.evidence import rules_codec as codec
@@ -14,10 +11,8 @@ from bridge.evidence import rules_report as report
 from bridge.evidence import rules_speed as speed
 from bridge.evidence import rules_sweep as sweep
 from bridge.evidence.laws import laws_of
-from bridge.evidence.laws.law import Law
 from bridge.evidence.names import LEGACY
-
-Rule = Callable[[Any], Iterator[str]]
+from bridge.evidence.rule import Rule
 
 _WHOLE: tuple[Rule, ...] = (
     report.provenance_missing, report.dangling_name, report.unnamed_claim, report.claim_incomplete,
@@ -77,8 +72,3 @@ _SEEN: dict[str, tuple[Rule, ...]] = {
 }  # fmt: skip
 
 RULES: dict[str, tuple[Rule, ...]] = {kind: (*rules, *laws_of(kind)) for kind, rules in _SEEN.items()}
-
-
-def code_of(rule: Rule) -> str:
-    """Return the code of what a rule finds."""
-    return rule.code if isinstance(rule, Law) else str(getattr(rule, "__name__", "")).upper()

@@ -11,7 +11,8 @@ from bridge.evidence.floors import LARGEST, floor_of
 from bridge.evidence.kinds import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
-from bridge.evidence.view import View
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rule import rule
 
 # Equal enough to be compared, in stored bits a value.
 EQUAL_BITS = 0.05
@@ -23,60 +24,62 @@ RAW = "raw"
 _RANK = 4
 
 
-def memory_not_live(view: View) -> Iterator[str]:
+@rule("MEMORY_NOT_LIVE")
+def memory_not_live(index: ReportIndex) -> Iterator[str]:
     """Bytes are claimed of rows that list arrays."""
-    for claim in view.named(*MEMORY):
+    for claim in index.named(*MEMORY):
         for arm in filter(None, (claim.arm, claim.against)):
-            rows = [row for prompt in view.common(claim) for row in view.decodes(arm, prompt)]
+            rows = [row for prompt in index.common(claim) for row in index.decodes(arm, prompt)]
             if any(row.memory is None for row in rows):
                 yield f"{claim.name}: rows of {arm} list no arrays"
 
 
-def memory_claim_mismatch(view: View) -> Iterator[str]:
+@rule("MEMORY_CLAIM_MISMATCH")
+def memory_claim_mismatch(index: ReportIndex) -> Iterator[str]:
     """The bytes are those of the arrays, and compared caches have as many layers."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         odd = odd_bytes(row.memory) if row.memory else None
-        odd = odd or (_too_few(view, row) if isinstance(row, Decode) else None)
+        odd = odd or (_too_few(index, row) if isinstance(row, Decode) else None)
         if odd:
             yield f"row {i}: {odd}"
-    for claim in view.named("memory_saving"):
+    for claim in index.named("memory_saving"):
         layers = {
             len(row.memory.layers)
             for arm in (claim.arm, claim.against)
-            for prompt in view.common(claim)
-            for row in view.decodes(arm, prompt)
+            for prompt in index.common(claim)
+            for row in index.decodes(arm, prompt)
             if row.memory
         }
         if len(layers) > 1:
             yield f"memory_saving: caches of {' and '.join(map(str, sorted(layers)))} layers are compared"
-        if _is_inflated(view, claim):
+        if _is_inflated(index, claim):
             yield f"memory_saving: {claim.against} keeps float32, and the model is of half that width"
 
 
-def _is_inflated(view: View, claim: Claim) -> bool:
+def _is_inflated(index: ReportIndex, claim: Claim) -> bool:
     """Say whether what is saved over keeps wider numbers than the model computes with."""
     if not any(
-        model.role == "target" and model.dtype in ("float16", "bfloat16") for model in view.report.models
+        model.role == "target" and model.dtype in ("float16", "bfloat16") for model in index.report.models
     ):
         return False
-    held = [row.memory for prompt in view.common(claim) for row in view.decodes(claim.against, prompt)]
+    held = [row.memory for prompt in index.common(claim) for row in index.decodes(claim.against, prompt)]
     layers = [layer for memory in held if memory for layer in memory.layers]
     return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
 
 
-def _too_few(view: View, row: Decode) -> str | None:
+def _too_few(index: ReportIndex, row: Decode) -> str | None:
     """Return in which layer a row's cache cannot hold the positions that it was given, where that can be known.
 
     The raw cache of the same prompt shows heads and sizes: of a layer that keeps every position there, each cache has
     to store them all, in the bits of its format. What evicts on purpose is another kind of report.
     """
-    arm, prompt = view.arms.get(row.arm), view.prompts.get(row.prompt)
-    if view.report.kind == "kakeya.restored-prefill" or arm is None or prompt is None or row.memory is None:
+    arm, prompt = index.arms.get(row.arm), index.prompts.get(row.prompt)
+    if index.report.kind == "kakeya.restored-prefill" or arm is None or prompt is None or row.memory is None:
         return None
     raw = next(
         (
-            other.memory.layers for base in view.arms_of("baseline") if base.cache == RAW
-            for other in view.decodes(base.name, row.prompt) if other.memory
+            other.memory.layers for base in index.arms_of("baseline") if base.cache == RAW
+            for other in index.decodes(base.name, row.prompt) if other.memory
         ), [],
     )  # fmt: skip
     positions = prompt.n_tokens + len(row.tokens) - 1
@@ -114,21 +117,22 @@ def _size(dtype: str) -> int:
     return _SIZES.get(dtype) or int(re.sub(r"\D", "", dtype)) // 8
 
 
-def rate_omits_side_information(view: View) -> Iterator[str]:
+@rule("RATE_OMITS_SIDE_INFORMATION")
+def rate_omits_side_information(index: ReportIndex) -> Iterator[str]:
     """A codec stores at least what its format takes, scales and biases included; what it takes is known."""
-    for arm in view.all_arms:
+    for arm in index.all_arms:
         if arm.cache != RAW and floor_of(arm.cache) is None:
             yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
             continue
-        for prompt in view.measured.get(arm.name, {}):
-            bits, least = stored_bits(view, arm.name, [prompt]), _least(view, arm.cache, prompt)
+        for prompt in index.measured.get(arm.name, {}):
+            bits, least = stored_bits(index, arm.name, [prompt]), _least(index, arm.cache, prompt)
             if bits < least - 1e-6:
                 yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:.4g}"
 
 
-def _least(view: View, cache: str, prompt: str) -> float:
+def _least(index: ReportIndex, cache: str, prompt: str) -> float:
     """Return the least bits a value that a cache stores of what the raw cache holds of a prompt."""
-    arrays = [array for row in _raw(view, prompt) for layer in row.memory.layers for array in layer.arrays]
+    arrays = [array for row in _raw(index, prompt) for layer in row.memory.layers for array in layer.arrays]
     sizes = [math.prod(array.shape) for array in arrays]
     dims = [array.shape[-1] if array.shape else LARGEST for array in arrays]
     floors = [floor_of(cache, dim) or 0.0 for dim in dims]
@@ -136,64 +140,69 @@ def _least(view: View, cache: str, prompt: str) -> float:
     return whole / sum(sizes) if arrays else floor_of(cache) or 0.0
 
 
-def _raw(view: View, prompt: str) -> list[QuantRow]:
+def _raw(index: ReportIndex, prompt: str) -> list[QuantRow]:
     """Return what the raw cache was found to hold of a prompt."""
     return [
-        row for arm in view.arms_of("baseline") if arm.cache == RAW for row in view.quants(arm.name, prompt)
+        row for arm in index.arms_of("baseline") if arm.cache == RAW for row in index.quants(arm.name, prompt)
     ]
 
 
-def equal_q_not_equal_rate(view: View) -> Iterator[str]:
+@rule("EQUAL_Q_NOT_EQUAL_RATE")
+def equal_q_not_equal_rate(index: ReportIndex) -> Iterator[str]:
     """Who is said to err less does not store more."""
-    for claim in view.named(*RATIOS):
-        prompts = view.common(claim)
-        one, other = (stored_bits(view, arm, prompts) for arm in (claim.arm, claim.against))
+    for claim in index.named(*RATIOS):
+        prompts = index.common(claim)
+        one, other = (stored_bits(index, arm, prompts) for arm in (claim.arm, claim.against))
         if one > other + EQUAL_BITS:
             yield f"{claim.name}: {claim.arm} stores {one:.4g} bits a value, {claim.against} {other:.4g}"
 
 
-def oracle_missing(view: View) -> Iterator[str]:
+@rule("ORACLE_MISSING")
+def oracle_missing(index: ReportIndex) -> Iterator[str]:
     """The raw cache is there to compare with, on every prompt."""
-    raw = [arm.name for arm in view.arms_of("baseline") if arm.cache == RAW]
+    raw = [arm.name for arm in index.arms_of("baseline") if arm.cache == RAW]
     if not raw:
         yield "no baseline keeps the raw cache"
-    for prompt in view.prompts:
-        if raw and not any(view.quants(name, prompt) for name in raw):
+    for prompt in index.prompts:
+        if raw and not any(index.quants(name, prompt) for name in raw):
             yield f"the raw cache was not scored on {prompt}"
 
 
-def identity_broken(view: View) -> Iterator[str]:
+@rule("IDENTITY_BROKEN")
+def identity_broken(index: ReportIndex) -> Iterator[str]:
     """The raw cache errs nowhere."""
-    for arm, row in _scored(view, "baseline", "identity"):
+    for arm, row in _scored(index, "baseline", "identity"):
         if row.sum_squared_error > 0 or row.sum_kl > 0 or row.same_top != row.n_positions:
             yield f"{arm} on {row.prompt} is not the raw cache that it is said to be"
 
 
-def injection_never_ran(view: View) -> Iterator[str]:
+@rule("INJECTION_NEVER_RAN")
+def injection_never_ran(index: ReportIndex) -> Iterator[str]:
     """An error in keys and values shows in the logits; a codec errs."""
-    for arm, row in _scored(view, "candidate", "reference", "poison"):
+    for arm, row in _scored(index, "candidate", "reference", "poison"):
         if row.sum_squared_error > 0 and row.sum_kl == 0:
             yield f"{arm} on {row.prompt} errs in keys and values, and the logits are the raw cache's"
-        if row.sum_squared_error == 0 and view.arms[arm].cache != RAW:
+        if row.sum_squared_error == 0 and index.arms[arm].cache != RAW:
             yield f"{arm} on {row.prompt} errs nowhere: no codec ran"
 
 
-def row_contradicts(view: View) -> Iterator[str]:
+@rule("ROW_CONTRADICTS")
+def row_contradicts(index: ReportIndex) -> Iterator[str]:
     """All codecs stand for the same values, at the same positions."""
-    for prompt in view.prompts:
-        rows = [row for arm in view.measured for row in view.quants(arm, prompt)]
+    for prompt in index.prompts:
+        rows = [row for arm in index.measured for row in index.quants(arm, prompt)]
         squares = [row.sum_squares for row in rows]
         counts = {(row.n_values, row.n_positions) for row in rows}
         if len(counts) > 1 or (rows and max(squares) > min(squares) * (1 + 1e-5)):
             yield f"the arms do not stand for the same values and positions of {prompt}"
-        for row in _raw(view, prompt):
+        for row in _raw(index, prompt):
             held = sum(math.prod(array.shape) for layer in row.memory.layers for array in layer.arrays)
             if held != row.n_values:
                 yield f"the raw cache holds {held} values of {prompt}, and {row.n_values} are counted"
 
 
-def _scored(view: View, *roles: str) -> Iterator[tuple[str, QuantRow]]:
-    for arm in view.arms_of(*roles):
-        for prompt in view.measured.get(arm.name, {}):
-            for row in view.quants(arm.name, prompt):
+def _scored(index: ReportIndex, *roles: str) -> Iterator[tuple[str, QuantRow]]:
+    for arm in index.arms_of(*roles):
+        for prompt in index.measured.get(arm.name, {}):
+            for row in index.quants(arm.name, prompt):
                 yield arm.name, row

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from bridge.evidence.floors import LARGEST, floor_of
 from bridge.evidence.kinds import CodecRow
-from bridge.evidence.view import View
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rule import rule
 
 # Where fewer bits than the rate-distortion function allows are claimed, the sample itself leaves this much
 # room (in standard errors), or the arithmetic is wrong.
@@ -17,43 +18,48 @@ _SIGMAS = 6.0
 RAW_BITS = 16.0
 
 
-def bad_row(view: View) -> Iterator[str]:
+@rule("BAD_ROW")
+def bad_row(index: ReportIndex) -> Iterator[str]:
     """Rows say what decides how much they store: bits, and affine ones their group."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         needs = {"affine": (row.bits, row.group), "voronoi": (row.bits,)}.get(row.codec, ())
         if not all(needs):
             yield f"row {i} is {row.codec} and has no usable {'bits and group' if len(needs) > 1 else 'bits'}"
 
 
-def row_repeated(view: View) -> Iterator[str]:
+@rule("ROW_REPEATED")
+def row_repeated(index: ReportIndex) -> Iterator[str]:
     """A code stands there once for each array."""
     names = Counter(
-        (row.codec, row.bits, row.group, row.rotated, row.dim, row.distribution) for row in view.rows
+        (row.codec, row.bits, row.group, row.rotated, row.dim, row.distribution) for row in index.rows
     )
     for name, times in names.items():
         if times > 1:
             yield f"{name[0]} at {name[1]} bits stands there {times} times for {name[-1]}"
 
 
-def spread_impossible(view: View) -> Iterator[str]:
+@rule("SPREAD_IMPOSSIBLE")
+def spread_impossible(index: ReportIndex) -> Iterator[str]:
     """The standard error of a mean of what is never negative is at most that mean: a larger one hides a lie."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         if row.rel_mse_stderr > row.rel_mse * (1 + 1e-6) or row.n_vectors < 1:
             yield f"row {i}: {row.n_vectors} errors of mean {row.rel_mse:.3g} cannot spread so far"
 
 
-def rate_impossible(view: View) -> Iterator[str]:
+@rule("RATE_IMPOSSIBLE")
+def rate_impossible(index: ReportIndex) -> Iterator[str]:
     """No code stores a Gaussian source at R bits with less error than 2^-2R (Shannon 1959)."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         limit = _limit(row.stored_bits_per_value)
         if row.distribution == "gaussian" and row.rel_mse + _SIGMAS * row.rel_mse_stderr < limit:
             bits = row.stored_bits_per_value
             yield f"row {i} claims {row.rel_mse:.3g} at {bits:g} bits; {limit:.3g} is the least"
 
 
-def rate_omits_side_information(view: View) -> Iterator[str]:
+@rule("RATE_OMITS_SIDE_INFORMATION")
+def rate_omits_side_information(index: ReportIndex) -> Iterator[str]:
     """Scales and biases are stored: bits that are left out make every comparison false."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         least = _least(row)
         if least is None:
             yield f"row {i} is {row.codec}, and nothing here knows what that stores"
@@ -73,9 +79,10 @@ def _least(row: CodecRow) -> float | None:
     return floor_of(f"{lattice}@q{q_range}", dim)
 
 
-def limit_wrong(view: View) -> Iterator[str]:
+@rule("LIMIT_WRONG")
+def limit_wrong(index: ReportIndex) -> Iterator[str]:
     """The limit stands there as it is."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         limit = _limit(row.stored_bits_per_value)
         if not math.isclose(row.limit, limit, rel_tol=1e-3):
             yield f"row {i} gives {row.limit:.4g} as the limit; it is {limit:.4g}"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from bridge.evidence.claims import quotient
 from bridge.evidence.legacy import Legacy, Samples, Stage
+from bridge.evidence.report_index import STOCK_LOOP
+from bridge.evidence.rule import rule
 from bridge.evidence.rules_speed import (
     DECODE_SPREAD,
     DECODE_TOKENS,
@@ -16,12 +18,12 @@ from bridge.evidence.rules_speed import (
     longest_run,
 )
 from bridge.evidence.stats import median, repeats_at_the_end
-from bridge.evidence.view import STOCK_LOOP
 
 _BASELINE = "native_ar_baseline"
 _ROUNDING = 0.005
 
 
+@rule("PROVENANCE_MISSING")
 def provenance_missing(old: Legacy) -> Iterator[str]:
     """Who measured, with what."""
     missing = [name for name in ("config", "identity", "models") if not getattr(old, name)]
@@ -29,48 +31,56 @@ def provenance_missing(old: Legacy) -> Iterator[str]:
         yield f"the report does not say: {', '.join(missing)}"
 
 
+@rule("MISSING_STAGE_TIMINGS")
 def missing_stage_timings(old: Legacy) -> Iterator[str]:
     """Rows are there."""
     if not old.rows:
         yield "k3_cross_model has no stage_timings"
 
 
+@rule("MISSING_RESTORATION_FLAG")
 def missing_restoration_flag(old: Legacy) -> Iterator[str]:
     """Each says which path it took."""
     if None in old.restored:
         yield f"sample {old.restored.index(None)} does not say restoration_active"
 
 
+@rule("MIXED_RESTORATION_PATHS")
 def mixed_restoration_paths(old: Legacy) -> Iterator[str]:
     """All took one."""
     if True in old.restored and False in old.restored:
         yield f"{old.restored.count(True)} samples were restored and {old.restored.count(False)} were not"
 
 
+@rule("BASELINE_AS_SUT")
 def baseline_as_sut(old: Legacy) -> Iterator[str]:
     """A baseline is called one."""
     if old.rows and True not in old.restored and old.results.k3_cross_model.system_under_test != _BASELINE:
         yield f"no sample was restored, and system_under_test is not {_BASELINE}"
 
 
+@rule("BASELINE_RECALL_CLAIM")
 def baseline_recall_claim(old: Legacy) -> Iterator[str]:
     """And claims no recall of the other."""
     if old.rows and True not in old.restored and old.gate.recall_cross_model is not None:
         yield f"recall_cross_model is {old.gate.recall_cross_model:g}, and no sample was restored"
 
 
+@rule("RECALL_SCOPE")
 def recall_scope(old: Legacy) -> Iterator[str]:
     """Recall is claimed of restored samples alone."""
     if old.gate.recall_cross_model is not None and not all(old.restored):
         yield "recall_cross_model is claimed of samples that were not restored"
 
 
+@rule("RECALL_VACUOUS")
 def recall_vacuous(old: Legacy) -> Iterator[str]:
     """Recall is claimed where there is something to recall."""
     if old.config.get("code_prompts") and old.gate.recall_cross_model is not None:
         yield "recall_cross_model is claimed of prompts without a needle"
 
 
+@rule("FUSED_NEVER_RAN")
 def fused_never_ran(old: Legacy) -> Iterator[str]:
     """A fused run ran blocks."""
     mode = old.throughput.k3_cross_model.eval_mode or str(old.config.get("eval_mode", ""))
@@ -79,12 +89,14 @@ def fused_never_ran(old: Legacy) -> Iterator[str]:
         yield f"eval_mode is {mode}, and no block ran"
 
 
+@rule("SPEEDUP_SELF_COMPARISON")
 def speedup_self_comparison(old: Legacy) -> Iterator[str]:
     """No quotient of a baseline and itself."""
     if old.headline is not None and True not in old.restored:
         yield f"a quotient of {old.headline:g} is claimed of plain decoding over plain decoding"
 
 
+@rule("SPEEDUP_SAMPLES")
 def speedup_samples(old: Legacy) -> Iterator[str]:
     """At least five samples in each arm."""
     for name, rows, _ in old.arms:
@@ -92,6 +104,7 @@ def speedup_samples(old: Legacy) -> Iterator[str]:
             yield f"{name} has {len(rows)} rows; {SAMPLES} are the least"
 
 
+@rule("SPEEDUP_DECODE_TOKENS")
 def speedup_decode_tokens(old: Legacy) -> Iterator[str]:
     """At least 32 tokens in the middle."""
     for name, _, samples in old.arms:
@@ -100,6 +113,7 @@ def speedup_decode_tokens(old: Legacy) -> Iterator[str]:
             yield f"{name} decoded {middle:g} tokens in the median; {DECODE_TOKENS} are the least"
 
 
+@rule("SPEEDUP_DECODE_ONLY_MISSING")
 def speedup_decode_only_missing(old: Legacy) -> Iterator[str]:
     """A quotient with prefill in it does not stand alone."""
     pure = old.throughput.decode_only
@@ -107,6 +121,7 @@ def speedup_decode_only_missing(old: Legacy) -> Iterator[str]:
         yield "cross_model_speedup_vs_oracle_ar stands without decode_only.speedup"
 
 
+@rule("SPEEDUP_SCOPE_MISMATCH")
 def speedup_scope_mismatch(old: Legacy) -> Iterator[str]:
     """Both times span the same."""
     one, other = old.throughput.k3_cross_model.timing_scope, old.throughput.oracle_native_ar.timing_scope
@@ -114,6 +129,7 @@ def speedup_scope_mismatch(old: Legacy) -> Iterator[str]:
         yield f"timing_scope is {one} and {other}"
 
 
+@rule("SPEEDUP_ORACLE_LOOP")
 def speedup_oracle_loop(old: Legacy) -> Iterator[str]:
     """The oracle is decoded by the stock loop."""
     loop = old.throughput.oracle_native_ar.decode_loop
@@ -121,6 +137,7 @@ def speedup_oracle_loop(old: Legacy) -> Iterator[str]:
         yield f"the oracle's decode_loop is {loop}"
 
 
+@rule("SPEEDUP_PREFILL_VARIANCE")
 def speedup_prefill_variance(old: Legacy) -> Iterator[str]:
     """Prefill takes about as long in all samples."""
     for name, rows, _ in old.arms:
@@ -129,6 +146,7 @@ def speedup_prefill_variance(old: Legacy) -> Iterator[str]:
             yield f"prefill of {name} took {min(times):g} to {max(times):g} s"
 
 
+@rule("DECODE_SPREAD")
 def decode_spread(old: Legacy) -> Iterator[str]:
     """Plain decoding is about as fast in all samples."""
     _, rows, samples = old.arms[1]
@@ -137,6 +155,7 @@ def decode_spread(old: Legacy) -> Iterator[str]:
         yield f"the oracle decoded at {min(rates):.3g} to {max(rates):.3g} tokens a second"
 
 
+@rule("NOT_INTERLEAVED")
 def not_interleaved(old: Legacy) -> Iterator[str]:
     """The arms took turns, and say so."""
     if old.headline is None:
@@ -153,6 +172,7 @@ def _place(turn: tuple[int | None, str]) -> int:
     return turn[0] or 0
 
 
+@rule("OUTPUT_DIVERGES")
 def output_diverges(old: Legacy) -> Iterator[str]:
     """Greedy text is the oracle's, unless the cache was compressed."""
     one, other = (samples.per_sample_decoded for _, _, samples in old.arms)
@@ -165,6 +185,7 @@ def output_diverges(old: Legacy) -> Iterator[str]:
             yield f"sample {i} is not the oracle's text, and nothing explains where they part"
 
 
+@rule("OUTPUT_DEGENERATE")
 def output_degenerate(old: Legacy) -> Iterator[str]:
     """No text ends in a loop that the oracle's does not end in."""
     one, other = (samples.per_sample_decoded for _, _, samples in old.arms)
@@ -174,6 +195,7 @@ def output_degenerate(old: Legacy) -> Iterator[str]:
             yield f"sample {i} ends in {text[-40:]!r}"
 
 
+@rule("MEMORY_CLAIM_MISMATCH")
 def memory_claim_mismatch(old: Legacy) -> Iterator[str]:
     """The formula is said to be the run's."""
     if old.memory.savings_vs_naive_pct is not None and not (
@@ -182,6 +204,7 @@ def memory_claim_mismatch(old: Legacy) -> Iterator[str]:
         yield "savings_vs_naive_pct is claimed, and formula_matches_run is not true"
 
 
+@rule("MEMORY_NOT_LIVE")
 def memory_not_live(old: Legacy) -> Iterator[str]:
     """And the saving is that of arrays."""
     saved = old.memory.savings_vs_naive_pct
@@ -196,6 +219,7 @@ def memory_not_live(old: Legacy) -> Iterator[str]:
         yield f"savings_vs_naive_pct is {saved:g}; the arrays give {found:.4g}"
 
 
+@rule("CLAIM_NOT_FROM_ROWS")
 def claim_not_from_rows(old: Legacy) -> Iterator[str]:
     """Quotients and recall are those of the samples."""
     throughput, (cross, oracle) = old.throughput, old.arms

@@ -8,8 +8,9 @@ from collections.abc import Hashable, Iterator
 from bridge.evidence.kinds import Decode, ParityRow, QuantRow, VerifyRow
 from bridge.evidence.names import ACCEPTED, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm
+from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
+from bridge.evidence.rule import rule
 from bridge.evidence.stats import loops
-from bridge.evidence.view import STOCK_LOOP, View
 
 # Two logits of a half-precision model that are this near change places with the order of a sum: two units in the
 # last place of bfloat16 between 16 and 32.
@@ -25,25 +26,26 @@ _ROUNDED = 0.01
 _DEGENERATE = 0.2
 
 
-def row_contradicts(view: View) -> Iterator[str]:
+@rule("ROW_CONTRADICTS")
+def row_contradicts(index: ReportIndex) -> Iterator[str]:
     """What one row says fits together."""
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         if isinstance(row, Decode):
-            odd = next(_odd_decode(row, view.report.config.max_tokens), None)
+            odd = next(_odd_decode(row, index.report.config.max_tokens), None)
         elif isinstance(row, QuantRow):
             odd = "more equal top tokens than positions" if row.same_top > row.n_positions else None
         else:
             odd = "drafts of unlike length" if len(row.reference) != len(row.candidate) else None
         if odd:
             yield f"row {i}: {odd}"
-    yield from longer_than_the_run(view, "e2e_s")
+    yield from longer_than_the_run(index, "e2e_s")
 
 
-def longer_than_the_run(view: View, field: str) -> Iterator[str]:
+def longer_than_the_run(index: ReportIndex, field: str) -> Iterator[str]:
     """Yield that rows took longer than the run that they are of; those of an earlier, interrupted run excepted."""
-    took = sum(getattr(row, field, 0.0) for row in view.rows[view.resumed :])
-    if took > view.report.seconds + _ROUNDED:
-        yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
+    took = sum(getattr(row, field, 0.0) for row in index.rows[index.resumed :])
+    if took > index.report.seconds + _ROUNDED:
+        yield f"the rows took {took:.4g} s, and the run {index.report.seconds:.4g} s"
 
 
 def _odd_decode(row: Decode, most: int) -> Iterator[str]:
@@ -72,13 +74,14 @@ def _odd_rounds(commits: list[int], drafted: list[int], accepted: list[int], tok
         yield f"rounds committed {sum(commits)} tokens, and {tokens} were put out"
 
 
-def row_repeated(view: View) -> Iterator[str]:
+@rule("ROW_REPEATED")
+def row_repeated(index: ReportIndex) -> Iterator[str]:
     """No row stands there twice, under its own name or under another."""
-    names = Counter(filter(None, map(_name, view.rows)))
+    names = Counter(filter(None, map(_name, index.rows)))
     for name, times in names.items():
         if times > 1:
             yield f"{' '.join(map(str, name))} stands there {times} times"
-    clocks = Counter((r.prefill_s, r.decode_s, r.e2e_s) for r in view.rows if isinstance(r, Decode))
+    clocks = Counter((r.prefill_s, r.decode_s, r.e2e_s) for r in index.rows if isinstance(r, Decode))
     for clock, times in clocks.items():
         if times > 1:
             yield f"{times} rows took the same {clock[2]:g} s to the last digit"
@@ -94,21 +97,23 @@ def _name(row: object) -> tuple[Hashable, ...] | None:
     return (row.prompt, "block", row.block) if isinstance(row, ParityRow) else None
 
 
-def rows_set_aside(view: View) -> Iterator[str]:
+@rule("ROWS_SET_ASIDE")
+def rows_set_aside(index: ReportIndex) -> Iterator[str]:
     """Hardly a run is left out."""
-    aside = Counter((row.arm, row.prompt) for row in view.rows if row.warmup)
+    aside = Counter((row.arm, row.prompt) for row in index.rows if row.warmup)
     for (arm, prompt), times in aside.items():
         if times > SET_ASIDE:
             yield f"{times} runs of {arm} on {prompt} are called warm-up"
 
 
-def oracle_unfit(view: View) -> Iterator[str]:
+@rule("ORACLE_UNFIT")
+def oracle_unfit(index: ReportIndex) -> Iterator[str]:
     """An oracle is plain decoding over the same cache."""
-    for arm in _bound(view):
-        oracle = view.arms.get(arm.oracle or "")
+    for arm in _bound(index):
+        oracle = index.arms.get(arm.oracle or "")
         if oracle is None:
             continue
-        drafts = any(sum(row.drafted or []) for row in view.all_decodes(oracle.name))
+        drafts = any(sum(row.drafted or []) for row in index.all_decodes(oracle.name))
         if oracle.role == "candidate" or drafts:
             yield f"{oracle.name}, the oracle of {arm.name}, drafts"
         elif oracle.loop != STOCK_LOOP:
@@ -117,27 +122,29 @@ def oracle_unfit(view: View) -> Iterator[str]:
             yield f"{arm.name} keeps {arm.cache}, and its oracle {oracle.name} {oracle.cache}"
 
 
-def oracle_missing(view: View) -> Iterator[str]:
+@rule("ORACLE_MISSING")
+def oracle_missing(index: ReportIndex) -> Iterator[str]:
     """Arms that must repeat an oracle's tokens have one, on each of their prompts."""
-    for arm in _bound(view):
+    for arm in _bound(index):
         if arm.oracle is None:
             yield f"{arm.name} names no oracle"
         else:
-            lacks = [p for p in view.measured.get(arm.name, {}) if not view.decodes(arm.oracle, p)]
+            lacks = [p for p in index.measured.get(arm.name, {}) if not index.decodes(arm.oracle, p)]
             if lacks:
                 yield f"{arm.oracle} did not run on {lacks[0]}"
 
 
-def output_diverges(view: View) -> Iterator[str]:
+@rule("OUTPUT_DIVERGES")
+def output_diverges(index: ReportIndex) -> Iterator[str]:
     """Greedy tokens are the oracle's, or part at a near tie."""
-    for arm in _bound(view):
-        yield from diverging(view, arm)
+    for arm in _bound(index):
+        yield from diverging(index, arm)
 
 
-def diverging(view: View, arm: Arm) -> Iterator[str]:
+def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
     """Yield what of an arm's rows is not its oracle's output, and why that is not explained."""
-    for row in view.all_decodes(arm.name):
-        oracle = view.oracle_of(row)
+    for row in index.all_decodes(arm.name):
+        oracle = index.oracle_of(row)
         odd = parting(row, oracle) if oracle is not None else None
         if odd:
             yield f"{arm.name} on {row.prompt} leaves {arm.oracle} {odd}"
@@ -171,39 +178,41 @@ def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
     return f"the logits lie {margin:.3g} apart; {NEAR_TIE} is a near tie" if margin > NEAR_TIE else None
 
 
-def output_degenerate(view: View) -> Iterator[str]:
+@rule("OUTPUT_DEGENERATE")
+def output_degenerate(index: ReportIndex) -> Iterator[str]:
     """No arm but the poison falls into a loop that plain decoding does not fall into."""
-    plain = view.arms_of("baseline")
-    for arm in view.arms_of("candidate", "identity", "reference"):
-        for row in view.all_decodes(arm.name):
-            oracle = view.oracle_of(row) or next(
-                (other for base in plain for other in view.decodes(base.name, row.prompt)), None
+    plain = index.arms_of("baseline")
+    for arm in index.arms_of("candidate", "identity", "reference"):
+        for row in index.all_decodes(arm.name):
+            oracle = index.oracle_of(row) or next(
+                (other for base in plain for other in index.decodes(base.name, row.prompt)), None
             )
             faithful = oracle is not None and loops(oracle.tokens)
             if loops(row.tokens) and not faithful:
                 yield f"{arm.name} on {row.prompt} ends in {row.text[-40:]!r}"
 
 
-def workload_degenerate(view: View) -> Iterator[str]:
+@rule("WORKLOAD_DEGENERATE")
+def workload_degenerate(index: ReportIndex) -> Iterator[str]:
     """Speed and acceptance are not measured on text that repeats itself."""
-    for claim in view.named(*TIMED, *ACCEPTED):
-        prompts = view.common(claim)
-        looping = [p for p in prompts if _loops(view, claim.arm, p)]
+    for claim in index.named(*TIMED, *ACCEPTED):
+        prompts = index.common(claim)
+        looping = [p for p in prompts if _loops(index, claim.arm, p)]
         if len(looping) > _DEGENERATE * len(prompts):
             yield f"{claim.name}: {claim.arm} repeats itself on {len(looping)} of {len(prompts)} prompts"
 
 
-def _loops(view: View, arm: str | None, prompt: str) -> bool:
+def _loops(index: ReportIndex, arm: str | None, prompt: str) -> bool:
     def look() -> bool:
-        return any(loops(tokens) for tokens in {tuple(row.tokens) for row in view.decodes(arm, prompt)})
+        return any(loops(tokens) for tokens in {tuple(row.tokens) for row in index.decodes(arm, prompt)})
 
-    return view.once(("loops", arm, prompt), look)
+    return index.once(("loops", arm, prompt), look)
 
 
-def _bound(view: View) -> list[Arm]:
+def _bound(index: ReportIndex) -> list[Arm]:
     """Return the arms whose tokens have to be an oracle's: candidates, and whatever is said to be faster."""
-    faster = {claim.arm for claim in view.named(*SPEEDUPS)}
+    faster = {claim.arm for claim in index.named(*SPEEDUPS)}
     return [
-        arm for arm in view.all_arms
-        if (arm.role == "candidate" or arm.name in faster) and arm.name in view.measured
+        arm for arm in index.all_arms
+        if (arm.role == "candidate" or arm.name in faster) and arm.name in index.measured
     ]  # fmt: skip

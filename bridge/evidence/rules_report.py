@@ -12,8 +12,9 @@ from bridge.evidence.claims import figure
 from bridge.evidence.kinds import Parity, WithModels
 from bridge.evidence.names import ARMLESS, OF_KIND, SHARES, missing_in
 from bridge.evidence.parts import Claim, Prompt
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rule import rule
 from bridge.evidence.stats import shared_prefix, shared_suffix
-from bridge.evidence.view import View
 
 # What counts the rounds that the draft model drafted.
 DRAFTED = "rounds_dflash"
@@ -29,65 +30,69 @@ _TEMPLATE = 1000
 _MISPLACED = 0.35
 
 
-def provenance_missing(view: View) -> Iterator[str]:
+@rule("PROVENANCE_MISSING")
+def provenance_missing(index: ReportIndex) -> Iterator[str]:
     """Which code, and which weights."""
-    code = view.report.identity.code
+    code = index.report.identity.code
     if code.commit is not None and code.dirty is None:
         yield "identity.code names a commit and does not say whether it was dirty"
-    if not isinstance(view.report, WithModels):
+    if not isinstance(index.report, WithModels):
         return
-    targets = [model for model in view.report.models if model.role == "target"]
+    targets = [model for model in index.report.models if model.role == "target"]
     if not targets:
         yield "models names no target"
     for model in targets:
         if model.tokenizer is None:
             yield f"{model.id} has no digest of its tokenizer"
-    if _drafts_by_model(view) and not any(model.role == "draft" for model in view.report.models):
+    if _drafts_by_model(index) and not any(model.role == "draft" for model in index.report.models):
         yield "a model drafted, and models names no draft"
 
 
-def _drafts_by_model(view: View) -> bool:
+def _drafts_by_model(index: ReportIndex) -> bool:
     """Say whether rows were drafted by a model: in a comparison of drafters all, elsewhere as their counters say."""
-    if isinstance(view.report, Parity):
+    if isinstance(index.report, Parity):
         return True
-    return any(row.counters.get(DRAFTED) for row in view.rows)
+    return any(row.counters.get(DRAFTED) for row in index.rows)
 
 
-def dangling_name(view: View) -> Iterator[str]:
+@rule("DANGLING_NAME")
+def dangling_name(index: ReportIndex) -> Iterator[str]:
     """Every name is described once."""
     for what, names in (
-        ("arm", [arm.name for arm in view.all_arms]),
-        ("prompt", [prompt.id for prompt in view.all_prompts]),
+        ("arm", [arm.name for arm in index.all_arms]),
+        ("prompt", [prompt.id for prompt in index.all_prompts]),
     ):
         for times, name in _several(names):
             yield f"{what} {name} is described {times} times"
-    for what, known, used in _uses(view):
+    for what, known, used in _uses(index):
         for name in sorted({name for name in used if name is not None} - set(known)):
             yield f"{what} {name} is described nowhere"
 
 
-def _uses(view: View) -> Iterator[tuple[str, Iterable[str], list[str | None]]]:
-    claims = view.claims
-    if view.all_arms:
-        used = [getattr(row, "arm", None) for row in view.rows]
-        used += [arm.oracle for arm in view.all_arms]
-        yield "arm", view.arms, used + [c.arm for c in claims] + [c.against for c in claims]
-    if view.all_prompts:
-        yield "prompt", view.prompts, [row.prompt for row in view.rows] + [c.where.prompt for c in claims]
-        used = [prompt.workload for prompt in view.all_prompts]
-        yield "workload", view.workloads, used + [c.where.workload for c in claims]
+def _uses(index: ReportIndex) -> Iterator[tuple[str, Iterable[str], list[str | None]]]:
+    claims = index.claims
+    if index.all_arms:
+        used = [getattr(row, "arm", None) for row in index.rows]
+        used += [arm.oracle for arm in index.all_arms]
+        yield "arm", index.arms, used + [c.arm for c in claims] + [c.against for c in claims]
+    if index.all_prompts:
+        yield "prompt", index.prompts, [row.prompt for row in index.rows] + [c.where.prompt for c in claims]
+        used = [prompt.workload for prompt in index.all_prompts]
+        yield "workload", index.workloads, used + [c.where.workload for c in claims]
 
 
-def prompt_unrecorded(view: View) -> Iterator[str]:
+@rule("PROMPT_UNRECORDED")
+def prompt_unrecorded(index: ReportIndex) -> Iterator[str]:
     """Of each prompt the whole text is there, or both ends."""
-    for prompt in view.all_prompts:
+    for prompt in index.all_prompts:
         if prompt.text is None and not (prompt.head and prompt.tail):
             yield f"prompt {prompt.id} has neither a text nor head and tail"
 
 
-def prompt_digest(view: View) -> Iterator[str]:
+@rule("PROMPT_DIGEST")
+def prompt_digest(index: ReportIndex) -> Iterator[str]:
     """The digest is the text's."""
-    for prompt in view.all_prompts:
+    for prompt in index.all_prompts:
         if prompt.text is not None and prompt.sha256 != _digest(prompt.text):
             yield f"prompt {prompt.id} has another digest than its text"
 
@@ -96,10 +101,11 @@ def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def prompt_misstated(view: View) -> Iterator[str]:
+@rule("PROMPT_MISSTATED")
+def prompt_misstated(index: ReportIndex) -> Iterator[str]:
     """A prompt has no more tokens than bytes; a needle stands where it is said to, in as long a text."""
-    for prompt in view.all_prompts:
-        told = view.workloads.get(prompt.workload)
+    for prompt in index.all_prompts:
+        told = index.workloads.get(prompt.workload)
         room = _TEMPLATE if told and told.chat_template else _SHARED
         if prompt.text is not None and prompt.n_tokens > len(prompt.text.encode("utf-8", "replace")) + room:
             yield f"prompt {prompt.id} is said to have {prompt.n_tokens} tokens, more than its text has bytes"
@@ -112,11 +118,12 @@ def prompt_misstated(view: View) -> Iterator[str]:
                 yield f"the answer of {prompt.id} is said to stand at {prompt.depth:g}, and stands at {found:.2f}"
 
 
-def prompt_repeated(view: View) -> Iterator[str]:
+@rule("PROMPT_REPEATED")
+def prompt_repeated(index: ReportIndex) -> Iterator[str]:
     """No text is asked twice, nor with other blanks in it."""
-    for times, name in _several([prompt.sha256 for prompt in view.all_prompts]):
+    for times, name in _several([prompt.sha256 for prompt in index.all_prompts]):
         yield f"{times} prompts are {name[:19]}..."
-    different = {prompt.sha256: prompt.text for prompt in view.all_prompts if prompt.text is not None}
+    different = {prompt.sha256: prompt.text for prompt in index.all_prompts if prompt.text is not None}
     for times, text in _several([" ".join(text.split()) for text in different.values()]):
         yield f"{times} prompts differ in blanks alone: {text[:60]!r}"
 
@@ -125,18 +132,19 @@ def _several(names: list[str]) -> Iterator[tuple[int, str]]:
     yield from ((times, name) for name, times in Counter(names).items() if times > 1)
 
 
-def prompt_contaminated(view: View) -> Iterator[str]:
+@rule("PROMPT_CONTAMINATED")
+def prompt_contaminated(index: ReportIndex) -> Iterator[str]:
     """What prompts share is declared, is really there, and ends no workload of another task."""
     groups: dict[str, list[Prompt]] = {}
-    for prompt in view.all_prompts:
+    for prompt in index.all_prompts:
         groups.setdefault(prompt.workload, []).append(prompt)
     ends: dict[str, str] = {}
     for name, prompts in groups.items():
         heads, tails = [_head(p) for p in prompts], [_tail(p) for p in prompts]
         ends[name] = tails[0]
-        if name not in view.workloads:
+        if name not in index.workloads:
             continue
-        told = view.workloads[name]
+        told = index.workloads[name]
         if not all(head.startswith(told.shared_prefix[:1000]) for head in heads):
             yield f"workload {name} declares a prefix that not all of its prompts have"
         if not all(tail.endswith(told.shared_suffix[-1000:]) for tail in tails):
@@ -145,9 +153,9 @@ def prompt_contaminated(view: View) -> Iterator[str]:
             yield from _hidden(name, "begin", shared_prefix(heads), told.shared_prefix)
             yield from _hidden(name, "end", shared_suffix(tails), told.shared_suffix)
     for (a, end_a), (b, end_b) in itertools.combinations(ends.items(), 2):
-        known = a in view.workloads and b in view.workloads
+        known = a in index.workloads and b in index.workloads
         shared = shared_suffix([end_a, end_b])
-        if known and view.workloads[a].task != view.workloads[b].task and len(shared.strip()) >= _SHARED:
+        if known and index.workloads[a].task != index.workloads[b].task and len(shared.strip()) >= _SHARED:
             yield f"workloads {a} and {b} are of unlike tasks, and both end with {shared[-60:]!r}"
 
 
@@ -165,28 +173,31 @@ def _tail(prompt: Prompt) -> str:
     return prompt.text if prompt.text is not None else prompt.tail or ""
 
 
-def unnamed_claim(view: View) -> Iterator[str]:
+@rule("UNNAMED_CLAIM")
+def unnamed_claim(index: ReportIndex) -> Iterator[str]:
     """A claim has a name that the gate can compute."""
-    kind = str(view.report.kind)
-    for claim in view.claims:
+    kind = str(index.report.kind)
+    for claim in index.claims:
         if claim.name not in OF_KIND[kind]:
             yield f"no statistic of {kind} is called {claim.name}"
 
 
-def claim_incomplete(view: View) -> Iterator[str]:
+@rule("CLAIM_INCOMPLETE")
+def claim_incomplete(index: ReportIndex) -> Iterator[str]:
     """A claim says of what it is."""
-    for claim in _known(view):
+    for claim in _known(index):
         lacks = missing_in(claim)
         if lacks:
             yield f"{claim.name} does not say {' and '.join(lacks)}"
 
 
-def claim_not_from_rows(view: View) -> Iterator[str]:
+@rule("CLAIM_NOT_FROM_ROWS")
+def claim_not_from_rows(index: ReportIndex) -> Iterator[str]:
     """A claim is what the rows give."""
-    for claim in _known(view):
-        if not view.is_whole(claim):
+    for claim in _known(index):
+        if not index.is_whole(claim):
             continue
-        found = figure(view, claim)
+        found = figure(index, claim)
         said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
         if math.isnan(found.value):
             yield f"{said} is given as {claim.value:g}; the rows give no such figure"
@@ -211,36 +222,39 @@ def _interval(said: str, given: list[float], found: tuple[float, float] | None) 
         yield f"{said} has the interval {given[0]:g} to {given[1]:g}; the rows give {low:.4g} to {high:.4g}"
 
 
-def cherry_picked(view: View) -> Iterator[str]:
+@rule("CHERRY_PICKED")
+def cherry_picked(index: ReportIndex) -> Iterator[str]:
     """A figure of some of the prompts stands beside that of all."""
     whole = {
-        (claim.name, claim.arm, claim.against) for claim in _known(view)
-        if len(view.wanted(claim)) == len(view.all_prompts)
+        (claim.name, claim.arm, claim.against) for claim in _known(index)
+        if len(index.wanted(claim)) == len(index.all_prompts)
     }  # fmt: skip
-    for claim in _known(view):
-        told = len(view.wanted(claim))
+    for claim in _known(index):
+        told = len(index.wanted(claim))
         if claim.name not in ARMLESS and told and (claim.name, claim.arm, claim.against) not in whole:
-            yield f"{claim.name} of {claim.arm} is told of {told} of {len(view.all_prompts)} prompts alone"
+            yield f"{claim.name} of {claim.arm} is told of {told} of {len(index.all_prompts)} prompts alone"
 
 
-def interval_missing(view: View) -> Iterator[str]:
+@rule("INTERVAL_MISSING")
+def interval_missing(index: ReportIndex) -> Iterator[str]:
     """A share of few prompts or tokens, and a quotient of times, come with their interval."""
-    for claim in view.named("recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup"):
+    for claim in index.named("recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup"):
         if claim.interval is None:
             said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
             yield f"{said} comes without an interval"
 
 
-def single_prompt(view: View) -> Iterator[str]:
+@rule("SINGLE_PROMPT")
+def single_prompt(index: ReportIndex) -> Iterator[str]:
     """One prompt is no workload."""
-    for claim in _known(view):
-        if claim.name not in ARMLESS and claim.where.prompt is None and len(view.wanted(claim)) == 1:
+    for claim in _known(index):
+        if claim.name not in ARMLESS and claim.where.prompt is None and len(index.wanted(claim)) == 1:
             yield f"{claim.name} of {claim.arm} is about one prompt and does not say so"
 
 
-def _known(view: View) -> Iterator[Claim]:
-    names = OF_KIND[str(view.report.kind)]
-    yield from (claim for claim in view.claims if claim.name in names)
+def _known(index: ReportIndex) -> Iterator[Claim]:
+    names = OF_KIND[str(index.report.kind)]
+    yield from (claim for claim in index.claims if claim.name in names)
 
 
 def _close(given: float, found: float) -> bool:

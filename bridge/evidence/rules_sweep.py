@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from bridge.evidence.kinds import VerifyRow
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rule import rule
 from bridge.evidence.rules_output import longer_than_the_run
 from bridge.evidence.rules_speed import DECODE_SPREAD, IN_SEQUENCE, SAMPLES, longest_run
 from bridge.evidence.stats import median
-from bridge.evidence.view import View
 
 # How much longer than several tokens one may be measured to take.
 _SLOWER = 1.2
@@ -19,25 +20,28 @@ _SLOWER = 1.2
 _SHORT = 4
 
 
-def speedup_samples(view: View) -> Iterator[str]:
+@rule("SPEEDUP_SAMPLES")
+def speedup_samples(index: ReportIndex) -> Iterator[str]:
     """Each length at least five times."""
-    for (length, context), rows in _groups(view).items():
+    for (length, context), rows in _groups(index).items():
         if len(rows) < SAMPLES:
             yield f"{length} tokens on {context} were verified {len(rows)} times; {SAMPLES} are the least"
 
 
-def decode_spread(view: View) -> Iterator[str]:
+@rule("DECODE_SPREAD")
+def decode_spread(index: ReportIndex) -> Iterator[str]:
     """Identical passes take about as long each time."""
-    for (length, context), rows in _groups(view).items():
+    for (length, context), rows in _groups(index).items():
         times = [row.seconds for row in rows]
         if max(times) > DECODE_SPREAD * min(times):
             yield f"{length} tokens on {context} took {min(times):.3g} to {max(times):.3g} s"
 
 
-def not_interleaved(view: View) -> Iterator[str]:
+@rule("NOT_INTERLEAVED")
+def not_interleaved(index: ReportIndex) -> Iterator[str]:
     """Lengths take turns."""
     turns: dict[int, list[str]] = defaultdict(list)
-    for row in view.rows:
+    for row in index.rows:
         if not row.warmup:
             turns[row.context].append(str(row.length))
     for context, lengths in turns.items():
@@ -45,26 +49,29 @@ def not_interleaved(view: View) -> Iterator[str]:
             yield f"on {context}, {longest_run(lengths)} passes of one length stand in sequence"
 
 
-def row_contradicts(view: View) -> Iterator[str]:
+@rule("ROW_CONTRADICTS")
+def row_contradicts(index: ReportIndex) -> Iterator[str]:
     """One report is about one cache: a slow one would make blocks look cheap beside its single tokens."""
-    for cache in sorted({row.cache for row in view.rows} - {view.report.config.cache}):
-        yield f"rows were timed over {cache}, and the report is about {view.report.config.cache}"
-    yield from longer_than_the_run(view, "seconds")
+    for cache in sorted({row.cache for row in index.rows} - {index.report.config.cache}):
+        yield f"rows were timed over {cache}, and the report is about {index.report.config.cache}"
+    yield from longer_than_the_run(index, "seconds")
 
 
-def slow_oracle(view: View) -> Iterator[str]:
+@rule("SLOW_ORACLE")
+def slow_oracle(index: ReportIndex) -> Iterator[str]:
     """No pass takes clearly longer than a longer one: what others are compared with is not held back."""
-    yield from (said for apart, said in _longer(view) if apart)
+    yield from (said for apart, said in _longer(index) if apart)
 
 
-def times_unclear(view: View) -> Iterator[str]:
+@rule("TIMES_UNCLEAR")
+def times_unclear(index: ReportIndex) -> Iterator[str]:
     """What passes say against one another is more than their repeats wander."""
-    yield from (said for apart, said in _longer(view) if not apart)
+    yield from (said for apart, said in _longer(index) if not apart)
 
 
-def _longer(view: View) -> Iterator[tuple[bool, str]]:
+def _longer(index: ReportIndex) -> Iterator[tuple[bool, str]]:
     """Yield which passes took longer than longer ones, and whether each did than each."""
-    groups = _groups(view)
+    groups = _groups(index)
     took = {name: median(row.seconds for row in rows) for name, rows in groups.items()}
     for context in sorted({context for _, context in took}):
         lengths = sorted(length for length, other in took if other == context)
@@ -79,34 +86,37 @@ def _longer(view: View) -> Iterator[tuple[bool, str]]:
                 fastest = max(row.seconds for row in groups[length, context])
 
 
-def row_repeated(view: View) -> Iterator[str]:
+@rule("ROW_REPEATED")
+def row_repeated(index: ReportIndex) -> Iterator[str]:
     """A clock that always says the same was not read."""
-    for (length, context), rows in _groups(view).items():
+    for (length, context), rows in _groups(index).items():
         same = Counter(row.seconds for row in rows).most_common(1)[0][1]
         if same > 1 and same * 2 > len(rows):
             yield f"{same} of {len(rows)} passes over {length} tokens on {context} took the same to the last digit"
 
 
-def speedup_self_comparison(view: View) -> Iterator[str]:
+@rule("SPEEDUP_SELF_COMPARISON")
+def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
     """Two implementations are two."""
-    loops = {arm.role: arm.loop for arm in view.all_arms}
+    loops = {arm.role: arm.loop for arm in index.all_arms}
     if set(loops) != {"reference", "candidate"}:
         yield "a comparison needs one reference and one candidate"
     elif loops["reference"] == loops["candidate"]:
         yield f"both drafters are {loops['reference']}"
 
 
-def workload_degenerate(view: View) -> Iterator[str]:
+@rule("WORKLOAD_DEGENERATE")
+def workload_degenerate(index: ReportIndex) -> Iterator[str]:
     """Most drafts are more than one token over and over."""
-    drafts = [row.reference for row in view.rows if len(row.reference) >= _SHORT]
+    drafts = [row.reference for row in index.rows if len(row.reference) >= _SHORT]
     dull = [draft for draft in drafts if Counter(draft).most_common(1)[0][1] * 2 > len(draft)]
     if len(dull) * 2 > len(drafts):
         yield f"{len(dull)} of {len(drafts)} drafts are mostly one token"
 
 
-def _groups(view: View) -> dict[tuple[int, int], list[VerifyRow]]:
+def _groups(index: ReportIndex) -> dict[tuple[int, int], list[VerifyRow]]:
     groups: dict[tuple[int, int], list[VerifyRow]] = defaultdict(list)
-    for row in view.rows:
+    for row in index.rows:
         if not row.warmup:
             groups[row.length, row.context].append(row)
     return groups

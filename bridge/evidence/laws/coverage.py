@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PARITY, PROMPTED, QUANT, SWEEP, TIMED, law
 from bridge.evidence.names import TIMED as TIMES
+from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 from bridge.evidence.rules_output import first_difference, parting
-from bridge.evidence.view import STOCK_LOOP, View
 
 
 def _names(config: Any, name: str) -> list[str]:
@@ -34,14 +34,14 @@ def _number(config: Any, name: str) -> int | None:
     "NOT_COVERED", (*DECODED, *QUANT), "rows.arm rows.prompt claims",
     "a claim stands on every prompt that it is about, for each of its arms",
 )  # fmt: skip
-def claims_stand_on_all_prompts(view: View) -> Iterator[str]:
+def claims_stand_on_all_prompts(index: ReportIndex) -> Iterator[str]:
     told = set()
-    for claim in view.claims:
-        if claim.name == "recall" or not view.is_whole(claim):  # RECALL_SCOPE says so of recall
+    for claim in index.claims:
+        if claim.name == "recall" or not index.is_whole(claim):  # RECALL_SCOPE says so of recall
             continue
-        wanted = view.wanted(claim)
+        wanted = index.wanted(claim)
         for arm in filter(None, (claim.arm, claim.against)):
-            ran = view.measured.get(arm, {})
+            ran = index.measured.get(arm, {})
             lacks = next((prompt for prompt in wanted if prompt not in ran), None)
             if lacks is not None and (claim.name, arm) not in told:
                 told.add((claim.name, arm))
@@ -65,12 +65,12 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "PROVENANCE_MISSING", ALL, "config",
     "the configuration names all that decides what is measured",
 )  # fmt: skip
-def whole_configuration(view: View) -> Iterator[str]:
-    config = view.report.config
+def whole_configuration(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
     there = (
         {*config} if isinstance(config, dict) else {*(config.model_extra or {}), *type(config).model_fields}
     )
-    lacks = [name for name in CONFIGURED[str(view.report.kind)] if name not in there]
+    lacks = [name for name in CONFIGURED[str(index.report.kind)] if name not in there]
     if lacks:
         yield f"config does not name {', '.join(lacks)}"
 
@@ -79,14 +79,14 @@ def whole_configuration(view: View) -> Iterator[str]:
     "NOT_COVERED", DECODED, "rows.arm rows.prompt rows.repeat",
     "every arm ran on every prompt, as often as the others",
 )  # fmt: skip
-def whole_grid(view: View) -> Iterator[str]:
-    for prompt in view.prompts:
-        counts = {arm: len(view.measured.get(arm, {}).get(prompt, [])) for arm in view.measured}
+def whole_grid(index: ReportIndex) -> Iterator[str]:
+    for prompt in index.prompts:
+        counts = {arm: len(index.measured.get(arm, {}).get(prompt, [])) for arm in index.measured}
         if counts and len({*counts.values()}) > 1:
             least = min(counts, key=lambda arm: counts[arm])
             yield f"{least} ran {counts[least]} times on {prompt}, and others {max(counts.values())} times"
-    for prompt in view.prompts:
-        if view.measured and not any(prompt in ran for ran in view.measured.values()):
+    for prompt in index.prompts:
+        if index.measured and not any(prompt in ran for ran in index.measured.values()):
             yield f"no arm ran on {prompt}"
 
 
@@ -94,13 +94,13 @@ def whole_grid(view: View) -> Iterator[str]:
     "NOT_COVERED", (*PROMPTED,), "config.caches config.drafters config.rollbacks config.left_out arms",
     "every cache and drafter that is configured is an arm that ran, or is said to be left out",
 )  # fmt: skip
-def configured_arms(view: View) -> Iterator[str]:
-    config = view.report.config
-    ran = {arm.cache for arm in view.all_arms if arm.name in view.measured}
-    names = {*view.measured}
+def configured_arms(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
+    ran = {arm.cache for arm in index.all_arms if arm.name in index.measured}
+    names = {*index.measured}
     left_out = getattr(config, "left_out", None)
     left = {*left_out} if isinstance(left_out, dict) else set()
-    if view.report.kind in (*QUANT, *FOUND):
+    if index.report.kind in (*QUANT, *FOUND):
         for cache in _names(config, "caches"):
             if cache not in ran and not any(name.split(" ")[-1] == cache for name in left):
                 yield f"the cache {cache} is configured, and no arm with it ran"
@@ -114,14 +114,14 @@ def configured_arms(view: View) -> Iterator[str]:
     "NOT_COVERED", FOUND, "config.lengths config.depths config.samples prompts",
     "each configured length and depth has as many prompts as are configured",
 )  # fmt: skip
-def configured_needles(view: View) -> Iterator[str]:
-    config = view.report.config
+def configured_needles(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
     lengths, depths, samples = (getattr(config, name, None) for name in ("lengths", "depths", "samples"))
     if not _numbers(lengths) or not _numbers(depths) or not isinstance(samples, int):
         yield "lengths, depths and samples are not configured as numbers"
         return
     held: Counter[tuple[float | None, float | None]] = Counter(
-        (prompt.length, prompt.depth) for prompt in view.all_prompts
+        (prompt.length, prompt.depth) for prompt in index.all_prompts
     )
     for length in lengths:
         for depth in depths:
@@ -135,18 +135,18 @@ def configured_needles(view: View) -> Iterator[str]:
     "NOT_COVERED", SWEEP, "config.lengths config.contexts rows",
     "each configured length was verified on each configured context, all equally often",
 )  # fmt: skip
-def configured_lengths(view: View) -> Iterator[str]:
-    held = Counter((row.length, row.context) for row in view.rows if not row.warmup)
-    contexts = getattr(view.report.config, "contexts", None)
+def configured_lengths(index: ReportIndex) -> Iterator[str]:
+    held = Counter((row.length, row.context) for row in index.rows if not row.warmup)
+    contexts = getattr(index.report.config, "contexts", None)
     if not _numbers(contexts):
         contexts = sorted({context for _, context in held})
     for context in contexts:
-        for length in view.report.config.lengths:
+        for length in index.report.config.lengths:
             if not held[length, context]:
                 yield f"{length} tokens on {context} are configured, and were not verified"
     if len({*held.values()}) > 1:
         yield "lengths were not verified equally often"
-    odd = {length for length, _ in held} - {*view.report.config.lengths}
+    odd = {length for length, _ in held} - {*index.report.config.lengths}
     if odd:
         yield f"{min(odd)} tokens were verified, and are not configured"
 
@@ -155,11 +155,11 @@ def configured_lengths(view: View) -> Iterator[str]:
     "NOT_COVERED", PARITY, "config.blocks config.block_size config.max_prompts rows prompts",
     "each prompt has its blocks, numbered from 0, and each block all of its drafts",
 )  # fmt: skip
-def configured_blocks(view: View) -> Iterator[str]:
-    config = view.report.config
+def configured_blocks(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
     asked, size, most = (_number(config, name) for name in ("blocks", "block_size", "max_prompts"))
-    numbers: dict[str, list[int]] = {prompt: [] for prompt in view.prompts}
-    for i, row in enumerate(view.rows):
+    numbers: dict[str, list[int]] = {prompt: [] for prompt in index.prompts}
+    for i, row in enumerate(index.rows):
         numbers.setdefault(row.prompt, []).append(row.block)
         if size is not None and len(row.reference) != size - 1:
             yield f"row {i} has {len(row.reference)} drafts; blocks of {size} have {size - 1}"
@@ -168,32 +168,32 @@ def configured_blocks(view: View) -> Iterator[str]:
             yield f"the blocks of {prompt} are {', '.join(map(str, blocks[:8])) or 'none'}"
         elif asked is not None and len(blocks) != asked:
             yield f"{prompt} has {len(blocks)} blocks; {asked} are configured"
-    if most is not None and len(view.prompts) > most:
-        yield f"{len(view.prompts)} prompts; {most} are configured"
+    if most is not None and len(index.prompts) > most:
+        yield f"{len(index.prompts)} prompts; {most} are configured"
 
 
 @law(
     "NOT_COVERED", CODEC, "config.codecs config.distributions config.n_vectors config.dim rows",
     "each code stands there for each distribution that is configured, measured on as many vectors of the same size",
 )  # fmt: skip
-def configured_codes(view: View) -> Iterator[str]:
-    config = view.report.config
-    names = {row.distribution for row in view.rows}
+def configured_codes(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
+    names = {row.distribution for row in index.rows}
     asked = config.get("distributions")
     if asked and isinstance(asked, list | tuple) and not config.get("model") and names != {*map(str, asked)}:
         yield f"{', '.join(sorted(names))} were measured; {', '.join(map(str, asked))} are configured"
     for field in ("n_vectors", "dim"):
         count = config.get(field)
-        odd = [getattr(row, field) for row in view.rows if getattr(row, field) not in (None, count)]
+        odd = [getattr(row, field) for row in index.rows if getattr(row, field) not in (None, count)]
         if isinstance(count, int) and not config.get("model") and odd:
             yield f"a row has {field} {odd[0]}; {count} is configured"
-    told = {"classic" if row.codec.lower()[:2] in ("d4", "e8") else row.codec for row in view.rows}
+    told = {"classic" if row.codec.lower()[:2] in ("d4", "e8") else row.codec for row in index.rows}
     codecs = config.get("codecs")
     lacks = {str(name) for name in codecs} - told if isinstance(codecs, list | tuple) else set()
     if lacks:
         yield f"{min(lacks)} is configured, and was not measured"
     about = [
-        {(row.codec, row.bits, row.group, row.rotated) for row in view.rows if row.distribution == name}
+        {(row.codec, row.bits, row.group, row.rotated) for row in index.rows if row.distribution == name}
         for name in sorted(names)
     ]
     if asked and any(codes != about[0] for codes in about):
@@ -204,9 +204,9 @@ def configured_codes(view: View) -> Iterator[str]:
     "NOT_COVERED", QUANT, "config.max_prompts prompts rows",
     "every cache was scored on every text",
 )  # fmt: skip
-def whole_scores(view: View) -> Iterator[str]:
-    for arm, ran in view.measured.items():
-        lacks = [prompt for prompt in view.prompts if prompt not in ran]
+def whole_scores(index: ReportIndex) -> Iterator[str]:
+    for arm, ran in index.measured.items():
+        lacks = [prompt for prompt in index.prompts if prompt not in ran]
         if lacks:
             yield f"{arm} was not scored on {lacks[0]}"
 
@@ -215,10 +215,10 @@ def whole_scores(view: View) -> Iterator[str]:
     "BASELINE_UNSTEADY", DECODED, "rows.tokens arms.role",
     "plain greedy decoding of one prompt gives the same tokens each time",
 )  # fmt: skip
-def baseline_repeats_itself(view: View) -> Iterator[str]:
+def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
     known: dict[tuple[str, str], list[int]] = {}
-    plain = {arm.name for arm in view.arms_of("baseline", "verify1")}
-    for i, row in enumerate(view.rows):
+    plain = {arm.name for arm in index.arms_of("baseline", "verify1")}
+    for i, row in enumerate(index.rows):
         if row.arm in plain and isinstance(row, Decode):
             first = known.setdefault((row.arm, row.prompt), row.tokens)
             if first != row.tokens:
@@ -230,13 +230,13 @@ def baseline_repeats_itself(view: View) -> Iterator[str]:
     "BASELINE_UNSTEADY", TIMED, "rows.tokens rows.divergence arms.role",
     "one forward pass a token gives the baseline's tokens, or parts from them at a near tie",
 )  # fmt: skip
-def verify1_agrees(view: View) -> Iterator[str]:
-    if getattr(view.report.config, "temperature", 0.0) > 0:
+def verify1_agrees(index: ReportIndex) -> Iterator[str]:
+    if getattr(index.report.config, "temperature", 0.0) > 0:
         return
-    for arm in view.arms_of("verify1"):
-        base = next((b for b in view.arms_of("baseline") if b.cache == arm.cache), None)
-        for row in view.all_decodes(arm.name) if base is not None else ():
-            found = view.decodes(base.name, row.prompt) if base else []
+    for arm in index.arms_of("verify1"):
+        base = next((b for b in index.arms_of("baseline") if b.cache == arm.cache), None)
+        for row in index.all_decodes(arm.name) if base is not None else ():
+            found = index.decodes(base.name, row.prompt) if base else []
             other = next((one for one in found if one.repeat == row.repeat), found[0] if found else None)
             odd = parting(row, other) if other is not None else None
             if odd:
@@ -247,14 +247,14 @@ def verify1_agrees(view: View) -> Iterator[str]:
     "ORACLE_UNCHECKED", TIMED, "rows.arm rows.prompt arms.role",
     "one forward pass a token was timed on every prompt on which plain decoding is beaten or claimed",
 )  # fmt: skip
-def verify1_everywhere(view: View) -> Iterator[str]:
-    checks = {p for arm in view.arms_of("verify1") for p in view.measured.get(arm.name, {})}
-    for claim in view.named(*TIMES):
-        other = view.arms[claim.against or claim.arm or ""]
+def verify1_everywhere(index: ReportIndex) -> Iterator[str]:
+    checks = {p for arm in index.arms_of("verify1") for p in index.measured.get(arm.name, {})}
+    for claim in index.named(*TIMES):
+        other = index.arms[claim.against or claim.arm or ""]
         if other.loop != STOCK_LOOP or other.role not in ("baseline", "reference"):
             continue
-        if claim.name == "decode_tok_s" and view.report.kind != "kakeya.native":
+        if claim.name == "decode_tok_s" and index.report.kind != "kakeya.native":
             continue
-        lacks = [prompt for prompt in view.common(claim) if prompt not in checks]
-        if lacks and (checks or view.report.kind == "kakeya.native" or claim.name == "decode_ratio"):
+        lacks = [prompt for prompt in index.common(claim) if prompt not in checks]
+        if lacks and (checks or index.report.kind == "kakeya.native" or claim.name == "decode_ratio"):
             yield f"{claim.name}: no arm verify1 ran on {lacks[0]}"

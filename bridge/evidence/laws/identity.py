@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.evidence.laws.law import ALL, MODELLED, PROMPTED, law
-from bridge.evidence.view import View
+from bridge.evidence.report_index import ReportIndex
 
 _BUNDLED = Path(__file__).parent.parent / "bundled.json"
 _EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -37,8 +37,8 @@ def bundled() -> dict[str, Any]:
     "IDENTITY_DOUBTFUL", MODELLED, "models.id models.weights models.config models.tokenizer",
     "a bundled model has the digests of that model",
 )  # fmt: skip
-def bundled_models(view: View) -> Iterator[str]:
-    for model in view.report.models:
+def bundled_models(index: ReportIndex) -> Iterator[str]:
+    for model in index.report.models:
         known = bundled()["models"].get(model.id, {}).get(model.role)
         for field, digest in (known or {}).items():
             if getattr(model, field) != digest:
@@ -49,11 +49,11 @@ def bundled_models(view: View) -> Iterator[str]:
     "IDENTITY_DOUBTFUL", MODELLED, "models.role models.weights models.config",
     "each role has one model, and unlike models have unlike weights",
 )  # fmt: skip
-def one_model_per_role(view: View) -> Iterator[str]:
-    for role, times in Counter(model.role for model in view.report.models).items():
+def one_model_per_role(index: ReportIndex) -> Iterator[str]:
+    for role, times in Counter(model.role for model in index.report.models).items():
         if times > 1:
             yield f"{times} models are the {role}"
-    for digest, times in Counter(model.weights for model in view.report.models).items():
+    for digest, times in Counter(model.weights for model in index.report.models).items():
         if times > 1:
             yield f"{times} models have the weights {digest[:19]}..."
 
@@ -62,9 +62,9 @@ def one_model_per_role(view: View) -> Iterator[str]:
     "IDENTITY_DOUBTFUL", ALL, "models identity.code prompts.sha256",
     "a digest is of something, and no digest is another's",
 )  # fmt: skip
-def digests_of_something(view: View) -> Iterator[str]:
-    told = [("the code", view.report.identity.code.digest)]
-    for model in getattr(view.report, "models", []):
+def digests_of_something(index: ReportIndex) -> Iterator[str]:
+    told = [("the code", index.report.identity.code.digest)]
+    for model in getattr(index.report, "models", []):
         fields = [(name, getattr(model, name)) for name in ("weights", "config", "tokenizer")]
         own = [digest for _, digest in fields if digest]
         if len({*own}) != len(own):
@@ -79,8 +79,8 @@ def digests_of_something(view: View) -> Iterator[str]:
     "IDENTITY_DOUBTFUL", ALL, "identity created_at",
     "host, system, chip and versions have names, memory and cores are a machine's, and the date is one",
 )  # fmt: skip
-def a_real_machine(view: View) -> Iterator[str]:
-    identity = view.report.identity
+def a_real_machine(index: ReportIndex) -> Iterator[str]:
+    identity = index.report.identity
     for field in ("host", "os", "chip", "device"):
         if field != "host" and _NOTHING.fullmatch(getattr(identity, field).strip()):
             yield f"identity.{field} is {getattr(identity, field)!r}"
@@ -93,21 +93,21 @@ def a_real_machine(view: View) -> Iterator[str]:
     if identity.memory_bytes is not None and identity.memory_bytes < _LEAST_MEMORY:
         yield f"a machine of {identity.memory_bytes} bytes of memory"
     try:
-        at = dt.datetime.strptime(view.report.created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
+        at = dt.datetime.strptime(index.report.created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
     except ValueError:
-        yield f"created_at is {view.report.created_at}, which is no time"
+        yield f"created_at is {index.report.created_at}, which is no time"
         return
     if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
-        yield f"created_at is {view.report.created_at}"
+        yield f"created_at is {index.report.created_at}"
 
 
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "config.model models.id",
     "the model that is configured is the one that is described",
 )  # fmt: skip
-def configured_model(view: View) -> Iterator[str]:
-    asked = getattr(view.report.config, "model", None)
-    ids = [model.id for model in view.report.models if model.role == "target"]
+def configured_model(index: ReportIndex) -> Iterator[str]:
+    asked = getattr(index.report.config, "model", None)
+    ids = [model.id for model in index.report.models if model.role == "target"]
     if isinstance(asked, str) and asked in bundled()["models"] and ids and asked not in ids:
         yield f"{asked} is configured, and {ids[0]} is described"
 
@@ -116,9 +116,9 @@ def configured_model(view: View) -> Iterator[str]:
     "PROMPT_REPEATED", PROMPTED, "prompts.text prompts.sha256",
     "prompts differ by more than punctuation and what is invisible",
 )  # fmt: skip
-def prompts_differ(view: View) -> Iterator[str]:
-    plain = Counter(_letters(prompt.text) for prompt in view.all_prompts if prompt.text is not None)
-    exact = {" ".join(prompt.text.split()) for prompt in view.all_prompts if prompt.text is not None}
+def prompts_differ(index: ReportIndex) -> Iterator[str]:
+    plain = Counter(_letters(prompt.text) for prompt in index.all_prompts if prompt.text is not None)
+    exact = {" ".join(prompt.text.split()) for prompt in index.all_prompts if prompt.text is not None}
     blanks = Counter(map(_letters, exact))
     for letters, times in plain.items():
         if times > 1 and blanks[letters] > 1:
@@ -135,9 +135,9 @@ def _letters(text: str) -> str:
     "IDENTITY_DOUBTFUL", PROMPTED, "workloads.source prompts.sha256",
     "prompts that are called bundled are the first of a bundled set, in its order",
 )  # fmt: skip
-def bundled_prompts(view: View) -> Iterator[str]:
-    for name, told in view.workloads.items():
-        digests = [prompt.sha256 for prompt in view.all_prompts if prompt.workload == name]
+def bundled_prompts(index: ReportIndex) -> Iterator[str]:
+    for name, told in index.workloads.items():
+        digests = [prompt.sha256 for prompt in index.all_prompts if prompt.workload == name]
         sets = bundled()["prompts"].values()
         if (
             told.source == "bundled"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-Check = Callable[[Any], Iterator[str]]
+from bridge.evidence.rule import Check, Rule
 
 SPEC = ("kakeya.spec-bench", "kakeya.acceptance")
 NATIVE = ("kakeya.native",)
@@ -21,38 +20,25 @@ ALL = (*MODELLED, *CODEC)
 
 
 @dataclass(frozen=True)
-class Law:
-    """One law.
+class Law(Rule):
+    """One law: a rule that ties fields to one another.
 
     Attributes:
-        name: its name, unique.
-        code: the code that a report which breaks it is given.
         kinds: the kinds of report that it holds for.
         fields: the fields that it ties to one another, by their place in a report.
-        statement: what holds, in words.
-        check: yields a message for each place where a report breaks it.
+        says: what holds, in words.
     """
 
-    name: str
-    code: str
-    kinds: tuple[str, ...]
-    fields: tuple[str, ...]
-    statement: str
-    check: Check = field(repr=False)
-
-    def __call__(self, report: Any) -> Iterator[str]:
-        """Yield a message for each place where a report breaks the law."""
-        yield from self.check(report)
+    kinds: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    says: str = ""
 
     @property
-    def __name__(self) -> str:
-        return self.name
+    def statement(self) -> str:
+        """What must hold, in words."""
+        return self.says
 
 
 def law(code: str, kinds: tuple[str, ...], fields: str, statement: str) -> Callable[[Check], Law]:
     """Return a decorator that makes a law of a check. `fields` are separated by blanks."""
-
-    def make(check: Check) -> Law:
-        return Law(str(getattr(check, "__name__", "")), code, kinds, tuple(fields.split()), statement, check)
-
-    return make
+    return lambda check: Law(code, check, kinds, tuple(fields.split()), statement)

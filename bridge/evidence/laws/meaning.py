@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bridge.evidence.floors import floor_of
 from bridge.evidence.laws.law import ALL, CODEC, DECODED, PROMPTED, QUANT, SPEC, law
-from bridge.evidence.view import STOCK_LOOP, View
+from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
 # What any claim may say in place of its definition.
 GENERIC = "as docs/evidence.md defines it"
@@ -94,16 +94,16 @@ OWN = ("learned",)
     "MEANING_UNKNOWN", ALL, "claims.name claims.definition",
     "a claim is defined by the text that belongs to its name",
 )  # fmt: skip
-def known_definitions(view: View) -> Iterator[str]:
-    for claim in view.claims:
+def known_definitions(index: ReportIndex) -> Iterator[str]:
+    for claim in index.claims:
         texts = DEFINITIONS.get(claim.name)
         if texts and claim.definition not in (*texts, GENERIC):
             yield f"{claim.name} is said to be {claim.definition[:80]!r}"
 
 
 @law("MEANING_UNKNOWN", CODEC, "rows.distribution rows.codec", "codes and distributions have known names")
-def known_distributions(view: View) -> Iterator[str]:
-    for name in sorted({row.distribution for row in view.rows}):
+def known_distributions(index: ReportIndex) -> Iterator[str]:
+    for name in sorted({row.distribution for row in index.rows}):
         if not DISTRIBUTIONS.fullmatch(name):
             yield f"the distribution {name[:60]!r} is none"
 
@@ -112,8 +112,8 @@ def known_distributions(view: View) -> Iterator[str]:
     "MEANING_UNKNOWN", (*DECODED, *QUANT), "rows.memory.layers.kind",
     "a layer's cache is of a known kind",
 )  # fmt: skip
-def known_kinds(view: View) -> Iterator[str]:
-    kinds = {layer.kind for row in view.rows if row.memory for layer in row.memory.layers}
+def known_kinds(index: ReportIndex) -> Iterator[str]:
+    kinds = {layer.kind for row in index.rows if row.memory for layer in row.memory.layers}
     for name in sorted(kinds):
         if not KINDS.fullmatch(name):
             yield f"{name[:60]!r} is no kind of cache"
@@ -125,8 +125,8 @@ def known_kinds(view: View) -> Iterator[str]:
     "arms.loop",
     "an arm is decoded by a loop of mlx-lm, of the engine or of the package",
 )
-def known_loops(view: View) -> Iterator[str]:
-    for arm in view.all_arms:
+def known_loops(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
         if not LOOPS.fullmatch(arm.loop):
             yield f"{arm.name} is decoded by {arm.loop[:60]!r}"
 
@@ -134,15 +134,15 @@ def known_loops(view: View) -> Iterator[str]:
 @law(
     "MEANING_UNKNOWN", PROMPTED, "arms.cache", "a candidate keeps a cache of which it is known what it stores"
 )
-def known_caches(view: View) -> Iterator[str]:
-    for arm in view.arms_of("candidate", "reference", "baseline"):
+def known_caches(index: ReportIndex) -> Iterator[str]:
+    for arm in index.arms_of("candidate", "reference", "baseline"):
         if arm.cache not in ("raw", *OWN) and floor_of(arm.cache) is None:
             yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
 
 
 @law("MEANING_UNKNOWN", PROMPTED, "arms.name arms.role", "an arm is not called by the name of another role")
-def names_and_roles(view: View) -> Iterator[str]:
-    for arm in view.all_arms:
+def names_and_roles(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
         roles = [role for role in ("poison", "identity", "evicted", "verify1") if arm.name.lower() == role]
         if roles and arm.role != roles[0]:
             yield f"{arm.name} is said to be a {arm.role}"
@@ -155,8 +155,8 @@ DRAFTERS = {"dflash": (False, False), "lookup": (True, False), "adaptive": (True
     "MEANING_UNKNOWN", SPEC, "arms.name arms.options.lookup arms.options.adaptive",
     "an arm that is called after a drafter was told to be that one",
 )  # fmt: skip
-def names_and_options(view: View) -> Iterator[str]:
-    for arm in view.all_arms:
+def names_and_options(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
         drafter, slash, _ = arm.name.partition("/")
         if slash and drafter in DRAFTERS:
             told = tuple(arm.options.get(name) for name in ("lookup", "adaptive"))
@@ -168,10 +168,10 @@ def names_and_options(view: View) -> Iterator[str]:
     "MEANING_UNKNOWN", DECODED, "arms.role arms.loop",
     "one forward pass a token is no stock loop, and nothing else is",
 )  # fmt: skip
-def roles_and_loops(view: View) -> Iterator[str]:
-    for arm in view.arms_of("verify1"):
+def roles_and_loops(index: ReportIndex) -> Iterator[str]:
+    for arm in index.arms_of("verify1"):
         if arm.loop == STOCK_LOOP:
             yield f"{arm.name} is a verify1, and is decoded by {STOCK_LOOP}"
-    for arm in view.arms_of("baseline"):
-        if view.report.kind == "kakeya.native" and arm.loop != STOCK_LOOP:
+    for arm in index.arms_of("baseline"):
+        if index.report.kind == "kakeya.native" and arm.loop != STOCK_LOOP:
             yield f"{arm.name} is a baseline, and is decoded by {arm.loop}"

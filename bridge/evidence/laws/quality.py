@@ -11,8 +11,8 @@ from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import floor_of
 from bridge.evidence.kinds import CodecRow
 from bridge.evidence.laws.law import CODEC, QUANT, law
+from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.stats import median
-from bridge.evidence.view import View
 
 # Of a family of codecs: how many times 2^-2R its error may be, at the R bits that it stores.
 # Lattices and Voronoi codes rotate and scale each vector, so that it is nearly Gaussian, where E8 allows 1.22 at best
@@ -59,13 +59,13 @@ class Sums:
     bits: float
 
 
-def _sums(view: View) -> Iterator[Sums]:
+def _sums(index: ReportIndex) -> Iterator[Sums]:
     raw = {
-        row.prompt: row for arm in view.arms_of("baseline") if arm.cache == "raw"
-        for prompt in view.measured.get(arm.name, {}) for row in view.quants(arm.name, prompt)
+        row.prompt: row for arm in index.arms_of("baseline") if arm.cache == "raw"
+        for prompt in index.measured.get(arm.name, {}) for row in index.quants(arm.name, prompt)
     }  # fmt: skip
-    for arm in view.all_arms:
-        rows = [row for prompt in view.measured.get(arm.name, {}) for row in view.quants(arm.name, prompt)]
+    for arm in index.all_arms:
+        rows = [row for prompt in index.measured.get(arm.name, {}) for row in index.quants(arm.name, prompt)]
         rows = [row for row in rows if row.prompt in raw]
         squares = sum(row.sum_squares for row in rows)
         if rows and squares > 0:
@@ -74,7 +74,7 @@ def _sums(view: View) -> Iterator[Sums]:
                 sum(row.sum_squared_error for row in rows) / squares, sum(row.sum_kl for row in rows),
                 sum(row.n_positions - row.same_top for row in rows), sum(row.sum_nll for row in rows),
                 sum(raw[row.prompt].sum_nll for row in rows),
-                stored_bits(view, arm.name, [row.prompt for row in rows]),
+                stored_bits(index, arm.name, [row.prompt for row in rows]),
             )  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def _sums(view: View) -> Iterator[Sums]:
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_nll rows.sum_kl rows.n_positions",
     "the mean of -ln p moves by no more than the divergence and chance allow",
 )  # fmt: skip
-def perplexity_within_divergence(view: View) -> Iterator[str]:
-    for one in _sums(view):
+def perplexity_within_divergence(index: ReportIndex) -> Iterator[str]:
+    for one in _sums(index):
         moved, room = one.nll - one.raw_nll, 3 * one.kl + SURPRISED * math.sqrt(2 * max(one.kl, 1e-9)) + 1e-3
         if one.role != "poison" and abs(moved) > room:
             yield f"{one.arm}: -ln p moved by {moved:.4g} in all, and a divergence of {one.kl:.4g} allows {room:.4g}"
@@ -93,8 +93,8 @@ def perplexity_within_divergence(view: View) -> Iterator[str]:
     "QUALITY_IMPOSSIBLE", QUANT, "rows.same_top rows.sum_kl rows.n_positions",
     "as many likeliest tokens change as the divergence makes change",
 )  # fmt: skip
-def changes_within_divergence(view: View) -> Iterator[str]:
-    for one in _sums(view):
+def changes_within_divergence(index: ReportIndex) -> Iterator[str]:
+    for one in _sums(index):
         low, high = (share * math.sqrt(one.kl / one.positions) * one.positions for share in CHANGED)
         if one.role != "poison" and not low - 3 <= one.changed <= high + 3:
             shown = f"{one.changed} of {one.positions} likeliest tokens changed"
@@ -105,8 +105,8 @@ def changes_within_divergence(view: View) -> Iterator[str]:
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_kl rows.sum_squared_error rows.sum_squares",
     "errors of one size make divergences of about one size, whichever codec makes them",
 )  # fmt: skip
-def divergence_follows_error(view: View) -> Iterator[str]:
-    erring = [one for one in _sums(view) if one.error > 0 and one.kl > 0 and one.role != "poison"]
+def divergence_follows_error(index: ReportIndex) -> Iterator[str]:
+    erring = [one for one in _sums(index) if one.error > 0 and one.kl > 0 and one.role != "poison"]
     slopes = [one.kl / one.positions / one.error for one in erring]
     for one, slope in zip(erring, slopes, strict=True):
         middle = median(slopes)
@@ -122,10 +122,10 @@ def _family(cache: str) -> tuple[float, float] | None:
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_squared_error rows.memory arms.cache",
     "a codec's error lies between its own floor and ceiling at the bits that it stores",
 )  # fmt: skip
-def error_of_the_codec(view: View) -> Iterator[str]:
-    for one in _sums(view):
+def error_of_the_codec(index: ReportIndex) -> Iterator[str]:
+    for one in _sums(index):
         bounds = _family(one.cache)
-        mixed = bool(view.arms[one.arm].options.get("raw_layers"))
+        mixed = bool(index.arms[one.arm].options.get("raw_layers"))
         if bounds is None or one.error == 0 or floor_of(one.cache) is None or mixed:
             continue
         times = one.error * math.exp2(2 * one.bits)
@@ -138,8 +138,8 @@ def error_of_the_codec(view: View) -> Iterator[str]:
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.bits rows.distribution rows.codec",
     "a code's error lies between its own floor and ceiling",
 )  # fmt: skip
-def error_of_the_code(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def error_of_the_code(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         low, high = _bounds(row)
         if not low <= row.rel_mse <= high:
             yield f"row {i}: {row.codec} errs by {row.rel_mse:.3g}; {low:.3g} to {high:.3g} can be"
@@ -170,9 +170,9 @@ def _bounds(row: CodecRow) -> tuple[float, float]:
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.bits rows.codec rows.group",
     "more bits of the same code err less",
 )  # fmt: skip
-def more_bits_err_less(view: View) -> Iterator[str]:
+def more_bits_err_less(index: ReportIndex) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[CodecRow]] = {}
-    for row in view.rows:
+    for row in index.rows:
         name = row.codec.partition(" ")[0]
         key = (name, row.group, row.rotated, row.dim, row.distribution)
         groups.setdefault(key, []).append(row)
@@ -188,8 +188,8 @@ def more_bits_err_less(view: View) -> Iterator[str]:
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse_stderr rows.rel_mse rows.n_vectors",
     "the errors of vectors spread as those of random vectors do",
 )  # fmt: skip
-def errors_spread(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def errors_spread(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         spread = row.rel_mse_stderr * math.sqrt(max(row.n_vectors, 1))
         if row.rel_mse > 0 and not 0.01 * row.rel_mse <= spread <= 30 * row.rel_mse:
             yield f"row {i}: {row.n_vectors} errors of mean {row.rel_mse:.3g} cannot spread by {spread:.3g}"
@@ -199,9 +199,9 @@ def errors_spread(view: View) -> Iterator[str]:
     "QUALITY_IMPOSSIBLE", CODEC, "rows.stored_bits_per_value rows.codec rows.bits rows.group rows.dim",
     "a code stores the bits of its format, and not more either",
 )  # fmt: skip
-def bits_of_the_code(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
-        dim = row.dim or view.report.config.get("dim")
+def bits_of_the_code(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        dim = row.dim or index.report.config.get("dim")
         name = {
             "affine": f"affine@{row.bits}g{row.group}", "voronoi": f"e8v@{row.bits}.25",
         }.get(row.codec, row.codec.lower().replace(" q", "@q"))  # fmt: skip

@@ -7,36 +7,36 @@ from collections.abc import Iterator
 from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import SPEC, law
 from bridge.evidence.parts import Arm
-from bridge.evidence.view import View
+from bridge.evidence.report_index import ReportIndex
 
 _PACKAGE = "dflash."
 OURS = "engine.dflash.stream_generate"
 
 
-def _block(view: View, arm: Arm) -> int | None:
+def _block(index: ReportIndex, arm: Arm) -> int | None:
     """Return the most rows that an arm verifies at once; None where nothing says so."""
     for found in (
-        arm.options.get("block_size"), getattr(view.report.config, "block", None),
-        getattr(view.report.config, "block_size", None),
+        arm.options.get("block_size"), getattr(index.report.config, "block", None),
+        getattr(index.report.config, "block_size", None),
     ):  # fmt: skip
         if isinstance(found, int) and not isinstance(found, bool) and found > 0:
             return found
     return None
 
 
-def _drafted(view: View) -> Iterator[tuple[int, Decode, Arm]]:
+def _drafted(index: ReportIndex) -> Iterator[tuple[int, Decode, Arm]]:
     """Yield the rows that count rounds, with their place and their arm."""
-    for i, row in enumerate(view.rows):
-        if row.commits and row.drafted is not None and row.accepted is not None and row.arm in view.arms:
-            yield i, row, view.arms[row.arm]
+    for i, row in enumerate(index.rows):
+        if row.commits and row.drafted is not None and row.accepted is not None and row.arm in index.arms:
+            yield i, row, index.arms[row.arm]
 
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.accepted",
     "a round commits what was accepted and the target's own token; only the last one may be cut short",
 )  # fmt: skip
-def committed_is_accepted_and_one(view: View) -> Iterator[str]:
-    for i, row, _ in _drafted(view):
+def committed_is_accepted_and_one(index: ReportIndex) -> Iterator[str]:
+    for i, row, _ in _drafted(index):
         rounds = [*zip(row.commits or [], row.accepted or [], strict=False)]
         odd = next((n for n, (c, a) in enumerate(rounds[:-1]) if c != a + 1), None)
         if not rounds:
@@ -51,9 +51,9 @@ def committed_is_accepted_and_one(view: View) -> Iterator[str]:
     "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.drafted arms.options.block_size config.block",
     "no round proposes more than its block has room for",
 )  # fmt: skip
-def within_the_block(view: View) -> Iterator[str]:
-    for i, row, arm in _drafted(view):
-        block = _block(view, arm)
+def within_the_block(index: ReportIndex) -> Iterator[str]:
+    for i, row, arm in _drafted(index):
+        block = _block(index, arm)
         if block is not None and max(row.drafted or [0]) > block - 1:
             yield f"row {i}: {max(row.drafted or [0])} drafts in a block of {block}"
 
@@ -62,15 +62,15 @@ def within_the_block(view: View) -> Iterator[str]:
     "ROUNDS_CONTRADICT", SPEC, "rows.drafted rows.commits arms.options config.max_tokens",
     "a drafter of fixed blocks proposes whole blocks until the room for tokens ends",
 )  # fmt: skip
-def whole_blocks(view: View) -> Iterator[str]:
-    for i, row, arm in _drafted(view):
+def whole_blocks(index: ReportIndex) -> Iterator[str]:
+    for i, row, arm in _drafted(index):
         block = arm.options.get("block_size")
         fixed = arm.options.get("lookup") is False and arm.options.get("adaptive") is False
         if not isinstance(block, int) or not fixed or arm.loop.startswith(_PACKAGE):
             continue
         done = len(row.tokens) - sum(row.commits or [])
         for n, (c, d) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
-            room = min(block, view.report.config.max_tokens - done) - 1
+            room = min(block, index.report.config.max_tokens - done) - 1
             if d < room:
                 yield f"row {i}: round {n} proposed {d} drafts where {room} fit"
                 break
@@ -81,8 +81,8 @@ def whole_blocks(view: View) -> Iterator[str]:
     "ROUNDS_CONTRADICT", SPEC, "rows.counters rows.commits arms.options",
     "counters of rounds are those of the lists, and a drafter's rounds stand in arms that have it",
 )  # fmt: skip
-def counters_agree(view: View) -> Iterator[str]:
-    for i, row, arm in _drafted(view):
+def counters_agree(index: ReportIndex) -> Iterator[str]:
+    for i, row, arm in _drafted(index):
         counted = {name: n for name, n in row.counters.items() if name.startswith("rounds_")}
         rounds = len(row.commits or [])
         if arm.loop == OURS and not {"rounds", "syncs"} <= {*row.counters}:
@@ -103,9 +103,9 @@ def counters_agree(view: View) -> Iterator[str]:
     "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.drafted rows.accepted rows.tokens arms.options.adaptive",
     "the same tokens, drafted by the same arm on the same prompt, take the same rounds, unless it adapts to time",
 )  # fmt: skip
-def repeated_rounds(view: View) -> Iterator[str]:
+def repeated_rounds(index: ReportIndex) -> Iterator[str]:
     known: dict[tuple[str, str, tuple[int, ...]], tuple[int, list[list[int]]]] = {}
-    for i, row, arm in _drafted(view):
+    for i, row, arm in _drafted(index):
         if arm.options.get("adaptive") is not False:
             continue
         rounds = [row.commits or [], row.drafted or [], row.accepted or []]

@@ -10,7 +10,7 @@ from bridge.evidence.floors import LARGEST, floor_of
 from bridge.evidence.kinds import Decode, Layer, QuantRow
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.names import MEMORY
-from bridge.evidence.view import View
+from bridge.evidence.report_index import ReportIndex
 
 # mlx-lm's caches grow by so many positions, and a prompt is read in pieces of up to so many.
 STEP = 256
@@ -26,9 +26,9 @@ AROUND = ("KakeyaLatticeMLXCache", "ControlCache")
 _RANK = 4
 
 
-def _layers(view: View) -> int | None:
+def _layers(index: ReportIndex) -> int | None:
     """Return how many layers the target is said to have; None where nothing says so."""
-    for model in view.report.models:
+    for model in index.report.models:
         found = getattr(model, "layers", None)
         if model.role == "target" and isinstance(found, int) and not isinstance(found, bool):
             return found
@@ -39,10 +39,10 @@ def _layers(view: View) -> int | None:
     "BYTES_IMPOSSIBLE", (*DECODED, *QUANT), "rows.memory.layers models.layers",
     "a cache has a layer for each of the model's, in every row the same number",
 )  # fmt: skip
-def layers_of_the_model(view: View) -> Iterator[str]:
-    most = _layers(view)
+def layers_of_the_model(index: ReportIndex) -> Iterator[str]:
+    most = _layers(index)
     counts: dict[int, int] = {}
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         if row.memory is not None:
             counts.setdefault(len(row.memory.layers), i)
     if len(counts) > 1:
@@ -50,7 +50,7 @@ def layers_of_the_model(view: View) -> Iterator[str]:
         yield f"row {at} lists {other} layers, and others list {one}"
     for count, i in counts.items():
         if (most is not None and count > most) or (
-            most is not None and count < most and isinstance(view.rows[i], Decode)
+            most is not None and count < most and isinstance(index.rows[i], Decode)
         ):
             yield f"row {i} lists {count} layers; the model has {most}"
 
@@ -59,9 +59,9 @@ def layers_of_the_model(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory",
     "where one row lists its arrays, every row does",
 )  # fmt: skip
-def every_row_lists_arrays(view: View) -> Iterator[str]:
-    listed = [row.memory is not None for row in view.rows]
-    if any(listed) and not all(listed) and [*view.named(*MEMORY)]:
+def every_row_lists_arrays(index: ReportIndex) -> Iterator[str]:
+    listed = [row.memory is not None for row in index.rows]
+    if any(listed) and not all(listed) and [*index.named(*MEMORY)]:
         yield f"row {listed.index(False)} lists no arrays, and others do"
 
 
@@ -69,13 +69,13 @@ def every_row_lists_arrays(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays rows.tokens prompts.n_tokens",
     "a cache that keeps every position has room for all that went in, and for little more",
 )  # fmt: skip
-def room_for_all_positions(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
-        prompt = view.prompts.get(row.prompt)
+def room_for_all_positions(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        prompt = index.prompts.get(row.prompt)
         if prompt is None or row.memory is None:
             continue
         least = prompt.n_tokens + len(row.tokens) - 1
-        whole = _whole(view, row)
+        whole = _whole(index, row)
         for j, layer in enumerate(row.memory.layers):
             for array in layer.arrays if j in whole else ():
                 if layer.kind in WHOLE and len(array.shape) != _RANK:
@@ -86,9 +86,9 @@ def room_for_all_positions(view: View) -> Iterator[str]:
                     break
 
 
-def _whole(view: View, row: Decode) -> set[int]:
+def _whole(index: ReportIndex, row: Decode) -> set[int]:
     """Return the layers of a row's cache that keep every position, as far as that can be known."""
-    plain = view.once(("plain layers", row.prompt), lambda: _plain(view, row.prompt))
+    plain = index.once(("plain layers", row.prompt), lambda: _plain(index, row.prompt))
     layers = row.memory.layers if row.memory else []
     kinds = [
         plain[i].kind if layer.kind in AROUND and i < len(plain) else layer.kind
@@ -97,13 +97,13 @@ def _whole(view: View, row: Decode) -> set[int]:
     return {i for i, kind in enumerate(kinds) if kind not in AROUND and not PARTIAL.search(kind)}
 
 
-def _plain(view: View, prompt: str) -> list[Layer]:
+def _plain(index: ReportIndex, prompt: str) -> list[Layer]:
     """Return the layers of the raw baseline's cache on a prompt."""
     rows = [
         row
-        for arm in view.arms_of("baseline")
+        for arm in index.arms_of("baseline")
         if arm.cache == "raw"
-        for row in view.decodes(arm.name, prompt)
+        for row in index.decodes(arm.name, prompt)
     ]
     return next((row.memory.layers for row in rows if row.memory), [])
 
@@ -112,10 +112,10 @@ def _plain(view: View, prompt: str) -> list[Layer]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays models.dtype arms.cache",
     "an uncompressed cache keeps numbers of the model's own width",
 )  # fmt: skip
-def width_of_the_model(view: View) -> Iterator[str]:
-    dtypes = {model.dtype for model in view.report.models if model.role == "target"}
-    for i, row in enumerate(view.rows):
-        arm = view.arms.get(row.arm)
+def width_of_the_model(index: ReportIndex) -> Iterator[str]:
+    dtypes = {model.dtype for model in index.report.models if model.role == "target"}
+    for i, row in enumerate(index.rows):
+        arm = index.arms.get(row.arm)
         if arm is None or arm.cache != "raw" or row.memory is None or len(dtypes) != 1:
             continue
         (dtype,) = dtypes
@@ -128,14 +128,14 @@ def width_of_the_model(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays arms.cache",
     "a cache by the name of a codec is not the raw one: its arrays are its codes",
 )  # fmt: skip
-def codes_are_codes(view: View) -> Iterator[str]:
+def codes_are_codes(index: ReportIndex) -> Iterator[str]:
     raw: dict[str, list[Layer]] = {}
-    for row in view.rows:
-        arm = view.arms.get(row.arm)
+    for row in index.rows:
+        arm = index.arms.get(row.arm)
         if arm is not None and arm.role == "baseline" and arm.cache == "raw" and row.memory:
             raw.setdefault(row.prompt, row.memory.layers)
-    for i, row in enumerate(view.rows):
-        arm, base = view.arms.get(row.arm), raw.get(row.prompt)
+    for i, row in enumerate(index.rows):
+        arm, base = index.arms.get(row.arm), raw.get(row.prompt)
         if arm is None or row.memory is None or not arm.cache.startswith(("e8v@", "affine@")) or not base:
             continue
         held = [
@@ -145,7 +145,7 @@ def codes_are_codes(view: View) -> Iterator[str]:
         if (
             held
             and all(one >= other for one, other in held)
-            and view.report.kind != "kakeya.restored-prefill"
+            and index.report.kind != "kakeya.restored-prefill"
         ):
             yield f"row {i}: {arm.name} keeps {arm.cache}, and no layer is smaller than the raw cache's"
 
@@ -154,8 +154,8 @@ def codes_are_codes(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.peak_bytes rows.memory.cache_bytes",
     "the peak of a run is at least what the cache held at its end",
 )  # fmt: skip
-def peak_above_cache(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def peak_above_cache(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         memory = row.memory
         if memory is not None and memory.peak_bytes is not None and memory.peak_bytes < memory.cache_bytes:
             yield f"row {i}: {memory.cache_bytes} bytes of cache, and a peak of {memory.peak_bytes}"
@@ -165,10 +165,10 @@ def peak_above_cache(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.cache_bytes rows.tokens arms",
     "the same arm holds the same arrays after the same tokens",
 )  # fmt: skip
-def same_tokens_same_bytes(view: View) -> Iterator[str]:
-    plain = {arm.name for arm in view.all_arms if arm.role in ("baseline", "verify1", "identity")}
+def same_tokens_same_bytes(index: ReportIndex) -> Iterator[str]:
+    plain = {arm.name for arm in index.all_arms if arm.role in ("baseline", "verify1", "identity")}
     known: dict[tuple[str, str, tuple[int, ...]], int] = {}
-    for i, row in enumerate(view.rows):
+    for i, row in enumerate(index.rows):
         if row.arm in plain and row.memory is not None:
             held = row.memory.cache_bytes
             if known.setdefault((row.arm, row.prompt, tuple(row.tokens)), held) != held:
@@ -179,9 +179,9 @@ def same_tokens_same_bytes(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", FOUND, "rows.counters rows.tokens prompts.n_tokens models.layers",
     "in no layer more positions are put in place or kept raw than went in, and each is one of the two",
 )  # fmt: skip
-def positions_are_counted_once(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
-        prompt = view.prompts.get(row.prompt)
+def positions_are_counted_once(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        prompt = index.prompts.get(row.prompt)
         if prompt is None or row.memory is None:
             continue
         counted = [row.counters.get(name) for name in ("injected_positions", "raw_positions")]
@@ -200,22 +200,25 @@ def positions_are_counted_once(view: View) -> Iterator[str]:
     "BYTES_IMPOSSIBLE", QUANT, "rows.memory rows.n_values arms.cache",
     "a codec stores the bits that its name stands for, and not more either",
 )  # fmt: skip
-def no_more_bits(view: View) -> Iterator[str]:
-    for arm in view.all_arms:
-        for prompt in view.measured.get(arm.name, {}):
-            most = _most(view, arm.cache, prompt)
-            bits = stored_bits(view, arm.name, [prompt])
+def no_more_bits(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
+        for prompt in index.measured.get(arm.name, {}):
+            most = _most(index, arm.cache, prompt)
+            bits = stored_bits(index, arm.name, [prompt])
             left_raw = bool(arm.options.get("raw_layers"))
             if most is not None and bits > most + 1e-6 and not left_raw:
                 yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {most:.4g}"
 
 
-def _most(view: View, cache: str, prompt: str) -> float | None:
+def _most(index: ReportIndex, cache: str, prompt: str) -> float | None:
     """Return the most bits a value that a cache stores: rows of codes are filled up to whole bytes."""
     if cache == "raw":
         return 32.0
     rows = [
-        row for arm in view.arms_of("baseline") if arm.cache == "raw" for row in view.quants(arm.name, prompt)
+        row
+        for arm in index.arms_of("baseline")
+        if arm.cache == "raw"
+        for row in index.quants(arm.name, prompt)
     ]
     dims = {array.shape[-1] for row in rows for layer in row.memory.layers for array in layer.arrays}
     dim = min(dims, default=LARGEST)
@@ -231,10 +234,10 @@ def _most(view: View, cache: str, prompt: str) -> float | None:
     "BYTES_IMPOSSIBLE", QUANT, "rows.memory.layers.arrays prompts.n_tokens rows.n_positions",
     "the scored arrays hold each token of the text once, and one position fewer is scored",
 )  # fmt: skip
-def positions_of_the_text(view: View) -> Iterator[str]:
-    cut = getattr(view.report.config, "tokens", None)
-    for i, row in enumerate(view.rows):
-        prompt = view.prompts.get(row.prompt)
+def positions_of_the_text(index: ReportIndex) -> Iterator[str]:
+    cut = getattr(index.report.config, "tokens", None)
+    for i, row in enumerate(index.rows):
+        prompt = index.prompts.get(row.prompt)
         if prompt is None or not isinstance(row, QuantRow):
             continue
         tokens = min(prompt.n_tokens, cut) if isinstance(cut, int) and cut > 0 else prompt.n_tokens

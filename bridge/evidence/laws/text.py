@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import DECODED, PARITY, law
+from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.stats import loops
-from bridge.evidence.view import View
 
 # Characters that a token stands for, at most in the mean, and tokens that a character may be in pieces.
 CHARACTERS = 24
@@ -30,9 +30,9 @@ LOST = "\ufffd"
     "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens config.max_tokens",
     "an answer that stops for its length has all tokens that were allowed, and no other has more",
 )  # fmt: skip
-def stop_agrees_with_length(view: View) -> Iterator[str]:
-    most = view.report.config.max_tokens
-    for i, row in enumerate(view.rows):
+def stop_agrees_with_length(index: ReportIndex) -> Iterator[str]:
+    most = index.report.config.max_tokens
+    for i, row in enumerate(index.rows):
         if row.stop == "length" and len(row.tokens) != most:
             yield f"row {i}: it stopped for its length after {len(row.tokens)} tokens of {most}"
 
@@ -41,9 +41,9 @@ def stop_agrees_with_length(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens",
     "the token that ends an answer stands in no answer before its end",
 )  # fmt: skip
-def ends_end(view: View) -> Iterator[str]:
-    ends = {row.tokens[-1] for row in view.rows if row.stop == "eos" and row.tokens}
-    for i, row in enumerate(view.rows):
+def ends_end(index: ReportIndex) -> Iterator[str]:
+    ends = {row.tokens[-1] for row in index.rows if row.stop == "eos" and row.tokens}
+    for i, row in enumerate(index.rows):
         if ends.intersection(row.tokens[:-1]):
             yield f"row {i}: it goes on after a token that ends answers"
         elif row.stop == "length" and row.tokens and row.tokens[-1] in ends:
@@ -54,11 +54,11 @@ def ends_end(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
     "the same tokens are the same text, and the same text is of the same tokens",
 )  # fmt: skip
-def one_text_for_tokens(view: View) -> Iterator[str]:
+def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     texts: dict[tuple[int, ...], str] = {}
     tokens: dict[str, tuple[int, ...]] = {}
-    for i, row in enumerate(view.rows):
-        if not _tells(view, row):
+    for i, row in enumerate(index.rows):
+        if not _tells(index, row):
             continue
         put_out = tuple(row.tokens)
         if texts.setdefault(put_out, row.text) != row.text:
@@ -72,9 +72,9 @@ def one_text_for_tokens(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text rows.prompt",
     "outputs that begin with the same tokens begin with the same text, and the other way round",
 )  # fmt: skip
-def texts_part_where_tokens_do(view: View) -> Iterator[str]:
+def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
     told = sorted(
-        ((tuple(row.tokens), row.text, i) for i, row in enumerate(view.rows) if _tells(view, row)),
+        ((tuple(row.tokens), row.text, i) for i, row in enumerate(index.rows) if _tells(index, row)),
         key=lambda item: item[0],
     )
     for (one, text, _), (other, beside, i) in pairwise(told):
@@ -92,10 +92,10 @@ def texts_part_where_tokens_do(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
     "a text is as long as so many tokens can be",
 )  # fmt: skip
-def length_of_text(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def length_of_text(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         if len(row.text) > CHARACTERS * (len(row.tokens) + 4) or (
-            _tells(view, row) and len(row.tokens) > 8 * PIECES and len(row.text) * PIECES < len(row.tokens)
+            _tells(index, row) and len(row.tokens) > 8 * PIECES and len(row.text) * PIECES < len(row.tokens)
         ):
             yield f"row {i}: {len(row.text)} characters of {len(row.tokens)} tokens"
 
@@ -104,10 +104,10 @@ def length_of_text(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
     "text that repeats itself is of tokens that do",
 )  # fmt: skip
-def loops_are_in_both(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def loops_are_in_both(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         if (
-            _tells(view, row)
+            _tells(index, row)
             and loops(row.text.split(), unit=4)
             and len({*row.tokens}) > VARIED * len(row.tokens)
         ):
@@ -118,8 +118,8 @@ def loops_are_in_both(view: View) -> Iterator[str]:
     "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate rows.margin rows.max_logit_error",
     "drafts part only where logits do: a margin stands there where tokens differ, within twice the error of the logits",
 )  # fmt: skip
-def margins_fit(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def margins_fit(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         margin, error = getattr(row, "margin", None), row.max_logit_error
         differ = row.reference != row.candidate
         if margin is not None and not differ:
@@ -130,9 +130,9 @@ def margins_fit(view: View) -> Iterator[str]:
             yield f"row {i}: the drafts differ at a margin of {margin:g}; the logits differ by {error:g} at most"
 
 
-def _tells(view: View, row: Decode) -> bool:
+def _tells(index: ReportIndex, row: Decode) -> bool:
     """Say whether a row's text is its tokens': one forward pass a token puts out no text."""
-    arm = view.arms.get(row.arm)
+    arm = index.arms.get(row.arm)
     return bool(row.text) or not (arm is not None and arm.role == "verify1")
 
 

@@ -11,8 +11,8 @@ from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
+from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.stats import median
-from bridge.evidence.view import View
 
 # Reading a prompt takes both arms as long: a drafter's own share of it is small.
 LONGER, SHORTER = 1.25, 0.7
@@ -37,24 +37,24 @@ OVERLAP = 1e-3
 ROUNDED = 0.05
 
 
-def _prefills(view: View, arm: str | None, prompt: str) -> list[float]:
-    return [row.prefill_s for row in view.decodes(arm, prompt)]
+def _prefills(index: ReportIndex, arm: str | None, prompt: str) -> list[float]:
+    return [row.prefill_s for row in index.decodes(arm, prompt)]
 
 
-def misplaced(view: View, claim: Claim) -> tuple[bool, float]:
+def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
     """Say whether the prefills of a claim's arms differ by what decides its quotient, and if not by chance.
 
     Returns whether they differ in the claim's favour, and the share of prompts on which all repeats of one arm took
     longer than all of the other: chance separates few.
     """
     quotients, excess, apart, decoding = [], [], [], []
-    for prompt in view.common(claim):
-        one, other = (_prefills(view, arm, prompt) for arm in (claim.arm, claim.against))
+    for prompt in index.common(claim):
+        one, other = (_prefills(index, arm, prompt) for arm in (claim.arm, claim.against))
         if not one or not other:
             continue
         quotients.append(median(one) / median(other))
         excess.append(median(one) - median(other))
-        decoding.append(median(row.decode_s for row in view.decodes(claim.arm, prompt)))
+        decoding.append(median(row.decode_s for row in index.decodes(claim.arm, prompt)))
         apart.append(min(one) > max(other) or max(one) < min(other))
     if not quotients:
         return False, 0.0
@@ -65,18 +65,18 @@ def misplaced(view: View, claim: Claim) -> tuple[bool, float]:
     return decides and claim.value > 1, sum(apart) / len(apart)
 
 
-def _same_cache(view: View, claim: Claim) -> bool:
-    return view.arms[claim.arm or ""].cache == view.arms[claim.against or ""].cache
+def _same_cache(index: ReportIndex, claim: Claim) -> bool:
+    return index.arms[claim.arm or ""].cache == index.arms[claim.against or ""].cache
 
 
 @law(
     "TIME_MISPLACED", SPEC, "rows.prefill_s rows.decode_s",
     "one prompt is read in the same time by every arm over the same cache",
 )  # fmt: skip
-def equal_prefill(view: View) -> Iterator[str]:
-    for claim in view.named(*QUOTIENTS):
-        if _same_cache(view, claim):
-            decides, apart = misplaced(view, claim)
+def equal_prefill(index: ReportIndex) -> Iterator[str]:
+    for claim in index.named(*QUOTIENTS):
+        if _same_cache(index, claim):
+            decides, apart = misplaced(index, claim)
             if decides and apart > 1 / 2:
                 yield f"{claim.name}: prefill of {claim.arm} and {claim.against} differ on the same prompts"
 
@@ -85,10 +85,10 @@ def equal_prefill(view: View) -> Iterator[str]:
     "TIMES_UNCLEAR", SPEC, "rows.prefill_s rows.decode_s",
     "the spread of prefill is small beside decoding",
 )  # fmt: skip
-def steady_prefill(view: View) -> Iterator[str]:
-    for claim in view.named(*QUOTIENTS):
-        if _same_cache(view, claim):
-            decides, apart = misplaced(view, claim)
+def steady_prefill(index: ReportIndex) -> Iterator[str]:
+    for claim in index.named(*QUOTIENTS):
+        if _same_cache(index, claim):
+            decides, apart = misplaced(index, claim)
             if decides and apart <= 1 / 2:
                 yield f"{claim.name}: prefill of {claim.arm} and {claim.against} wanders by as much as decides it"
 
@@ -101,20 +101,20 @@ def _took(row: Any) -> float:
     "TIME_UNACCOUNTED", TIMED, "rows.e2e_s seconds",
     "the rows of a run take most of its seconds",
 )  # fmt: skip
-def rows_fill_the_run(view: View) -> Iterator[str]:
-    if view.resumed or view.report.seconds <= 0:
+def rows_fill_the_run(index: ReportIndex) -> Iterator[str]:
+    if index.resumed or index.report.seconds <= 0:
         return
-    took = math.fsum(map(_took, view.rows))
-    if took < MOST * view.report.seconds - BESIDE_S:
-        yield f"the rows took {took:.4g} s, and the run {view.report.seconds:.4g} s"
+    took = math.fsum(map(_took, index.rows))
+    if took < MOST * index.report.seconds - BESIDE_S:
+        yield f"the rows took {took:.4g} s, and the run {index.report.seconds:.4g} s"
 
 
 @law(
     "TIME_HIDDEN", DECODED, "rows.prefill_s rows.decode_s rows.e2e_s",
     "the whole of a row is its prefill and its decoding, whether a claim is about it or not",
 )  # fmt: skip
-def whole_is_its_parts(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def whole_is_its_parts(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         rest = row.e2e_s - row.prefill_s - row.decode_s
         if rest > HIDDEN * row.decode_s + HIDDEN_OF_ALL * row.e2e_s:
             yield f"row {i}: {rest:.3g} of {row.e2e_s:.3g} s are neither prefill nor decoding"
@@ -124,8 +124,8 @@ def whole_is_its_parts(view: View) -> Iterator[str]:
     "CLOCK_IMPLAUSIBLE", DECODED, "rows.decode_s rows.decode_tokens",
     "tokens that were decoded took time",
 )  # fmt: skip
-def decoding_takes_time(view: View) -> Iterator[str]:
-    for i, row in enumerate(view.rows):
+def decoding_takes_time(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
         if row.decode_tokens and not row.decode_s:
             yield f"row {i}: {row.decode_tokens} tokens were decoded in no time"
 
@@ -134,9 +134,9 @@ def decoding_takes_time(view: View) -> Iterator[str]:
     "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.prefill_s rows.decode_s rows.e2e_s rows.seconds",
     "seconds have the clock's full resolution",
 )  # fmt: skip
-def full_resolution(view: View) -> Iterator[str]:
+def full_resolution(index: ReportIndex) -> Iterator[str]:
     times = [
-        value for row in view.rows for value in
+        value for row in index.rows for value in
         ((row.prefill_s, row.decode_s) if isinstance(row, Decode) else (row.seconds,)) if value > 0
     ]  # fmt: skip
     rounded = sum(abs(value / DIGITS - round(value / DIGITS)) < COPY for value in times)
@@ -148,8 +148,8 @@ def full_resolution(view: View) -> Iterator[str]:
     "CLOCK_IMPLAUSIBLE", DECODED, "rows.prefill_s rows.decode_s",
     "no two rows share a time, nor the quotient of two times, to the last digit",
 )  # fmt: skip
-def no_copies(view: View) -> Iterator[str]:
-    decoded = [row for row in view.rows if isinstance(row, Decode) and row.decode_s > 0]
+def no_copies(index: ReportIndex) -> Iterator[str]:
+    decoded = [row for row in index.rows if isinstance(row, Decode) and row.decode_s > 0]
     for name, values in (
         ("a prefill", [f"{row.prefill_s:.12g}" for row in decoded]),
         ("a decoding", [f"{row.decode_s:.12g}" for row in decoded]),
@@ -164,23 +164,23 @@ def no_copies(view: View) -> Iterator[str]:
     "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds seconds",
     "rows start one after the other, each when the one before has ended, and end within the run",
 )  # fmt: skip
-def starts_in_order(view: View) -> Iterator[str]:
-    rows = view.rows[view.resumed :]
+def starts_in_order(index: ReportIndex) -> Iterator[str]:
+    rows = index.rows[index.resumed :]
     starts = [row.started_s for row in rows]
     known = [start is not None for start in starts]
     if not any(known):
         return
     if not all(known):
-        yield f"row {view.resumed + known.index(False)} does not say when it started"
+        yield f"row {index.resumed + known.index(False)} does not say when it started"
         return
     end = 0.0
     for i, (row, start) in enumerate(zip(rows, [start or 0.0 for start in starts], strict=True)):
         if start < end - OVERLAP:
-            yield f"row {view.resumed + i} started before the one above it had ended"
+            yield f"row {index.resumed + i} started before the one above it had ended"
             return
         end = start + _took(row)
-    if end > view.report.seconds + ROUNDED:
-        yield f"the last row ended after {end:.4g} s of a run of {view.report.seconds:.4g} s"
+    if end > index.report.seconds + ROUNDED:
+        yield f"the last row ended after {end:.4g} s of a run of {index.report.seconds:.4g} s"
 
 
 @law(
@@ -188,12 +188,12 @@ def starts_in_order(view: View) -> Iterator[str]:
     "repeats of a cell stand in the order of their numbers, without a gap, as many as are configured; "
     "what warms up stands first, and at most one profiled run last",
 )  # fmt: skip
-def numbered_repeats(view: View) -> Iterator[str]:
+def numbered_repeats(index: ReportIndex) -> Iterator[str]:
     cells: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in view.rows:
+    for row in index.rows:
         key = (row.arm, row.prompt) if isinstance(row, Decode) else (row.length, row.context)
         cells[key].append(row)
-    asked = getattr(view.report.config, "repeats", None)
+    asked = getattr(index.report.config, "repeats", None)
     for (one, other), rows in cells.items():
         cell, odd = f"{one} on {other}", None
         counted = [row.repeat for row in rows if not row.warmup]

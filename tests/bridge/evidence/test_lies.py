@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import bridge.evidence
 from bridge.evidence import check_report, check_reports
 from bridge.evidence.kinds import MODELS, schema
 from bridge.evidence.legacy import Legacy
 from bridge.evidence.names import LEGACY
-from bridge.evidence.rules import RULES, code_of
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rules import RULES
 from bridge.evidence.table import TABLE
-from bridge.evidence.view import View
 from tests.bridge.evidence import lies, reports
 from tests.bridge.evidence.lies_of_laws import LAW_LIES
 
@@ -96,15 +100,26 @@ def test_each_rule_catches_a_lie_that_no_other_rule_of_its_code_catches():
             report = (Legacy if lie.kind == LEGACY else MODELS[lie.kind]).model_validate(told(lie))
         except ValueError:
             continue  # its shape is the lie
-        subject = report if lie.kind == LEGACY else View(report)
+        subject = report if lie.kind == LEGACY else ReportIndex(report)
         caught = [rule for rule in RULES[lie.kind] if [*rule(subject)]]
-        alone |= {rule for rule in caught if [code_of(other) for other in caught].count(code_of(rule)) == 1}
+        alone |= {rule for rule in caught if [other.code for other in caught].count(rule.code) == 1}
     every = {rule for rules in RULES.values() for rule in rules}
-    assert sorted(f"{rule.__module__}.{rule.__name__}" for rule in every - alone) == []
+    assert sorted(f"{rule.check.__module__}.{rule.name}" for rule in every - alone) == []
+
+
+def test_each_code_stands_where_its_rule_is_and_in_the_docs():
+    """A search for a code finds its rule, its row in the table and its row in docs/evidence.md."""
+    folder = Path(bridge.evidence.__file__).parent
+    sources = {path: path.read_text() for path in folder.rglob("*.py") if path.name != "table.py"}
+    docs = (folder.parents[1] / "docs" / "evidence.md").read_text()
+    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| (?:REJECTED|INCOMPLETE) ", docs, re.MULTILINE)
+    assert rows == [*TABLE]
+    lost = [code for code in TABLE if not any(f'"{code}"' in text for text in sources.values())]
+    assert lost == []
 
 
 def test_each_rule_has_a_row_in_the_table():
-    assert {code_of(rule) for rules in RULES.values() for rule in rules} <= set(TABLE)
+    assert {rule.code for rules in RULES.values() for rule in rules} <= set(TABLE)
     for entry in TABLE.values():
         assert entry.why[0].islower()
         assert entry.mend[0].islower()

@@ -23,7 +23,7 @@ class TooLongError(Exception):
     """Judging a report took more time than it may."""
 
 
-class View:
+class ReportIndex:
     """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
 
     What is asked again and again is looked up: hundreds of claims may be about the same rows. After `most_s` seconds
