@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bridge.system.child import Child
 
 
-class Repository(Protocol):
+class _Repository(Protocol):
     """What is needed of ``bridge.system.git.Git``, which ends kept processes and so imports this module."""
 
     @property
@@ -61,7 +61,7 @@ _kept: list[Answerer] = []
 _lock = threading.Lock()
 
 
-def take(git: Repository, *args: str) -> Answerer:
+def take(git: _Repository, *args: str) -> Answerer:
     """Return a process of `git *args`, a kept one if possible. The caller gives it back, or closes its child."""
     settings = tuple(sorted({**git.env, **git.extra}.items()))
     key = (_place(git), args, git.options, git.memory, settings)
@@ -85,7 +85,7 @@ def give_back(answerer: Answerer) -> None:
 
 
 @contextmanager
-def asking(git: Repository, *args: str) -> Iterator[Answerer]:
+def asking(git: _Repository, *args: str) -> Iterator[Answerer]:
     """Lend a process of `git *args` to a block, which reads all answers unless it raises."""
     answerer = take(git, *args)
     try:
@@ -96,7 +96,7 @@ def asking(git: Repository, *args: str) -> Iterator[Answerer]:
     give_back(answerer)
 
 
-def forget(git: Repository) -> None:
+def forget(git: _Repository) -> None:
     """End what is kept for a repository that is about to change."""
     place = _place(git)
     _close(_take_out(lambda one: one.key[0] == place))
@@ -120,5 +120,5 @@ def _close(answerers: list[Answerer]) -> None:
         one.child.close()
 
 
-def _place(git: Repository) -> str:
+def _place(git: _Repository) -> str:
     return os.path.abspath(git.directory)  # noqa: PTH100 - without following links
