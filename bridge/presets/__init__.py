@@ -5,6 +5,7 @@ from __future__ import annotations
 from bridge.presets.model import (
     ENV_LONGEST,
     ENV_VALUE,
+    Checked,
     Inputs,
     Limits,
     Preset,
@@ -17,6 +18,7 @@ from bridge.presets.model import (
 __all__ = [
     "ENV_LONGEST",
     "ENV_VALUE",
+    "Checked",
     "Inputs",
     "Limits",
     "Preset",

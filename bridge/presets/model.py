@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NewType
 
 from pydantic import (
     BaseModel,
@@ -41,6 +41,10 @@ _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=EN
 
 # Variables that make a child load or run something before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
+
+
+# Values of all of a preset's parameters, each of which its parameter has checked. Only `Preset` makes them.
+Checked = NewType("Checked", dict[str, Value])
 
 
 class Limits(BaseModel):
@@ -192,9 +196,17 @@ class Preset(BaseModel):
         read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
         return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
 
-    def check_params(self, params: Mapping[str, object]) -> dict[str, Value]:
+    def check_params(self, params: Mapping[str, object]) -> Checked:
         """Return every parameter's checked value, defaults filled in. Raises PresetError."""
         given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
+        return self._fill_in(given)
+
+    def check_texts(self, texts: Mapping[str, str]) -> Checked:
+        """Do as `check_params` does with values as they were typed."""
+        return self._fill_in(self.read_params(texts))
+
+    def _fill_in(self, given: Mapping[str, Value]) -> Checked:
+        """Add the defaults. Raises PresetError for a parameter that has none."""
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
             if name not in given and param.default is None:
@@ -203,17 +215,16 @@ class Preset(BaseModel):
             value = given.get(name, param.default)
             assert value is not None  # noqa: S101 - for the type checker: the case above
             filled[name] = value
-        return filled
+        return Checked(filled)
 
-    def build_commands(self, params: Mapping[str, object], env: Mapping[str, str]) -> list[list[str]]:
+    def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
         """Return the argv lists to run, one a step.
 
-        `params` are checked and completed here; `env` holds the host's settings for `${ENV:NAME}`.
-        Raises PresetError for a bad parameter, or with code `missing_env` for a setting that the host lacks.
+        `params` come from `check_params`; `env` holds the host's settings for `${ENV:NAME}`. Raises PresetError with
+        code `missing_env` for a setting that the host lacks.
         """
-        values = self.check_params(params)
         return [
-            [part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps
+            [part for token in step.argv for part in self._fill(token, params, env)] for step in self.steps
         ]
 
     def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
