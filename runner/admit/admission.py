@@ -48,7 +48,7 @@ def admit(git: Git, asked: Asked, presets: Mapping[str, Preset], policy: Policy,
         _check_folders(git, view.request)
         preset, params, commands = _check_preset(request, presets, policy)
         _check_paths(git, view.request, preset, params)
-        trusted_by = trust.judge(git, view, preset, policy)
+        trusted_by = trust.why_trusted(git, view, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise

@@ -85,7 +85,7 @@ def _check_host(session: Session, admitted: Admitted) -> None:
     for code, judge in (("interpreter", session.interpreter), ("models", session.models)):
         problem = judge.problem_for(admitted.preset)
         if problem:
-            where = f"The operator of the runner {session.identity.id} can mend it there"
+            where = f"The operator of the runner {session.identity.id} can fix it there"
             raise Refusal(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
 
 

@@ -15,7 +15,7 @@ from runner.bus.reading import read_each
 from runner.host.disk_space import why_not_writable
 from runner.serve.dispatch import flush, handle, is_for_others
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
-from runner.serve.turns import Queue
+from runner.serve.turns import Turns
 from runner.session import Session
 from runner.state.ledger import Ledger
 
@@ -40,7 +40,7 @@ class Rounds:
         # When each request that waits for approval was last looked at.
         self._held: dict[str, float] = {}
         self._manifests = Manifests(session.bus.git)
-        self._queue = Queue(self._manifests, session.bus.git, session.policy, session.ledger, session.tell)
+        self._turns = Turns(self._manifests, session.bus.git, session.policy, session.ledger, session.tell)
         self._warned: set[str] = set()
         self._left_out: set[str] = set()
         # What failed: a branch at the tip that was to be handled, or the answer that was to be published.
@@ -93,7 +93,7 @@ class Rounds:
                 self._session.tell(f"{view.branch}: {error.message}; trying again")
                 break
             if done:
-                self._queue.served(view)
+                self._turns.served(view)
                 self._why.pop(view.branch, None)
                 return True
         return False
@@ -135,7 +135,7 @@ class Rounds:
         waiting = [view for view in views.values() if not view.stands.is_final]
         for view in answered:
             self._why.pop(view.branch, None)
-        ordered = self._queue.order(waiting)
+        ordered = self._turns.order(waiting)
         turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
         share = "its requester has used up their share: limits.per_requester"
         rest = {view.branch: share for view in waiting if view.branch not in turns}

@@ -34,7 +34,7 @@ _SIGNERS_A_POLL = 100
 _AT_ONCE = 100
 
 
-class Queue:
+class Turns:
     """The requests that wait, in the order in which this runner looks at them."""
 
     def __init__(
