@@ -27,7 +27,7 @@ class Check:
 
 
 def show(checks: Iterable[Check]) -> None:
-    """Print checks for people, each with its remedy below it."""
+    """Print checks for people, each with its fix below it."""
     marks = {True: ("ok", "green"), False: ("FAIL", "red"), None: ("--", "yellow")}
     for check in checks:
         word, color = marks[check.ok]

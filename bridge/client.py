@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge import limits
-from bridge.bus import branch_names, history, objects, times, wire
+from bridge.bus import branch_names, history
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
 from bridge.bus.remote import Pushed, Remote
-from bridge.bus.wire import CancelFile, Result
+from bridge.bus.wire import Result
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
-from bridge.manifest import format_time
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
+from bridge.requests.cancel import cancel
 from bridge.requests.follow import follow
 from bridge.requests.liveness import last_line, life_of, queue_of
 from bridge.requests.outbox import Sent, asked_at, by_age
 from bridge.requests.sightings import Sightings
 from bridge.requests.status import Event, Status, events, mark_unsigned, status_of
+from bridge.requests.sweep import Swept, sweep
 from bridge.system import environment, github
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import Contents, read_result
@@ -73,26 +74,6 @@ class Run:
     def cancel(self, reason: str = "") -> Status:
         """Ask the runner to stop."""
         return self.client.cancel(self.branch, reason)
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What `gc` forgot, and how many requests stayed for which reason."""
-
-    gone: list[str]
-    young: int
-    unanswered: int
-    # Finished and old, and left on the remote since that was not asked for.
-    only_remote: int
-
-    def why_the_others_stay(self, older_than: str) -> Iterator[str]:
-        """Yield a sentence for each reason."""
-        if self.young:
-            yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
-        if self.unanswered:
-            yield f"{self.unanswered} have no answer yet, and stay on the remote until they have"
-        if self.only_remote:
-            yield f"{self.only_remote} finished ones stay on the remote: --remote-branches deletes them there"
 
 
 class Client:
@@ -355,24 +336,7 @@ class Client:
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
-        for _ in range(20):
-            view = self.view(branch)
-            if view.stands.is_final or view.cancel:
-                return status_of(view)
-            who = request_commit.identity(self.git)
-            note = CancelFile(
-                schema_version=2,
-                branch=branch,
-                request=view.request,
-                by=who.email[:200],
-                at=format_time(datetime.now(UTC)),
-                reason=reason[:500],
-            )
-            tree = objects.overlay(self.git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
-            commit = objects.commit(self.git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
-            if self.remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
-                return status_of(history.read_view(self.git, branch, commit))
-        raise InfrastructureError(f"{branch} changed faster than it could be cancelled", fix="Try again.")
+        return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
 
     def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> list[str]:
         """Forget requests as `sweep` does, and return the branches concerned."""
@@ -383,27 +347,8 @@ class Client:
 
         A request that has no answer yet is never deleted from the remote.
         """
-        listed = self.remote.listed(*self.patterns)
-        # Not by this machine's clock alone: no more time has passed than the newest request shows.
-        asked = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
-        before = times.at_least(datetime.now(UTC).timestamp(), asked) - older_than.total_seconds()
-        old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
-        old = self.remote.fetch_listed(old)
-        views = history.read_views(self.git, old)
-        finished = [branch for branch, view in views.items() if view.stands.is_final]
-        sent = self.sent.branches()
-        mine = [branch for branch in sent if asked_at(branch) < before]
-        if not dry_run:
-            for branch in mine:
-                self.sent.forget(branch)
-            for branch in finished if remote else ():
-                self.remote.delete(branch, expect=old[branch])
-        young = {branch for branch in (*sent, *(listed if remote else ())) if asked_at(branch) >= before}
-        return Swept(
-            gone=sorted({*mine, *(finished if remote else ())}),
-            young=len(young),
-            unanswered=len(views) - len(finished) if remote else 0,
-            only_remote=0 if remote else len(finished),
+        return sweep(
+            self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, dry_run=dry_run
         )
 
     def _verify(self, view: View) -> Report:

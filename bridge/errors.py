@@ -58,7 +58,7 @@ def one_line(text: str) -> str:
 
 
 class KakeyaError(Exception):
-    """A failure that is reported in one line, with what mends it where that is known."""
+    """A failure that is reported in one line, with the fix where one is known."""
 
     exit_code = ExitCode.FAILED
 

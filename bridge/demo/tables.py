@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bridge.bus.wire import Gate
 from bridge.report.loose import Row, items, text
-from bridge.report.measured import claims
+from bridge.report.measured import claims_in
 from bridge.report.model import Claim
 
 # Which rows of a table of codes are shown, by codec, group and rotation; the file has more.
@@ -63,7 +63,7 @@ def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
     heads = [head for head, _ in _COLUMNS.values()]
     made = _table("how fast the model writes; tau: tokens a round", "", *heads)
-    found = claims(report)
+    found = claims_in(report)
     for arm in items(report["arms"]):
         name = text(arm["name"])
         if arm["role"] in ("baseline", "candidate"):
@@ -74,7 +74,9 @@ def speed_table(report: Row) -> Table:
 
 def speed_words(report: Row) -> Iterator[str]:
     """Yield the greatest claimed quotient as a sentence, whose arm the table compares; a loss is called one."""
-    found = [(c.value, c.arm) for c in claims(report) if c.name == "decode_speedup" and c.value is not None]
+    found = [
+        (c.value, c.arm) for c in claims_in(report) if c.name == "decode_speedup" and c.value is not None
+    ]
     if found:
         times, arm = max(found)
         loss = "" if times > 1 else ": a loss"

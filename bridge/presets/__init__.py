@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from bridge.presets.model import (
-    ENV_LONGEST,
-    ENV_VALUE,
-    Inputs,
-    Limits,
-    Preset,
-    Presets,
-    did_you_mean,
-    find_preset,
-    load_presets,
-)
+from bridge.presets.load import Presets, find_preset, load_presets
+from bridge.presets.model import ENV_LONGEST, ENV_VALUE, Checked, Inputs, Limits, Preset, did_you_mean
 
 __all__ = [
     "ENV_LONGEST",
     "ENV_VALUE",
+    "Checked",
     "Inputs",
     "Limits",
     "Preset",

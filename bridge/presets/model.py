@@ -1,4 +1,4 @@
-"""Presets: the named, typed, bounded jobs that may be asked for, read from YAML files."""
+"""A preset: a named, typed, bounded job, how its parameters are checked, and the commands that it becomes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NewType
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -26,10 +23,6 @@ from bridge.bus import branch_names
 from bridge.errors import PresetError
 from bridge.kinds import KINDS
 from bridge.presets.params import Param, Value
-from bridge.system.strict_yaml import read_yaml
-from bridge.system.validation import describe
-
-FRAGMENTS = "_fragments.yaml"
 
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
@@ -41,6 +34,10 @@ _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=EN
 
 # Variables that make a child load or run something before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
+
+
+# Values of all of a preset's parameters, each of which its parameter has checked. Only `Preset` makes them.
+Checked = NewType("Checked", dict[str, Value])
 
 
 class Limits(BaseModel):
@@ -192,9 +189,17 @@ class Preset(BaseModel):
         read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
         return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
 
-    def check_params(self, params: Mapping[str, object]) -> dict[str, Value]:
+    def check_params(self, params: Mapping[str, object]) -> Checked:
         """Return every parameter's checked value, defaults filled in. Raises PresetError."""
         given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
+        return self._fill_in(given)
+
+    def check_texts(self, texts: Mapping[str, str]) -> Checked:
+        """Do as `check_params` does with values as they were typed."""
+        return self._fill_in(self.read_params(texts))
+
+    def _fill_in(self, given: Mapping[str, Value]) -> Checked:
+        """Add the defaults. Raises PresetError for a parameter that has none."""
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
             if name not in given and param.default is None:
@@ -203,17 +208,16 @@ class Preset(BaseModel):
             value = given.get(name, param.default)
             assert value is not None  # noqa: S101 - for the type checker: the case above
             filled[name] = value
-        return filled
+        return Checked(filled)
 
-    def build_commands(self, params: Mapping[str, object], env: Mapping[str, str]) -> list[list[str]]:
+    def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
         """Return the argv lists to run, one a step.
 
-        `params` are checked and completed here; `env` holds the host's settings for `${ENV:NAME}`.
-        Raises PresetError for a bad parameter, or with code `missing_env` for a setting that the host lacks.
+        `params` come from `check_params`; `env` holds the host's settings for `${ENV:NAME}`. Raises PresetError with
+        code `missing_env` for a setting that the host lacks.
         """
-        values = self.check_params(params)
         return [
-            [part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps
+            [part for token in step.argv for part in self._fill(token, params, env)] for step in self.steps
         ]
 
     def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
@@ -246,119 +250,7 @@ class Preset(BaseModel):
         return value
 
 
-class Presets(dict[str, Preset]):
-    """Presets by name in alphabetical order. `broken` says of each file that cannot be used what is wrong with it."""
-
-    def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
-        super().__init__(sorted(found.items()))
-        self.broken = dict(broken or {})
-
-
-def load_presets(folder: Path | str | None = None) -> Presets:
-    """Read the installed presets and, laid over them, those in `folder`.
-
-    A preset in `folder` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
-    left out and stands in `broken`; it never lets an installed preset of its name through. Raises PresetError when
-    there is no such folder.
-    """
-    installed = Path(str(files("presets")))
-    roots = [installed] if folder is None else [installed, Path(folder)]
-    fragments: dict[str, Any] = {}
-    found: dict[str, Preset] = {}
-    broken: dict[str, PresetError] = {}
-    for root in roots:
-        if not root.is_dir():
-            raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
-        problem = _read_fragments(root, fragments)
-        for path in root.glob("*.yaml"):
-            if path.name == FRAGMENTS:
-                continue
-            found.pop(path.stem, None)
-            broken.pop(path.stem, None)
-            try:
-                if problem:
-                    raise problem
-                found[path.stem] = _load(path, fragments)
-            except PresetError as error:
-                broken[path.stem] = error
-    return Presets(found, broken)
-
-
-def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
-    """Add a folder's fragments to those that are known. Returns what is wrong with the file, if anything is."""
-    if not (root / FRAGMENTS).exists():
-        return None
-    try:
-        known |= read_yaml(root / FRAGMENTS)
-    except PresetError as error:
-        return error
-    return None
-
-
-def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
-    """Return the preset of that name. Raises PresetError: there is none, or its file cannot be used."""
-    if isinstance(presets, Presets) and name in presets.broken:
-        wrong = presets.broken[name]
-        raise PresetError(
-            f"the preset {name} cannot be used: {wrong.message}", code="broken_preset", fix=wrong.fix
-        )
-    if name not in presets:
-        raise PresetError(
-            f"there is no preset {name!r}",
-            code="unknown_preset",
-            fix=did_you_mean(name, presets) or "`kakeya presets` lists them all.",
-        )
-    return presets[name]
-
-
 def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
     """Return a sentence with the nearest known words, or None."""
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(near)}?" if near else None
-
-
-def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
-    raw = read_yaml(path)
-    merged: dict[str, Any] = {}
-    used = raw.pop("use", [])
-    if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
-        raise PresetError(f"{path.name}: use must be a list of fragments' names")
-    for fragment in used:
-        if not isinstance(fragments.get(fragment), dict):
-            raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
-        merged = _merge(merged, fragments[fragment])
-    merged = _merge(merged, raw)
-    if isinstance(merged.get("steps"), list):
-        merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
-    try:
-        preset = Preset.model_validate(merged)
-    except (ValidationError, PresetError) as error:
-        message = describe(error)[0] if isinstance(error, ValidationError) else error.message
-        raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
-    if preset.name != path.stem:
-        raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
-    return preset
-
-
-def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
-    """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
-    if not isinstance(step, dict) or not isinstance(step.get("use"), list):
-        return step
-    argv: list[Any] = []
-    for name in step["use"]:
-        piece = fragments.get(name) if isinstance(name, str) else None
-        if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
-            raise PresetError(f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}")
-        argv += piece["argv"]
-    own = step.get("argv", [])
-    rest = {key: value for key, value in step.items() if key != "use"}
-    return rest | {"argv": [*argv, *own] if isinstance(own, list) else own}
-
-
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another: mappings merge, everything else is replaced."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged

@@ -12,7 +12,7 @@ from bridge.checks import Check
 from bridge.evidence.table import TABLE
 from bridge.report.compare import compared
 from bridge.report.measured import measured
-from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunView, Table, View
+from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunsView, RunView, Table
 from bridge.report.rows import flat, without_empty
 from bridge.report.source import Source, reports_of
 from bridge.report.text import cut, printable, size
@@ -26,13 +26,13 @@ MAX_FOUND = 3
 _MARKS = {True: "ok", False: "FAIL", None: "--"}
 
 
-def view_of(sources: Sequence[Source]) -> View:
+def view_of(sources: Sequence[Source]) -> RunsView:
     """Return what is shown of one run, or of several and what differs between them."""
     runs = tuple(_run(source) for source in sources)
     if len(runs) == 1:
-        return View(f"{runs[0].preset} {runs[0].state}", runs)
+        return RunsView(f"{runs[0].preset} {runs[0].state}", runs)
     tables, plots = compared(sources, runs)
-    return View(f"{len(runs)} runs compared", runs, tables, plots)
+    return RunsView(f"{len(runs)} runs compared", runs, tables, plots)
 
 
 def version() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunView, Table, View
+from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
 from bridge.report.text import cell, is_numeric, printable
 
@@ -24,7 +24,7 @@ _NAMES = re.compile(r"((?<!\w)@(?=\w)|#(?=\w))")
 _NOTHING = "\u200b"
 
 
-def markdown(view: View) -> str:
+def markdown(view: RunsView) -> str:
     """Return the view as Markdown."""
     parts: list[str] = []
     if len(view.runs) > 1:

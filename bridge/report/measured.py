@@ -43,13 +43,13 @@ def measured(path: str, data: bytes | None) -> Measured:
         cut(kind) or "a report of no kind",
         created_at=cut(text(report.get("created_at"))),
         seconds=number(report.get("seconds")),
-        claims=claims(report),
+        claims=claims_in(report),
         tables=tuple(tables + rows.about(report) + _others(report)),
         plots=tuple(plots),
     )
 
 
-def claims(report: Row) -> tuple[Claim, ...]:
+def claims_in(report: Row) -> tuple[Claim, ...]:
     """Return what a report claims, as it says it; whether it is so, the gate says."""
     if report.get("kind") == LEGACY:
         found = rows.flat(report)
@@ -59,7 +59,7 @@ def claims(report: Row) -> tuple[Claim, ...]:
 
 def figures(report: Row) -> tuple[Claim, ...]:
     """Return what a report claims, and its rows' figures where those stand for themselves."""
-    return (*claims(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
+    return (*claims_in(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
 
 
 def _claim(claim: Row) -> Claim:

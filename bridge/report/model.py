@@ -161,7 +161,7 @@ class RunView:
 
 
 @dataclass(frozen=True)
-class View:
+class RunsView:
     """Everything that is shown: runs, and where there are several what differs between them."""
 
     title: str

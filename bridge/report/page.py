@@ -8,7 +8,7 @@ from importlib import resources
 
 from bridge.report.build import version
 from bridge.report.markup import Child, Markup, join, tag
-from bridge.report.model import Cell, Facts, Log, Measured, Plot, RunView, Table, View
+from bridge.report.model import Cell, Facts, Log, Measured, Plot, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
 from bridge.report.svg import figures
 from bridge.report.text import cell, is_numeric
@@ -26,7 +26,7 @@ _CODE_COLUMNS = ("SHA-256", "command", "branch", "file")
 _CHECK = {"ok": "ok", "FAIL": "fail"}
 
 
-def page(view: View) -> str:
+def page(view: RunsView) -> str:
     """Return the page."""
     style = resources.files("bridge.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -48,7 +48,7 @@ def page(view: View) -> str:
     return f"<!DOCTYPE html>\n{html}\n"
 
 
-def _comparison(view: View) -> Markup:
+def _comparison(view: RunsView) -> Markup:
     links = [
         tag("li", tag("a", f"run {i + 1}: {run.preset}, {run.state}", href=f"#run-{i + 1}"))
         for i, run in enumerate(view.runs)

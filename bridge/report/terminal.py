@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from bridge.report.model import Cell, Facts, Measured, RunView, Table, View
+from bridge.report.model import Cell, Facts, Measured, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
 from bridge.report.text import cell, is_numeric, printable
 
@@ -23,7 +23,7 @@ _COLORS = {
 }  # fmt: skip
 
 
-def show(view: View, out: Console) -> None:
+def show(view: RunsView, out: Console) -> None:
     """Print the view."""
     if len(view.runs) > 1:
         for table in view.tables:

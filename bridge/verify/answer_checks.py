@@ -96,7 +96,8 @@ def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
     if not result.commands and result.state not in _RAN_WHOLE:
         return
     try:
-        expected = preset.build_commands(result.params, dict.fromkeys(preset.env_names, "\0"))
+        params = preset.check_params(result.params)
+        expected = preset.build_commands(params, dict.fromkeys(preset.env_names, "\0"))
     except PresetError as error:
         message = f"the preset cannot have been run with these parameters: {error.message}"
         yield Check("argv", ok=False, message=message)

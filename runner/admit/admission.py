@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bridge import limits
-from bridge.bus import branch_names, history, objects, wire
+from bridge.bus import branch_names, objects, wire
 from bridge.bus.history import View
-from bridge.errors import InfrastructureError, ManifestError, PresetError
-from bridge.manifest import Request, parse_manifest, parse_time
-from bridge.presets import Preset, find_preset
+from bridge.errors import PresetError
+from bridge.manifest import Request, parse_time
+from bridge.presets import Checked, Preset, find_preset
 from bridge.presets.params import PathParam, Value
-from bridge.system import strict_json
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 from runner.admit import trust
+from runner.admit.manifests import Asked
 from runner.policy import Policy
 from runner.refusal import Refusal
 from runner.state.ledger import Ledger
@@ -37,9 +37,9 @@ class Admitted:
     trusted_by: str | None = None
 
 
-def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:
+def admit(git: Git, asked: Asked, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:
     """Decide on a request. Raises Refusal with the reason that is sent back, or Held where none is sent yet."""
-    request = read_manifest(git, view)
+    view, request = asked.view, asked.demand()
     try:
         _check_branch(view.branch, request)
         _check_time(request, policy)
@@ -48,30 +48,12 @@ def admit(git: Git, view: View, presets: Mapping[str, Preset], policy: Policy, l
         _check_folders(git, view.request)
         preset, params, commands = _check_preset(request, presets, policy)
         _check_paths(git, view.request, preset, params)
-        trusted_by = trust.judge(git, view, preset, policy)
+        trusted_by = trust.why_trusted(git, view, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise
     timeout = min(preset.timeout_s, policy.limits.timeout_s)
     return Admitted(view, request, preset, params, commands, workload, timeout, trusted_by)
-
-
-def read_manifest(git: Git, view: View) -> Request:
-    """Read the manifest of the request commit. Raises Refusal where there is none or it is not valid."""
-    if not (view.request == view.tip or history.is_ancestor(git, view.request, view.tip)):
-        raise Refusal("history_rewritten", "the request commit is no longer part of the branch")
-    try:
-        blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
-        if blob is None:
-            raise Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}")
-        return parse_manifest(blob)
-    except (ManifestError, InfrastructureError) as error:
-        if error.code not in _MANIFEST_CODES:
-            raise
-        raise Refusal(error.code, error.message) from error
-
-
-_MANIFEST_CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
 
 
 # Refusals that would be others at another time of day.
@@ -124,6 +106,7 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
 
 
 def _check_commit(git: Git, view: View, request: Request) -> str | None:
+    """Return the commit that the request is about."""
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:
         raise Refusal(
@@ -175,16 +158,16 @@ def _check_folders(git: Git, commit: str) -> None:
 
 def _check_preset(
     request: Request, presets: Mapping[str, Preset], policy: Policy
-) -> tuple[Preset, dict[str, Value], list[list[str]]]:
+) -> tuple[Preset, Checked, list[list[str]]]:
     try:
         preset = find_preset(presets, request.preset)
         if not policy.allows(preset.name):
             raise Refusal("preset_not_allowed", _not_run(preset.name, policy))
-        given = request.params
         if request.schema_version == 1:
             # The older client writes every value as it was typed.
-            given = preset.read_params({name: str(value) for name, value in given.items()})
-        params = preset.check_params(given)
+            params = preset.check_texts({name: str(value) for name, value in request.params.items()})
+        else:
+            params = preset.check_params(request.params)
         commands = preset.build_commands(params, policy.settings)
     except PresetError as error:
         fix = f" {error.fix}" if error.fix else ""

@@ -22,7 +22,7 @@ APPROVAL = "approval"
 WAITS = wire.WAITS_FOR_APPROVAL
 
 
-def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
+def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
     """Return why the code of a request may run, None where it brings none.
 
     Raises Refusal where it may not, Held where that is not decided yet.

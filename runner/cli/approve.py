@@ -8,19 +8,12 @@ from pathlib import Path
 
 import click
 
-from bridge.bus import branch_names, objects, wire
 from bridge.console import put, put_block, say
-from bridge.errors import RefusedError, UsageError
+from bridge.errors import UsageError
 from bridge.manifest import COMMIT
-from bridge.system.git import Git
 from runner.admit.approvals import Approvals
-from runner.bus.bus import Bus
-from runner.bus.reading import read_each
+from runner.admit.named_request import branch_of, request_on
 from runner.policy import Policy, load_policy
-from runner.state import signing_key
-
-# Of so many branches each is named.
-_SHOWN = 5
 
 
 @click.command()
@@ -44,7 +37,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         say("withdrawn")
         return
     if COMMIT.fullmatch(request):
-        commit, branch = request, _branch_of(request, rules)
+        commit, branch = request, branch_of(request, rules)
     else:
         commit, branch = _request_on(request, rules), request
     approvals.approve(branch, commit, _operator())
@@ -71,46 +64,8 @@ def _operator() -> str:
         return f"user {os.getuid()}"
 
 
-def _branch_of(commit: str, policy: Policy) -> str:
-    """Return the one branch of the bus that has a commit as its request. Raises RefusedError if there is not just one.
-
-    A branch counts that is at the commit, or at a state upon it that is in the runner's store.
-    """
-    bus = Bus(policy.bus, policy.state)
-    bus.listing.read()
-    here = objects.locate(bus.git, set(bus.listing.tips.values()))
-    known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
-    views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
-    found = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
-    found += [view.branch for view in views.values() if view.request == commit]
-    if not found:
-        message = f"no request branch on the bus is at {commit}"
-        raise RefusedError(message, code="no_such_request", fix="Push the request first, or name its branch.")
-    if len(found) > 1:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        message = (
-            f"{len(found)} branches have this commit as their request: {', '.join(found[:_SHOWN])}{more}"
-        )
-        raise RefusedError(
-            message, code="ambiguous", fix="Name the branch that you mean instead of the commit."
-        )
-    return found[0]
-
-
-def _request_on(branch: str, policy: Policy) -> str:
+def _request_on(branch: str, rules: Policy) -> str:
     """Return the request commit on a branch of the bus, and show what it asks for."""
-    if not branch_names.is_safe(branch) or not branch_names.matches(branch, tuple(policy.bus.patterns)):
-        raise UsageError(f"{branch!a} is neither a commit id nor a branch that this runner serves")
-    bus = Bus(policy.bus, policy.state)
-    tip = bus.tip(branch)
-    if tip is None:
-        raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    commit = signing_key.reader(policy).view(bus.git, branch, tip).request
-    put_block(_shown(bus.git, commit), err=True)
+    commit, manifest = request_on(branch, rules)
+    put_block(f"{manifest}\n", err=True)
     return commit
-
-
-def _shown(git: Git, commit: str) -> str:
-    """Return the manifest for people."""
-    (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
-    return (manifest or b"it has no manifest").decode("utf-8", "replace").rstrip("\n") + "\n"

@@ -49,7 +49,7 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
             and wanted.policy.exists()
             and not _is_fit(wanted.policy, changes=yes or asks)
         ):
-            say("nothing more is installed: mend the lines marked FAIL and run this again")
+            say("nothing more is installed: fix the lines marked FAIL and run this again")
             return ExitCode.FAILED
         done = _take(step, wanted, yes=yes, asks=asks)
         if done is None:

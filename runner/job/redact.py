@@ -66,7 +66,7 @@ class Redactor:
         """Say whether a secret stands in a file."""
         return bool(self._forms and self._spans(_views(data.decode("utf-8", "replace"))))
 
-    def _spans(self, views: Sequence[View]) -> list[Span]:
+    def _spans(self, views: Sequence[Unescaped]) -> list[Span]:
         """Return where secrets stand, in order, overlapping ones as one."""
         found = [
             view.place(match.start(), match.end())
@@ -82,7 +82,7 @@ class Redactor:
                 merged.append((start, end))
         return merged
 
-    def _held(self, view: View) -> int:
+    def _held(self, view: Unescaped) -> int:
         """Return where the first form begins that the end of the text may cut off."""
         text = view.text
         for i in range(max(0, len(text) - self._longest + 1), len(text)):
@@ -110,7 +110,7 @@ def forms_of(secret: str) -> set[str]:
 
 
 @dataclass(frozen=True)
-class View:
+class Unescaped:
     """A text, or what it says once escapes are undone, with the way back to where things stand in it.
 
     `starts` and `offsets`: from each such place on, this much is added to a place in `text`. `end` is where the text
@@ -132,9 +132,9 @@ class View:
         return self.start_of(start), self.start_of(end)
 
 
-def _views(text: str) -> list[View]:
+def _views(text: str) -> list[Unescaped]:
     """Return the text as it is and, where it holds escapes, with these undone."""
-    plain = View(text, len(text))
+    plain = Unescaped(text, len(text))
     if "%" not in text and "\\" not in text:
         return [plain]
     begun = _BEGUN_ESCAPE.search(text, max(0, len(text) - _LONGEST_ESCAPE))
@@ -149,7 +149,7 @@ def _views(text: str) -> list[View]:
         at = match.end()
         starts.append(length)
         offsets.append(at - length)
-    return [plain, View("".join([*pieces, whole[at:]]), len(whole), starts, offsets)]
+    return [plain, Unescaped("".join([*pieces, whole[at:]]), len(whole), starts, offsets)]
 
 
 def _undo(match: re.Match[str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from bridge.bus import history, objects
 from bridge.bus.history import View
 from bridge.bus.wire import Reason, State
-from bridge.manifest import Request
-from runner.admit.admission import OF_AGE, Admitted, admit, read_manifest, wants_another
+from runner.admit.admission import OF_AGE, Admitted, admit, wants_another
+from runner.admit.manifests import Asked, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
@@ -27,19 +27,20 @@ _CLOSED = {
 }
 
 
-def handle(session: Session, view: View, action: Action) -> State | None:
+def handle(session: Session, asked: Asked, action: Action) -> State | None:
     """Do what was decided about a branch.
 
     Returns the state that was published, None where nothing was, REQUESTED where the request waits (for approval,
     or for a clock that can be believed).
     """
+    view = asked.view
     if action is Action.WAIT:
         session.tell(f"{view.branch}: another runner holds it")
         return None
     if kept := _kept_answer(session, view):
         session.tell(f"{view.branch}: the bus lost the answer; it is published again")
         return publish(session, kept)
-    if not history.is_ancestor(session.bus.git, view.request, view.tip):
+    if not belongs(session.bus.git, view):
         outcome = Outcome(
             State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
         )
@@ -47,9 +48,9 @@ def handle(session: Session, view: View, action: Action) -> State | None:
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
         outcome = Outcome(state, Reason(code=code, message=message))
-        return answer_without_running(session, Lease(session, view), _manifest(session, view), outcome)
+        return answer_without_running(session, Lease(session, view), asked.request, outcome)
     try:
-        admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        admitted = admit(session.bus.git, asked, session.presets, session.policy, session.ledger)
         _check_host(session, admitted)
     except Refusal as refusal:
         return _turn_down(session, view, refusal)
@@ -84,7 +85,7 @@ def _check_host(session: Session, admitted: Admitted) -> None:
     for code, judge in (("interpreter", session.interpreter), ("models", session.models)):
         problem = judge.problem_for(admitted.preset)
         if problem:
-            where = f"The operator of the runner {session.identity.id} can mend it there"
+            where = f"The operator of the runner {session.identity.id} can fix it there"
             raise Refusal(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
 
 
@@ -113,14 +114,11 @@ def flush(session: Session, patience: Patience) -> dict[str, str]:
     return {pending.branch: pending.answer for pending in session.ledger.pending()}
 
 
-def is_for_others(session: Session, view: View) -> bool:
+def is_for_others(session: Session, asked: Asked) -> bool:
     """Say whether a request asks for labels that this runner lacks."""
-    request = _manifest(session, view)
-    return request is not None and wants_another(request, session.presets, session.policy)
-
-
-def _manifest(session: Session, view: View) -> Request | None:
-    try:
-        return read_manifest(session.bus.git, view)
-    except Refusal:
-        return None
+    request = asked.request
+    return (
+        request is not None
+        and wants_another(request, session.presets, session.policy)
+        and belongs(session.bus.git, asked.view)
+    )

@@ -28,7 +28,7 @@ from runner.job.workspace import Workspace, check_paths, export_inputs, export_t
 from runner.refusal import Refusal, with_place
 from runner.serve.answer import Outcome, answer
 from runner.serve.deliver import deliver
-from runner.serve.gate import judge
+from runner.serve.gate import judge_reports
 from runner.serve.heartbeat import Heartbeat
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Halt, Halted, attend, attendant
@@ -104,7 +104,7 @@ def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspac
             export_inputs(git, lease.request, preset.inputs, place.tree)
         return {}
     # Once more: a key may have been taken off the list since the request was admitted.
-    trust.judge(git, admitted.view, preset, policy)
+    trust.why_trusted(git, admitted.view, preset, policy)
     pointers = export_tree(git, lease.request, place.tree, policy.limits)
     check_paths(preset, admitted.params, place.tree)
     secret = next(iter(session.bus.secrets), None)
@@ -277,7 +277,9 @@ def _gather(session: Session, lease: Lease, admitted: Admitted, place: Workspace
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:
         return
-    outcome.gate = judge(admitted.preset, collected.files, _bound(session, lease, admitted, outcome, logs))
+    outcome.gate = judge_reports(
+        admitted.preset, collected.files, _bound(session, lease, admitted, outcome, logs)
+    )
     if outcome.gate and outcome.gate.verdict != "ACCEPTED":
         first = outcome.gate.violations[0]
         message = f"the reports do not hold: {first.code}: {first.message}"

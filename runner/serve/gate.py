@@ -10,6 +10,6 @@ from bridge.evidence import Bound
 from bridge.presets import Preset
 
 
-def judge(preset: Preset, reports: Mapping[str, bytes], bound: Bound | None = None) -> Gate | None:
+def judge_reports(preset: Preset, reports: Mapping[str, bytes], bound: Bound | None = None) -> Gate | None:
     """Return the gate's verdict on a job's reports, or None where the preset asks for none."""
     return evidence.judge(reports, preset.kinds, bound) if preset.gated else None

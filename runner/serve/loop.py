@@ -7,6 +7,7 @@ import random
 from bridge.bus import branch_names
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
+from runner.admit.manifests import read_asked
 from runner.bus.backoff import Patience
 from runner.serve.dispatch import flush, handle
 from runner.serve.next_action import TipWatch, decide
@@ -77,4 +78,4 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
         return view.stands
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
-    return handle(session, view, decide(session, view, TipWatch()))
+    return handle(session, read_asked(session.bus.git, view), decide(session, view, TipWatch()))

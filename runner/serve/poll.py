@@ -9,12 +9,13 @@ from bridge import limits
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
+from runner.admit.manifests import Asked, Manifests
 from runner.bus.backoff import Patience
 from runner.bus.reading import read_each
 from runner.host.disk_space import why_not_writable
 from runner.serve.dispatch import flush, handle, is_for_others
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
-from runner.serve.turns import Queue
+from runner.serve.turns import Turns
 from runner.session import Session
 from runner.state.ledger import Ledger
 
@@ -38,7 +39,8 @@ class Rounds:
         self._died = session.ledger.attempts()
         # When each request that waits for approval was last looked at.
         self._held: dict[str, float] = {}
-        self._queue = Queue(session.bus.git, session.policy, session.ledger, session.tell)
+        self._manifests = Manifests(session.bus.git)
+        self._turns = Turns(self._manifests, session.bus.git, session.policy, session.ledger, session.tell)
         self._warned: set[str] = set()
         self._left_out: set[str] = set()
         # What failed: a branch at the tip that was to be handled, or the answer that was to be published.
@@ -91,7 +93,7 @@ class Rounds:
                 self._session.tell(f"{view.branch}: {error.message}; trying again")
                 break
             if done:
-                self._queue.served(view)
+                self._turns.served(view)
                 self._why.pop(view.branch, None)
                 return True
         return False
@@ -133,7 +135,7 @@ class Rounds:
         waiting = [view for view in views.values() if not view.stands.is_final]
         for view in answered:
             self._why.pop(view.branch, None)
-        ordered = self._queue.order(waiting)
+        ordered = self._turns.order(waiting)
         turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
         share = "its requester has used up their share: limits.per_requester"
         rest = {view.branch: share for view in waiting if view.branch not in turns}
@@ -157,12 +159,15 @@ class Rounds:
                 return False
             if self._was_just_held(view):
                 return False
-            if action is Action.NOTHING or is_for_others(self._session, view):
+            if action is Action.NOTHING:
                 self._settled[view.branch] = view.tip
-                if action is not Action.NOTHING:
-                    self._why[view.branch] = "asks for labels that this runner lacks"
                 return False
-            published = self._handle(view, action)
+            asked = self._manifests.of(view)
+            if is_for_others(self._session, asked):
+                self._settled[view.branch] = view.tip
+                self._why[view.branch] = "asks for labels that this runner lacks"
+                return False
+            published = self._handle(asked, action)
             if published is State.REQUESTED:
                 self._held[view.branch] = time.monotonic()
                 self._why[view.branch] = self._why_held(view)
@@ -176,14 +181,14 @@ class Rounds:
         self._patience.failed(_at(view.branch, view.tip))
         return published is not None
 
-    def _handle(self, view: View, action: Action) -> State | None:
+    def _handle(self, asked: Asked, action: Action) -> State | None:
         """Do what was decided, and note first that it is being done: what kills the runner is not done for ever."""
-        ledger = self._session.ledger
-        ledger.attempt([view.tip])
+        ledger, tip = self._session.ledger, asked.view.tip
+        ledger.attempt([tip])
         try:
-            return handle(self._session, view, action)
+            return handle(self._session, asked, action)
         finally:
-            ledger.survived([view.tip])
+            ledger.survived([tip])
 
     def _was_just_held(self, view: View) -> bool:
         """Say whether a request waits for approval and was looked at a moment ago."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from bridge.bus import branch_names, objects, wire
+from bridge.bus import branch_names
 from bridge.bus.history import View
-from bridge.errors import InfrastructureError, ManifestError, PolicyError, ProcessError
-from bridge.manifest import parse_manifest
-from bridge.system import strict_json
+from bridge.errors import PolicyError, ProcessError
+from bridge.manifest import Request
 from bridge.system.git import Git
+from runner.admit.manifests import Manifests, read_some
 from runner.admit.signature import BadSignature, signer_of, take_apart
 from runner.policy import Policy
 from runner.state.ledger import Ledger
@@ -34,13 +34,15 @@ _SIGNERS_A_POLL = 100
 _AT_ONCE = 100
 
 
-class Queue:
+class Turns:
     """The requests that wait, in the order in which this runner looks at them."""
 
-    def __init__(self, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        self._git = git
+    def __init__(
+        self, manifests: Manifests, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]
+    ) -> None:
         self._quota = policy.limits.per_requester
-        self._who = Requesters(git, policy.trust.allowed_signers, policy.bus.patterns)
+        self._manifests = manifests
+        self._who = Requesters(manifests, git, policy.trust.allowed_signers, policy.bus.patterns)
         self._ledger = ledger
         self._tell = tell
         self._turn = 0
@@ -52,6 +54,7 @@ class Queue:
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
+        self._manifests.forget_all_but(who)
         self._see(set(who.values()))
         now = time.time()
         taken = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
@@ -95,7 +98,10 @@ class Requesters:
     It decides on turns alone. Whether code may run is decided from the commit and the list themselves.
     """
 
-    def __init__(self, git: Git, allowed_signers: Path | None, patterns: Sequence[str]) -> None:
+    def __init__(
+        self, manifests: Manifests, git: Git, allowed_signers: Path | None, patterns: Sequence[str]
+    ) -> None:
+        self._manifests = manifests
         self._git = git
         # The longest first: a pattern within another one stands for itself.
         self._prefixes = sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
@@ -112,8 +118,12 @@ class Requesters:
         found = {view.request: self._known[view.request] for view in views if view.request in self._known}
         checked = 0
         for i in range(0, len(new), _AT_ONCE):
-            for view, manifest, commit in self._files(new[i : i + _AT_ONCE]):
-                found[view.request] = self._unsigned(view.branch, manifest)
+            some = new[i : i + _AT_ONCE]
+            # Commits only matter if signatures count.
+            names = [view.request for view in some]
+            commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
+            for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
+                found[view.request] = self._unsigned(view.branch, request)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:
@@ -122,36 +132,12 @@ class Requesters:
                 self._known[view.request] = found[view.request]
         return found
 
-    def _files(self, views: Sequence[View]) -> Iterator[tuple[View, bytes | None, bytes | None]]:
-        """Yield each request with its manifest and, if signatures count, its commit; None for what cannot be read."""
-        try:
-            manifests = objects.read_many(
-                self._git,
-                [f"{view.request}:{wire.REQUEST}" for view in views],
-                max_bytes=strict_json.MAX_BYTES,
-            )
-            commits = objects.read_many(
-                self._git, [view.request for view in views], max_bytes=strict_json.MAX_BYTES, kind="commit"
-            ) if self._signers else [None] * len(views)  # fmt: skip
-        except InfrastructureError:
-            if len(views) == 1:
-                yield views[0], None, None
-                return
-            for view in views:
-                yield from self._files([view])
-            return
-        yield from zip(views, manifests, commits, strict=True)
-
-    def _unsigned(self, branch: str, manifest: bytes | None) -> Requester:
+    def _unsigned(self, branch: str, request: Request | None) -> Requester:
         parsed = branch_names.parse_branch(branch)
         prefix = parsed.prefix if parsed else ""
         pattern = next((known for known in self._prefixes if branch.startswith(known)), "")
         folder = prefix.removeprefix(pattern)
-        try:
-            name = parse_manifest(manifest or b"").requested_by
-        except ManifestError:
-            name = ""
-        return (pattern, "below" if folder else "here", folder, name)
+        return (pattern, "below" if folder else "here", folder, request.requested_by if request else "")
 
     def forget_all_but(self, requests: Container[str]) -> None:
         """Forget the requests that wait no longer."""

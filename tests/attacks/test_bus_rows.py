@@ -29,6 +29,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError
 from bridge.system.git import Git
+from runner.admit.manifests import Manifests
 from runner.bus.bus import Bus
 from runner.bus.litter import end_orphans, remove_litter
 from runner.job.workspace import export_tree
@@ -510,7 +511,7 @@ def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd)
 
 FAULTS = [
     (polling, "decide"), (polling, "handle"), (polling, "is_for_others"), (handling, "admit"),
-    (handling, "read_manifest"), (handling.history, "is_ancestor"), (handling, "answer_without_running"),
+    (Manifests, "of"), (handling, "belongs"), (handling.history, "is_ancestor"), (handling, "answer_without_running"),
     (handling, "execute"),
 ]  # fmt: skip
 ERRORS = [

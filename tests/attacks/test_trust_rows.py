@@ -21,6 +21,7 @@ from bridge.errors import RefusedError, VerificationError
 from bridge.requests.binding import Binding
 from runner.admit.admission import admit
 from runner.admit.approvals import Approvals
+from runner.admit.manifests import read_asked
 from runner.bus.bus import Bus, Pushed
 from runner.refusal import Refusal
 from runner.serve.lease import Lease
@@ -273,7 +274,13 @@ def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off
     with trusting.keyed.session(**trusting.policy()) as session:
         tip = session.bus.tip(run.branch)
         view = read_view(session.bus.git, run.branch, tip)
-        arguments = (session.bus.git, view, session.presets, session.policy, session.ledger)
+        arguments = (
+            session.bus.git,
+            read_asked(session.bus.git, view),
+            session.presets,
+            session.policy,
+            session.ledger,
+        )
         assert admit(*arguments).trusted_by == "signature of alice@example.invalid"
 
         trusting.signers.allow("bob")

@@ -97,3 +97,42 @@ def test_every_claim_that_the_gate_can_take_again_is_described():
 
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
     assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_each_place_that_the_architecture_names_is_there():
+    named = set(re.findall(r"`((?:bridge|runner|presets)/[\w/.]*)`", ARCHITECTURE))
+    later = {"bridge/mcp/", "bridge/web/"}
+
+    assert len(named) > 40
+    assert sorted(name for name in named - later if not (ROOT / name).exists()) == []
+
+
+@pytest.mark.parametrize("package", ["bridge", "runner"])
+def test_each_folder_has_a_line_in_the_architecture(package):
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+
+    assert [name for name in sorted(folders) if f"`{package}/{name}/`" not in ARCHITECTURE] == []
+
+
+def test_a_request_passes_at_most_twelve_files_on_its_way_to_a_process():
+    """The table is in the order of the calls: each of its files imports the next ones, or is imported by one before."""
+    table = ARCHITECTURE.split("in the order in which data passes:", 1)[1].split("## ", 1)[0]
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", table, re.MULTILINE)
+    # What others import of a preset's model they take from its package.
+    modules = [file.removesuffix(".py").removesuffix("/model").replace("/", ".") for file in files]
+    sources = [(ROOT / file).read_text(encoding="utf-8") for file in files]
+
+    def mentions(source: str, module: str) -> bool:
+        package, _, name = module.rpartition(".")
+        return bool(
+            re.search(rf"from ({re.escape(module)} import|{re.escape(package)} import .*\b{name}\b)", source)
+        )
+
+    assert 8 < len(files) <= 12
+    loose = [
+        one for i, one in enumerate(modules[1:], 1) if not any(mentions(s, one) for s in sources[: i + 3])
+    ]
+    assert loose == []

@@ -39,7 +39,7 @@ print(json.dumps(places))
 LOAD_PRESETS = """
 import json, sys
 sys.path[:] = [sys.argv[1]] + [entry for entry in sys.path if entry != sys.argv[2]]
-from bridge.presets.model import load_presets
+from bridge.presets import load_presets
 print(json.dumps(list(load_presets())))
 """
 

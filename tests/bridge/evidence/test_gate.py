@@ -11,7 +11,7 @@ from bridge import evidence
 from bridge.cli.gate import command
 from bridge.errors import UsageError
 from bridge.presets import Preset
-from runner.serve.gate import judge
+from runner.serve.gate import judge_reports
 from tests.bridge.evidence import reports
 
 
@@ -98,15 +98,15 @@ def test_the_runner_holds_a_job_to_the_kind_of_its_preset(kind):
         "results/research/a.svg": b"<svg",
     }
     other = next(name for name in evidence.KINDS if name != kind)
-    assert judge(preset("none"), files) is None
-    assert judge(preset("reports"), files).verdict == "ACCEPTED"
-    assert judge(preset(kind), files).verdict == "ACCEPTED"
-    assert judge(preset(other), files).verdict == "REJECTED"
-    assert judge(preset([kind, other]), files).verdict == "INCOMPLETE"
+    assert judge_reports(preset("none"), files) is None
+    assert judge_reports(preset("reports"), files).verdict == "ACCEPTED"
+    assert judge_reports(preset(kind), files).verdict == "ACCEPTED"
+    assert judge_reports(preset(other), files).verdict == "REJECTED"
+    assert judge_reports(preset([kind, other]), files).verdict == "INCOMPLETE"
 
 
 def test_the_runner_says_what_a_reader_says():
     lie = reports.recall()
     lie["claims"][0]["value"] = 0.5
     files = {"results/research/a.json": json.dumps(lie).encode()}
-    assert judge(preset("kakeya.recall"), files) == evidence.judge(files, ["kakeya.recall"])
+    assert judge_reports(preset("kakeya.recall"), files) == evidence.judge(files, ["kakeya.recall"])

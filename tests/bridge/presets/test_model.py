@@ -21,6 +21,10 @@ ACCEPTANCE = "eval acceptance --prompts code,functions"
 CACHES = "affine@8g64,affine@4g64,d4@q38,e8@q38,e8v@6.25,e8v@4.25"
 
 
+def commands_of(preset: Preset, params: dict[str, object], env: dict[str, str]) -> list[list[str]]:
+    return preset.build_commands(preset.check_params(params), env)
+
+
 def module(text: str, report: str = "") -> list[str]:
     out = ["--out", f"results/research/{report}.json"] if report else []
     return [PYTHON, "-P", "-m", *text.split(), *out]
@@ -165,7 +169,7 @@ def test_every_shipped_preset_has_its_commands_recorded_here():
 @pytest.mark.parametrize("name", SNAPSHOT)
 def test_a_shipped_preset_runs_exactly_these_commands(name):
     params, commands = SNAPSHOT[name]
-    assert INSTALLED[name].build_commands(params, ENV) == commands
+    assert commands_of(INSTALLED[name], params, ENV) == commands
 
 
 @pytest.mark.parametrize("name", SNAPSHOT)
@@ -213,7 +217,7 @@ def test_every_preset_can_be_found_in_alphabetical_order():
 def test_no_value_that_is_given_becomes_an_option(name, params):
     preset = INSTALLED[name]
     try:
-        commands = preset.build_commands(params, ENV)
+        commands = commands_of(preset, params, ENV)
     except PresetError:
         return
     literal = {token for step in preset.steps for token in step.argv}
@@ -224,13 +228,13 @@ def test_no_value_that_is_given_becomes_an_option(name, params):
 
 def test_unknown_and_missing_parameters_are_told_apart():
     with pytest.raises(PresetError, match="has no parameter 'n_vector'") as caught:
-        INSTALLED["kv-codec-rd"].build_commands({"n_vector": 64}, ENV)
+        commands_of(INSTALLED["kv-codec-rd"], {"n_vector": 64}, ENV)
     assert (caught.value.code, caught.value.fix) == ("unknown_param", "Did you mean n_vectors?")
     with pytest.raises(PresetError, match="has no parameter 'zzz'") as caught:
-        INSTALLED["noop"].build_commands({"zzz": 1}, ENV)
+        commands_of(INSTALLED["noop"], {"zzz": 1}, ENV)
     assert caught.value.fix == "It takes: none."
     with pytest.raises(PresetError, match="needs parameter path") as caught:
-        INSTALLED["pytest-path"].build_commands({}, ENV)
+        commands_of(INSTALLED["pytest-path"], {}, ENV)
     assert caught.value.code == "missing_param"
     assert "-p path=VALUE" in caught.value.fix
 
@@ -239,7 +243,7 @@ def test_a_bad_value_is_told_with_the_name_of_its_parameter():
     with pytest.raises(
         PresetError, match="kv-codec-rd: n_vectors must be a whole number from 64 to 65536"
     ) as caught:
-        INSTALLED["kv-codec-rd"].build_commands({"n_vectors": 5}, ENV)
+        commands_of(INSTALLED["kv-codec-rd"], {"n_vectors": 5}, ENV)
     assert caught.value.code == "out_of_range"
 
 
@@ -257,7 +261,7 @@ def test_texts_are_read_as_values():
 @pytest.mark.parametrize("env", [{}, {"KAKEYA_MAC_PYTHON": ""}], ids=["unset", "empty"])
 def test_a_setting_that_the_host_lacks_is_named(env):
     with pytest.raises(PresetError, match="needs the setting KAKEYA_MAC_PYTHON") as caught:
-        INSTALLED["mlx-env-probe"].build_commands({}, env)
+        commands_of(INSTALLED["mlx-env-probe"], {}, env)
     assert caught.value.code == "missing_env"
 
 
@@ -270,8 +274,8 @@ def test_a_flag_that_is_off_leaves_no_trace_in_the_command():
     made = preset(
         steps=[{"argv": ["/bin/x", "{loud}", "end"]}], params={"loud": {"type": "flag", "option": "--loud"}}
     )
-    assert made.build_commands({}, {}) == [["/bin/x", "end"]]
-    assert made.build_commands({"loud": True}, {}) == [["/bin/x", "--loud", "end"]]
+    assert commands_of(made, {}, {}) == [["/bin/x", "end"]]
+    assert commands_of(made, {"loud": True}, {}) == [["/bin/x", "--loud", "end"]]
 
 
 def test_the_nearest_preset_is_proposed():
@@ -482,7 +486,7 @@ PIECES = {"first": {"argv": ["/bin/x", "-a"]}, "second": {"argv": ["-b"]}, "whol
 def put_together(folder, step):
     (folder / "_fragments.yaml").write_text(yaml.safe_dump(PIECES))
     (folder / "job.yaml").write_text(body(steps=[step]))
-    return find_preset(load_presets(folder), "job").build_commands({}, {})
+    return commands_of(find_preset(load_presets(folder), "job"), {}, {})
 
 
 def test_a_step_is_put_together_from_pieces_in_order_with_its_own_argv_last(tmp_path):

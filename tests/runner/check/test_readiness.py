@@ -177,7 +177,7 @@ def test_a_request_whose_model_is_not_there_is_refused_and_says_where_to_act(hos
     assert (result.state, result.reason.code) == (State.REFUSED, "models")
     assert "is not downloaded" in result.reason.message
     assert (
-        "The operator of the runner one can mend it there: hf download some-org/some-model"
+        "The operator of the runner one can fix it there: hf download some-org/some-model"
         in result.reason.message
     )
     assert not ran.exists()

@@ -9,6 +9,7 @@ import pytest
 from bridge.bus import history
 from bridge.presets import load_presets
 from runner.admit.admission import Admitted, admit
+from runner.admit.manifests import read_asked
 from runner.refusal import Refusal
 
 FUSED = {"n_samples": 5, "max_new_tokens": 64, "block_size": 4}
@@ -53,7 +54,13 @@ def answered(host, requester, installed):
             tip = session.bus.tip(branch)
             view = history.read_view(session.bus.git, branch, tip)
             try:
-                return admit(session.bus.git, view, installed, session.policy, session.ledger)
+                return admit(
+                    session.bus.git,
+                    read_asked(session.bus.git, view),
+                    installed,
+                    session.policy,
+                    session.ledger,
+                )
             except Refusal as refusal:
                 return refusal
 

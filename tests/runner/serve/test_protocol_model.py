@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
 from bridge.system.git import Git
+from runner.admit.manifests import read_asked
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
@@ -129,7 +130,7 @@ class Protocol(RuleBasedStateMachine):
         if held and (view.branch, view.tip) not in self.lapsed[name]:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            handle(session, view, action)
+            handle(session, read_asked(session.bus.git, view), action)
         if action is not Action.TAKE:
             return
         lease = Lease(session, view)

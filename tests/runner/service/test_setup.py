@@ -101,7 +101,7 @@ def test_a_host_that_cannot_serve_gets_no_service(setup, tmp_path, small):
     done = setup("--yes", url=str(tmp_path / "nowhere.git"))
     assert done.returncode == 1
     assert "FAIL  bus" in done.stdout
-    assert "mend the lines marked FAIL and run this again" in done.stderr
+    assert "fix the lines marked FAIL and run this again" in done.stderr
     assert not setup.root.exists()
 
 

@@ -11,6 +11,7 @@ import pytest
 from bridge.bus import history, wire
 from bridge.bus.wire import State
 from runner.admit.admission import admit
+from runner.admit.manifests import read_asked
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome, answer
@@ -110,7 +111,8 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
     with host.session() as session:
         view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-        admitted = admit(session.bus.git, view, session.presets, session.policy, session.ledger)
+        asked = read_asked(session.bus.git, view)
+        admitted = admit(session.bus.git, asked, session.presets, session.policy, session.ledger)
         lease = Lease(session, view)
         session.ledger.begin(
             lease.request, branch=branch, nonce=admitted.request.nonce, preset=admitted.request.preset

@@ -1,0 +1,129 @@
+"""Reading presets from their YAML files, with the fragments that several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bridge.errors import PresetError
+from bridge.presets.model import Preset, did_you_mean
+from bridge.system.strict_yaml import read_yaml
+from bridge.system.validation import describe
+
+FRAGMENTS = "_fragments.yaml"
+
+
+class Presets(dict[str, Preset]):
+    """Presets by name in alphabetical order. `broken` says of each file that cannot be used what is wrong with it."""
+
+    def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
+        super().__init__(sorted(found.items()))
+        self.broken = dict(broken or {})
+
+
+def load_presets(folder: Path | str | None = None) -> Presets:
+    """Read the installed presets and, laid over them, those in `folder`.
+
+    A preset in `folder` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
+    left out and stands in `broken`; it never lets an installed preset of its name through. Raises PresetError when
+    there is no such folder.
+    """
+    installed = Path(str(files("presets")))
+    roots = [installed] if folder is None else [installed, Path(folder)]
+    fragments: dict[str, Any] = {}
+    found: dict[str, Preset] = {}
+    broken: dict[str, PresetError] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
+        problem = _read_fragments(root, fragments)
+        for path in root.glob("*.yaml"):
+            if path.name == FRAGMENTS:
+                continue
+            found.pop(path.stem, None)
+            broken.pop(path.stem, None)
+            try:
+                if problem:
+                    raise problem
+                found[path.stem] = _load(path, fragments)
+            except PresetError as error:
+                broken[path.stem] = error
+    return Presets(found, broken)
+
+
+def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
+    """Add a folder's fragments to those that are known. Returns what is wrong with the file, if anything is."""
+    if not (root / FRAGMENTS).exists():
+        return None
+    try:
+        known |= read_yaml(root / FRAGMENTS)
+    except PresetError as error:
+        return error
+    return None
+
+
+def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
+    """Return the preset of that name. Raises PresetError: there is none, or its file cannot be used."""
+    if isinstance(presets, Presets) and name in presets.broken:
+        wrong = presets.broken[name]
+        raise PresetError(
+            f"the preset {name} cannot be used: {wrong.message}", code="broken_preset", fix=wrong.fix
+        )
+    if name not in presets:
+        raise PresetError(
+            f"there is no preset {name!r}",
+            code="unknown_preset",
+            fix=did_you_mean(name, presets) or "`kakeya presets` lists them all.",
+        )
+    return presets[name]
+
+
+def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
+    raw = read_yaml(path)
+    merged: dict[str, Any] = {}
+    used = raw.pop("use", [])
+    if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
+        raise PresetError(f"{path.name}: use must be a list of fragments' names")
+    for fragment in used:
+        if not isinstance(fragments.get(fragment), dict):
+            raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
+        merged = _merge(merged, fragments[fragment])
+    merged = _merge(merged, raw)
+    if isinstance(merged.get("steps"), list):
+        merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
+    try:
+        preset = Preset.model_validate(merged)
+    except (ValidationError, PresetError) as error:
+        message = describe(error)[0] if isinstance(error, ValidationError) else error.message
+        raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
+    if preset.name != path.stem:
+        raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
+    return preset
+
+
+def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
+    """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
+    if not isinstance(step, dict) or not isinstance(step.get("use"), list):
+        return step
+    argv: list[Any] = []
+    for name in step["use"]:
+        piece = fragments.get(name) if isinstance(name, str) else None
+        if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
+            raise PresetError(f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}")
+        argv += piece["argv"]
+    own = step.get("argv", [])
+    rest = {key: value for key, value in step.items() if key != "use"}
+    return rest | {"argv": [*argv, *own] if isinstance(own, list) else own}
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another: mappings merge, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged

@@ -1,0 +1,42 @@
+"""Asking for a stop: a commit on the request branch, on top of whatever the runner wrote meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.bus.remote import Pushed, Remote
+from bridge.bus.wire import CancelFile
+from bridge.errors import InfrastructureError
+from bridge.manifest import format_time
+from bridge.requests import request_commit
+from bridge.system.git import Git
+
+_ATTEMPTS = 20
+
+
+def cancel(git: Git, remote: Remote, look: Callable[[], View], reason: str) -> View:
+    """Cancel a request unless it has ended or is cancelled already. `look` fetches its branch. Returns how it stands.
+
+    Raises InfrastructureError if the branch moves faster than it can be pushed to.
+    """
+    for _ in range(_ATTEMPTS):
+        view = look()
+        if view.stands.is_final or view.cancel:
+            return view
+        branch, who = view.branch, request_commit.identity(git)
+        note = CancelFile(
+            schema_version=2,
+            branch=branch,
+            request=view.request,
+            by=who.email[:200],
+            at=format_time(datetime.now(UTC)),
+            reason=reason[:500],
+        )
+        tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+        commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
+        if remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
+            return history.read_view(git, branch, commit)
+    raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")

@@ -1,0 +1,70 @@
+"""Forgetting old requests: here, and on the remote those that have their answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from bridge.bus import history, times
+from bridge.bus.remote import Remote
+from bridge.requests.outbox import Sent, asked_at
+from bridge.system.git import Git
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What `gc` forgot, and how many requests stayed for which reason."""
+
+    gone: list[str]
+    young: int
+    unanswered: int
+    # Finished and old, and left on the remote since that was not asked for.
+    only_remote: int
+
+    def why_the_others_stay(self, older_than: str) -> Iterator[str]:
+        """Yield a sentence for each reason."""
+        if self.young:
+            yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
+        if self.unanswered:
+            yield f"{self.unanswered} have no answer yet, and stay on the remote until they have"
+        if self.only_remote:
+            yield f"{self.only_remote} finished ones stay on the remote: --remote-branches deletes them there"
+
+
+def sweep(
+    git: Git,
+    remote: Remote,
+    sent: Sent,
+    patterns: Sequence[str],
+    older_than: timedelta,
+    *,
+    on_remote: bool,
+    dry_run: bool,
+) -> Swept:
+    """Forget requests that are older and, with `on_remote`, delete the finished ones among them from the remote.
+
+    A request that has no answer yet is never deleted from the remote.
+    """
+    listed = remote.listed(*patterns)
+    # Not by this machine's clock alone: no more time has passed than the newest request shows.
+    asked = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
+    before = times.at_least(datetime.now(UTC).timestamp(), asked) - older_than.total_seconds()
+    old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
+    old = remote.fetch_listed(old)
+    views = history.read_views(git, old)
+    finished = [branch for branch, view in views.items() if view.stands.is_final]
+    known = sent.branches()
+    mine = [branch for branch in known if asked_at(branch) < before]
+    if not dry_run:
+        for branch in mine:
+            sent.forget(branch)
+        for branch in finished if on_remote else ():
+            remote.delete(branch, expect=old[branch])
+    young = {branch for branch in (*known, *(listed if on_remote else ())) if asked_at(branch) >= before}
+    return Swept(
+        gone=sorted({*mine, *(finished if on_remote else ())}),
+        young=len(young),
+        unanswered=len(views) - len(finished) if on_remote else 0,
+        only_remote=0 if on_remote else len(finished),
+    )

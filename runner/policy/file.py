@@ -1,0 +1,104 @@
+"""The policy's file: where it lies, who may change it, and a first one to start from."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bridge.errors import PolicyError
+from bridge.system import environment
+from bridge.system.strict_yaml import read_yaml
+from bridge.system.validation import describe
+from runner.ownership import check_files_owned, check_owned
+from runner.policy.model import Bus, Policy
+
+
+def default_path() -> Path:
+    """Return where the policy is looked for: KAKEYA_RUNNER_POLICY, else the user's configuration folder."""
+    named = environment.get("KAKEYA_RUNNER_POLICY")
+    return Path(named) if named else environment.config_home() / "runner.yaml"
+
+
+def load_policy(path: Path | None = None) -> Policy:
+    """Read the policy.
+
+    Raises PolicyError, which names the file and what is wrong, where it is missing or not valid, or where others may
+    change it, the presets or where the state lies.
+    """
+    path = path or default_path()
+    if not path.exists():
+        named = "" if path == default_path() else f"--policy {path} "
+        fix = f"Write one: kakeya-runner {named}init --bus URL"
+        raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
+    check_owned(path, "the policy")
+    try:
+        policy = Policy.model_validate(read_yaml(path, PolicyError))
+    except ValidationError as error:
+        fix = "docs/operations.md describes every key."
+        raise PolicyError(f"{path}: {describe(error)[0]}", fix=fix) from error
+    check_owned(policy.state.parent, "the state folder")
+    if policy.preset_folder:
+        check_files_owned(policy.preset_folder, "*.yaml", "the presets")
+    for key in policy.trust.runners:
+        check_owned(key, "the list of runners' keys")
+    return policy
+
+
+TEMPLATE = """\
+# What this host runs for others. docs/operations.md describes every key.
+schema_version: 1
+id: {id}
+labels: [{labels}]
+bus:
+  url: {url}
+  # An HTTPS remote needs a token that may push; an SSH remote uses the keys of the user who runs the runner.
+  # token_file: ~/.config/kakeya/token
+presets: ["*"]            # names of presets, * stands for anything
+trust:
+  code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
+sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
+interpreter: {interpreter}
+interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
+env:                      # values for ${{ENV:NAME}} in presets
+  # The model and its drafter: folders, ids on the Hugging Face hub, or "tiny", a small pair in the engine's sources.
+  KAKEYA_MAC_VERIFIER_PATH: tiny
+  KAKEYA_MAC_DRAFTER_ID: tiny
+"""
+
+
+def write_template(
+    path: Path,
+    url: str,
+    runner_id: str | None = None,
+    *,
+    interpreter: Path | None = None,
+    version: str | None = None,
+) -> None:
+    """Write a commented policy. Raises PolicyError where one exists already or the URL is none that is served."""
+    if path.exists():
+        raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
+    try:
+        Bus(url=url)
+    except ValidationError as error:
+        raise PolicyError(f"nothing was written: {describe(error)[0]}") from error
+    name = (
+        re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
+    )
+    labels = ", ".join(
+        [platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")]
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A JSON text is a YAML text, whatever stands in it.
+    quoted = {
+        "url": json.dumps(url),
+        "interpreter": json.dumps(str(interpreter or sys.executable)),
+        "version": json.dumps(version or platform.python_version()),
+    }
+    text = TEMPLATE.format(id=name, labels=labels, **quoted)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)

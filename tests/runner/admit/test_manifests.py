@@ -1,0 +1,181 @@
+"""Each manifest is read and parsed once, whatever becomes of its request, and its parameters are checked once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import runner
+from bridge.bus import history, objects, wire
+from bridge.bus.branch_names import new_nonce
+from bridge.bus.history import View
+from bridge.errors import InfrastructureError
+from bridge.presets import Preset
+from bridge.system.git import Git
+from runner.admit import manifests
+from runner.admit.manifests import Manifests, read_asked, read_some
+from runner.refusal import Refusal
+from runner.serve.poll import Rounds
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """How often each manifest was parsed, by its text."""
+    count: Counter[bytes] = Counter()
+    real = manifests.parse_manifest
+
+    def parse(text):
+        count[text] += 1
+        return real(text)
+
+    monkeypatch.setattr(manifests, "parse_manifest", parse)
+    return count
+
+
+@pytest.mark.bus
+def test_from_the_queue_to_the_answer_a_manifest_is_parsed_once(host, requester, parsed, monkeypatch):
+    checked: Counter[str] = Counter()
+    real = Preset._fill_in
+
+    def fill_in(preset, given):
+        checked[preset.name] += 1
+        return real(preset, given)
+
+    monkeypatch.setattr(Preset, "_fill_in", fill_in)
+    done, older, refused = requester.manifest(), requester.older(), requester.manifest(params={"x": 1})
+    for manifest in (done, older, refused):
+        requester.send(manifest)
+    requester.send(requester.manifest("count", params={"n": 3}, labels=["elsewhere"]))
+    requester.send(b"{")
+    with host.session() as session:
+        rounds = Rounds(session)
+        for _ in range(8):
+            rounds.next()
+
+    assert sorted(parsed.values()) == [1] * 5
+    assert checked == {"touch": 2}
+
+
+def test_one_module_of_the_runner_parses_manifests():
+    files = Path(runner.__file__).parent.rglob("*.py")
+    using = [
+        file.name for file in files if re.search(r"\bparse_manifest\b", file.read_text(encoding="utf-8"))
+    ]
+    assert using == ["manifests.py"]
+
+
+@pytest.fixture
+def view(requester):
+    """Return the view of a new request branch with these files."""
+
+    def of(content: bytes | None, **files: object) -> View:
+        named: dict[str, object] = {"x": b"y", **files}
+        named |= {wire.REQUEST: content} if content is not None else {}
+        commit = requester.commit(named)
+        return View(f"mac-bridge/touch-{new_nonce()}", commit, commit, None, None, foreign=False)
+
+    return of
+
+
+def test_what_is_kept_is_not_read_again(requester, view, parsed):
+    text = json.dumps(requester.manifest()).encode()
+    one, bad = view(text), view(b"[]")
+    store = Manifests(requester.git)
+
+    assert [request and request.preset for request in store.each([one, bad])] == ["touch", None]
+    assert store.of(one).demand().preset == "touch"
+    with pytest.raises(Refusal, match="not a JSON object"):
+        store.of(bad).demand()
+    assert [*store.each([one, bad])][1] is None
+    assert parsed == {text: 1, b"[]": 1}
+
+    store.forget_all_but([bad.request])
+    assert store.of(one).request is not None
+    assert parsed[text] == 2
+
+
+def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, view, parsed, monkeypatch):
+    monkeypatch.setattr(manifests, "_KEPT_BYTES", manifests._OVERHEAD + 1000)
+    views = [view(json.dumps(requester.manifest()).encode()) for _ in range(3)]
+    store = Manifests(requester.git)
+
+    assert all([*store.each(views)])
+    assert [store.of(one).demand().preset for one in views] == ["touch"] * 3
+    assert sorted(parsed.values()) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(None, "no_manifest"), (b" " * 70_000, "too_large"), (b"{", "bad_json"), (b"[]", "bad_manifest")],
+    ids=["missing", "too large", "no JSON", "no object"],
+)
+def test_a_refusal_is_the_same_read_alone_and_read_together(requester, view, content, code):
+    asked = view(content)
+    store = Manifests(requester.git)
+    assert [*store.each([asked])] == [None]
+    for found in (store.of(asked), read_asked(requester.git, asked)):
+        assert found.request is None
+        with pytest.raises(Refusal) as refused:
+            found.demand()
+        assert refused.value.code == code
+
+
+@pytest.mark.bus
+def test_a_manifest_behind_a_link_is_no_manifest(host, requester):
+    """Read together with others, what a link leads to and what it says cannot be told apart."""
+    manifest = requester.manifest()
+    git = requester.git
+    blob = git.text("hash-object", "-w", "--stdin", stdin=json.dumps(manifest))
+    folder = git.text("mktree", stdin=f"120000 blob {blob}\trequest.json\n")
+    entries = git("ls-tree", requester.head).stdout.decode()
+    tree = git.text("mktree", stdin=f"{entries}040000 tree {folder}\t{wire.FOLDER}\n")
+    commit = objects.commit(
+        git, tree, [requester.head], "a link\n", objects.Identity("x", "x@example.invalid")
+    )
+    branch = f"mac-bridge/touch-{manifest['nonce']}"
+    requester.push(commit, branch)
+
+    assert host.answer(branch).reason.code == "no_manifest"
+    assert not host.ran.exists()
+
+
+def test_a_store_that_fails_is_no_refusal(requester, view, monkeypatch):
+    asked = view(b"{}")
+
+    def fails(*_args: object, **_more: object) -> None:
+        raise InfrastructureError("the disk is gone", code="unreachable")
+
+    monkeypatch.setattr(objects, "read_blob", fails)
+    with pytest.raises(InfrastructureError, match="disk"):
+        read_asked(requester.git, asked)
+
+
+def test_one_that_cannot_be_read_is_found_among_others(requester, view, monkeypatch):
+    good, bad = view(b"{}"), view(b"[]")
+    real = objects.read_many
+
+    def fails(git: Git, names: list[str], **more: object) -> list[bytes | None]:
+        if f"{bad.request}:{wire.REQUEST}" in names:
+            raise InfrastructureError("odd")
+        return real(git, names, **more)
+
+    monkeypatch.setattr(objects, "read_many", fails)
+    names = [f"{one.request}:{wire.REQUEST}" for one in (good, bad)]
+    assert read_some(requester.git, names) == [b"{}", None]
+
+
+def test_a_request_belongs_to_a_branch_that_was_built_upon_it(requester, view):
+    fresh = view(b"{}")
+    later = requester.commit({}, fresh.request)
+    assert manifests.belongs(requester.git, fresh)
+    assert manifests.belongs(
+        requester.git, View(fresh.branch, later, fresh.request, None, None, foreign=False)
+    )
+    assert not manifests.belongs(
+        requester.git, View(fresh.branch, fresh.tip, later, None, None, foreign=False)
+    )
+    assert history.is_ancestor(requester.git, fresh.request, later)
