@@ -11,7 +11,8 @@ from importlib import metadata, util
 from typing import Any
 
 from engine.dflash.step import Step
-from engine.evals.speculation.arms import Arm
+from engine.evals.speculation.arms import NATIVE
+from engine.measure.arm import Arm
 from engine.models import Pair
 from engine.mx import mx
 
@@ -19,7 +20,7 @@ NAME = "dflash-package"
 MAKER = "make_prompt_cache"
 
 
-def package_arm(pair: Pair, block: int | None) -> Arm | None:
+def package_arm(pair: Pair, block: int | None) -> Arm[list[Any]] | None:
     """Return the arm; None where the package is not installed or the pair has no drafter.
 
     Args:
@@ -57,8 +58,9 @@ def package_arm(pair: Pair, block: int | None) -> Arm | None:
         NAME,
         "reference",
         "dflash.model_mlx.stream_generate",
-        list,
+        lambda _: [],  # the package makes its own
         start,
+        oracle=NATIVE,
         patches=(f"dflash.model_mlx.{MAKER}",),
         options={"version": metadata.version("dflash"), "block_size": block},
     )
