@@ -24,7 +24,7 @@ from engine.measure.schedule import Turn, interleave
 from engine.measure.stats import exact_interval
 from engine.models import Pair
 from engine.models.target import DTYPES
-from engine.mx import mx, nn
+from engine.mx import integers, mx, nn, number
 
 KIND = "kakeya.parity"
 OURS = "engine.dflash"
@@ -110,7 +110,7 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
                 bound.absorb(part, context)
             found = bound.propose(bonus, last, context, count)
             logits = None if found.candidates is not None else found.logits[0].astype(mx.float32)
-            return Drafted([int(token) for token in found.tokens[0].tolist()], logits)
+            return Drafted(integers(found.tokens[0]), logits)
 
         return step
 
@@ -146,9 +146,9 @@ def _package(pair: Pair) -> Side:
             block = mx.array([[bonus, *[draft.config.mask_token_id] * count]])
             if hasattr(draft, "candidate_selector"):
                 tokens, _, _ = draft.propose(block, taps, cache, 0.0, logits_start=1)
-                return Drafted([int(token) for token in tokens[0].tolist()], None)
+                return Drafted(integers(tokens[0]), None)
             logits = draft(block, taps, cache, logits_start=1)[0]
-            return Drafted([int(i) for i in mx.argmax(logits, axis=-1).tolist()], logits.astype(mx.float32))
+            return Drafted(integers(mx.argmax(logits, axis=-1)), logits.astype(mx.float32))
 
         return step
 
@@ -162,13 +162,13 @@ def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: in
     tapped, caches = Tapped(target, list(layers)), lm_cache.make_prompt_cache(target)
     parts: list[mx.array] = []
     for at in range(0, len(ids), CHUNK):
-        logits, taps = tapped.forward(mx.array(ids[at : at + CHUNK])[None], caches)
+        logits, taps = tapped.forward(mx.array(list(ids[at : at + CHUNK]))[None], caches)
         mx.eval(logits, taps)
         parts.append(taps)
-    tokens = [int(mx.argmax(logits[0, -1]).item())]
+    tokens = [int(number(mx.argmax(logits[0, -1])))]
     while len(tokens) < count:
         logits, taps = tapped.forward(mx.array([tokens[-1:]]), caches)
-        tokens.append(int(mx.argmax(logits[0, -1]).item()))
+        tokens.append(int(number(mx.argmax(logits[0, -1]))))
         parts.append(taps)
     return Walk(len(ids), tokens, mx.concatenate(parts, axis=1))
 
@@ -184,13 +184,13 @@ def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator
     """
     drafters = [side.make(None) for side in sides]
     at, read = 0, 0
-    for number in range(most):
+    for block_at in range(most):
         if at + block > len(made.tokens):
             return
         taps = made.taps[:, read : made.length + at]
         reference, candidate = (draft(made.tokens[at], taps, block - 1) for draft in drafters)
         yield {
-            "block": number,
+            "block": block_at,
             "reference": reference.tokens,
             "candidate": candidate.tokens,
             **_error(reference, candidate),

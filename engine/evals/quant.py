@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from engine.cache import make_caches
+from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.codec.classic import ClassicCodec
@@ -26,7 +27,8 @@ from engine.measure.prompts import Prompt
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
-from engine.mx import mx, nn
+from engine.mx import mx, nn, number
+from engine.tokens import Tokenizer
 
 KIND = "kakeya.kv-quant"
 LOOP = "engine.evals.quant.teacher_forced"
@@ -35,7 +37,7 @@ EVERYWHERE = 1 << 40
 CHUNK = 512
 LEAST = 16
 
-CacheArm = Arm[list[Any]]
+CacheArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def arms_of(model: nn.Module, plan: Plan) -> tuple[list[CacheArm], dict[str, str
     usable_here, left_out = usable(model, plan.caches, plan.boundary)
     half = plan.store == "float16" and _is_wide(model)
 
-    def arm(name: str, role: str, make: Callable[[], list[Any]], **more: Any) -> CacheArm:
+    def arm(name: str, role: str, make: Callable[[], list[Cache]], **more: Any) -> CacheArm:
         options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
         return Arm(name, role, LOOP, lambda _: halved(make()) if half else make(), options=options, **more)
 
@@ -114,6 +116,11 @@ class _Recorder(CacheProxy, own=("seen",)):
         self.seen.append((keys, values))
         return self.inner.update_and_fetch(keys, values)
 
+    def joined(self) -> tuple[mx.array, mx.array]:
+        """Return all keys and all values that came in."""
+        keys, values = (mx.concatenate(list(side), axis=2) for side in zip(*self.seen, strict=True))
+        return keys, values
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -130,7 +137,7 @@ class Reference:
     layers: list[int]
 
 
-def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Any]) -> mx.array:
+def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Cache]) -> mx.array:
     """Return the log-probabilities after each token but the last, float32 ``[tokens - 1, vocabulary]``."""
     parts = []
     for start in range(0, tokens.shape[1], CHUNK):
@@ -147,10 +154,7 @@ def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
     recorders = {i: _Recorder(caches[i]) for i in layers}
     with arm.attention():
         logprobs = teacher_forced(model, tokens, [recorders.get(i, c) for i, c in enumerate(caches)])
-    pairs = [
-        tuple(mx.concatenate(side, axis=2) for side in zip(*recorder.seen, strict=True))
-        for recorder in recorders.values()
-    ]
+    pairs = [recorder.joined() for recorder in recorders.values()]
     mx.eval(pairs)
     return Reference(logprobs, pairs, layers)
 
@@ -164,8 +168,8 @@ def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -
     for cache, pair in zip(fed, known.pairs, strict=True):
         for x, back in zip(pair, read_back(cache, *pair), strict=True):
             came = _as_stored(x, cache)
-            error += mx.square(back[..., -x.shape[2] :, :] - came).sum().item()
-            energy += mx.square(came).sum().item()
+            error += number(mx.square(back[..., -x.shape[2] :, :] - came).sum())
+            energy += number(mx.square(came).sum())
             count += x.size
     caches = arm.make(None)
     with arm.attention():
@@ -192,9 +196,9 @@ def _distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
     return {
         "n_positions": raw.shape[0],
-        "sum_kl": kl.sum().item(),
-        "same_top": int(top.sum().item()),
-        "sum_nll": nll.sum().item(),
+        "sum_kl": number(kl.sum()),
+        "same_top": int(number(top.sum())),
+        "sum_nll": number(nll.sum()),
     }
 
 
@@ -243,7 +247,7 @@ def job(
     )
 
 
-def windows(text: str, tokenizer: Any, tokens: int, most: int) -> list[Prompt]:
+def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Prompt]:
     """Return a text in pieces of so many tokens, at most ``most``, from its beginning; a short rest is left out.
 
     Raises:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
+from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.cache.wrapping import left_raw
 from engine.dflash.step import Step
@@ -23,7 +24,7 @@ from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 from engine.mx import mx, nn
 
-NeedleArm = Arm[list[Any]]
+NeedleArm = Arm[list[Cache]]
 
 KIND = "kakeya.recall"
 BASELINE, IDENTITY, POISON = "raw", "identity", "poison"
@@ -66,9 +67,9 @@ class Plan:
 def stock(model: nn.Module, chunk: int) -> Decode:
     """Return mlx-lm's own loop, which reads ``chunk`` tokens of a prompt at once."""
 
-    def decode(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
+    def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         found = generate_step(
-            mx.array(ids), model, max_tokens=most, prompt_cache=caches, prefill_step_size=chunk
+            mx.array(list(ids)), model, max_tokens=most, prompt_cache=caches, prefill_step_size=chunk
         )
         for token, _ in found:
             yield Step((int(token),))
@@ -100,10 +101,10 @@ def arms_of(model: nn.Module, plan: Plan) -> tuple[list[NeedleArm], dict[str, st
 def _controls(model: nn.Module, plan: Plan, decode: Decode) -> Iterator[NeedleArm]:
     """Yield the raw cache with what is before the question put back as it was, and replaced by noise."""
 
-    def put_back(needle: Needle) -> list[Any]:
+    def put_back(needle: Needle) -> list[Cache]:
         return control_caches(model, same, _before(needle))
 
-    def poison(needle: Needle) -> list[Any]:
+    def poison(needle: Needle) -> list[Cache]:
         return control_caches(model, noise(plan.seed), _before(needle))
 
     where = {"positions": "before the question"}

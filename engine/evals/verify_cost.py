@@ -64,7 +64,7 @@ class Held:
         self._rollback: Rollback = rollback_for(caches, model=pair.target)
         self._model = self._rollback.prepare(with_tables(pair.target))
         for start in range(0, len(ids), CHUNK):
-            self._rollback.forward(self._model, mx.array(ids[start : start + CHUNK])[None])
+            self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))
             mx.eval([cache.state for cache in caches])
 
@@ -74,7 +74,7 @@ class Held:
 
     def timed(self, ids: Sequence[int]) -> Timed:
         """Return when a pass over ``ids`` began and how long it took."""
-        tokens = mx.array(ids)[None]
+        tokens = mx.array(list(ids))[None]
         mx.eval(tokens)
         return timed(self._pass(tokens))[1]
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from engine.attention import router
+from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 
 Fresh = TypeVar("Fresh")
 # From token ids, the most tokens and caches to steps; everything that it does is timed.
-Decode = Callable[[Sequence[int], int, list[Any]], Iterator[Step]]
+Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Journal:
     ) -> None:
         self.key = tuple(key)
         self.rows: list[dict[str, Any]] = []
-        self._known: set[tuple] = set()
+        self._known: set[tuple[Any, ...]] = set()
         self.resumed = 0
         self._began = time.perf_counter()
         self._chain = Chain() if tell else None
@@ -46,7 +46,7 @@ class Journal:
         if self.path is not None:
             self._open(self.path, {"run": digest})
 
-    def __contains__(self, key: tuple) -> bool:
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._known
 
     def append(self, row: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Journal:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
-    def _key(self, row: Mapping[str, Any]) -> tuple:
+    def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)
 
     def _open(self, path: Path, head: dict[str, str]) -> None:
@@ -85,5 +85,6 @@ class Journal:
         self.rows = whole[1:]
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)
-        for row in self.rows if self._chain is not None else ():
-            self._chain.add(row)
+        if self._chain is not None:
+            for row in self.rows:
+                self._chain.add(row)

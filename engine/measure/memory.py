@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.mx import mx, tree
 
 
-def live(caches: Sequence[Any], peak: int | None = None) -> dict[str, Any]:
+def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
     """Return the ``memory`` of a report's row.
 
     Args:

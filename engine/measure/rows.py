@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 from engine.lm import generation_stream
 from engine.measure import memory
@@ -48,11 +49,11 @@ def timed(steps: Iterable[T]) -> tuple[list[T], Timed]:
 
 
 def decode(
-    arm: Arm[list[Any]],
+    arm: Arm[list[Cache]],
     ids: Sequence[int],
     most: int,
     ends: Collection[int],
-    caches: list[Any],
+    caches: list[Cache],
     *,
     profile: bool = False,
 ) -> Decoded:

@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
+from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.step import Step
@@ -13,7 +14,7 @@ from engine.lm import stream_generate as native_stream
 from engine.measure.arm import Arm
 from engine.measure.rows import CHUNK, STOCK_LOOP
 from engine.models import Pair
-from engine.mx import mx
+from engine.mx import mx, number
 
 OUR_LOOP = "engine.dflash.stream_generate"
 NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
@@ -24,11 +25,11 @@ def is_stock(cache: str) -> bool:
     return parse(cache).family in {"raw", "affine"}
 
 
-def native(pair: Pair, cache: str) -> Arm[list[Any]]:
+def native(pair: Pair, cache: str) -> Arm[list[Cache]]:
     """mlx-lm's own generation, over a cache of its own: a baseline. Over another one: a reference, named after it."""
 
-    def start(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
-        found = native_stream(pair.target, pair.tokenizer, mx.array(ids), most, prompt_cache=caches)
+    def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
+        found = native_stream(pair.target, pair.tokenizer, mx.array(list(ids)), most, prompt_cache=caches)
         for response in found:
             yield Step((response.token,), text=response.text, finish_reason=response.finish_reason)
 
@@ -37,15 +38,15 @@ def native(pair: Pair, cache: str) -> Arm[list[Any]]:
     return Arm(name, role, STOCK_LOOP, decode=start, options=through, **_over(pair, cache))
 
 
-def verify1(pair: Pair, cache: str) -> Arm[list[Any]]:
+def verify1(pair: Pair, cache: str) -> Arm[list[Cache]]:
     """One forward pass and one wait a token: what no baseline may be slower than."""
 
-    def start(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
+    def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         for at in range(0, len(ids) - 1, CHUNK):
-            mx.eval(pair.target(mx.array(ids[at : min(at + CHUNK, len(ids) - 1)])[None], cache=caches))
-        pending = mx.array(ids[-1:])[None]
+            mx.eval(pair.target(mx.array(list(ids[at : min(at + CHUNK, len(ids) - 1)]))[None], cache=caches))
+        pending = mx.array(list(ids[-1:]))[None]
         for n in range(most):
-            token = mx.argmax(pair.target(pending, cache=caches)[0, -1]).item()
+            token = int(number(mx.argmax(pair.target(pending, cache=caches)[0, -1])))
             ended = token in pair.tokenizer.eos_token_ids
             reason = "stop" if ended else "length" if n + 1 == most else None
             yield Step((token,), finish_reason=reason)
@@ -56,13 +57,13 @@ def verify1(pair: Pair, cache: str) -> Arm[list[Any]]:
     return Arm(VERIFY1, "verify1", "engine.bench.verify1", decode=start, oracle=NATIVE, **_over(pair, cache))
 
 
-def incremental(pair: Pair, cache: str) -> Arm[list[Any]]:
+def incremental(pair: Pair, cache: str) -> Arm[list[Cache]]:
     """Our loop without any drafts."""
     told = {"block_size": 1, "lookup": False, "adaptive": False}
     return _ours(pair, INCREMENTAL, "reference", cache, None, told)
 
 
-def speculative(pair: Pair, drafter: str, rollback: str, cache: str, block: int | None) -> Arm[list[Any]]:
+def speculative(pair: Pair, drafter: str, rollback: str, cache: str, block: int | None) -> Arm[list[Cache]]:
     """Our loop with drafts.
 
     Args:
@@ -82,13 +83,13 @@ def speculative(pair: Pair, drafter: str, rollback: str, cache: str, block: int 
     return _ours(pair, f"{drafter}/{rollback}", "candidate", cache, draft, told)
 
 
-def _ours(pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[str, Any]) -> Arm[list[Any]]:
-    def start(ids: Sequence[int], most: int, caches: list[Any], **more: Any) -> Iterator[Step]:
+def _ours(pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[str, Any]) -> Arm[list[Cache]]:
+    def start(ids: Sequence[int], most: int, caches: list[Cache], **more: Any) -> Iterator[Step]:
         return stream_generate(
             pair.target, draft, pair.tokenizer, ids, max_tokens=most, caches=caches, **told, **more
         )
 
-    def profile(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
+    def profile(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         return start(ids, most, caches, profile=True)
 
     slow = profile if role == "candidate" else None

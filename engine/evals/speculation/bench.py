@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cache import make_caches
-from engine.dflash.divergence import classify, first_difference, last_logits
+from engine.cache.protocol import Cache
+from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made
@@ -16,12 +17,12 @@ from engine.measure.arm import Arm
 from engine.measure.prompts import Prompt
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
-from engine.mx import mx
+from engine.mx import integers, mx, number
 
 KIND = "kakeya.spec-bench"
 DRAFTERS = ("dflash", "lookup", "adaptive")
 
-SpeculationArm = Arm[list[Any]]
+SpeculationArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def explain(
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
     tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in found}
-    known: dict[tuple, dict[str, Any]] = {}
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in found:
         turn = (row["prompt"], row["repeat"], row["warmup"])
         arm = about[row["arm"]]
@@ -135,17 +136,19 @@ def explain(
 def _divergence(
     pair: Pair, cache: str, prompt: Sequence[int], ours: list[int], theirs: list[int]
 ) -> dict[str, Any]:
-    def fresh() -> list[Any]:
+    def fresh() -> list[Cache]:
         return make_caches(pair.target, cache)
 
-    at = first_difference(ours, theirs)
+    found = classify(pair.target, fresh, prompt, ours, theirs)
+    if found is None:
+        raise ValueError("the tokens are equal")
+    at = found.position
     ids = [*prompt, *theirs[:at]]
     logits = last_logits(pair.target, fresh(), ids, len(prompt), rows=1, chunk=rows.CHUNK)
-    best = mx.argsort(-logits)[:2].tolist()
-    found = classify(pair.target, fresh, prompt, ours, theirs)
+    best = integers(mx.argsort(-logits)[:2])
     return {
         "index": at,
-        "best": [[token, logits[token].item()] for token in best],
+        "best": [[token, number(logits[token])] for token in best],
         "kind": found.kind,
         "margin": found.margin,
         "rounding": found.rounding,
