@@ -9,6 +9,7 @@ from engine.cli.bench import options
 from engine.cli.eval import common
 from engine.cli.measured import carry_out
 from engine.cli.types import Names
+from engine.tokens import Tokenizer
 
 CACHES = (
     "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
@@ -72,7 +73,9 @@ def kv_quant(
     carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=picture)
 
 
-def _texts(tokenizer: Any, prompts: Path | None, text: Path | None, tokens: int, most: int) -> list[Any]:
+def _texts(
+    tokenizer: Tokenizer, prompts: Path | None, text: Path | None, tokens: int, most: int
+) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
     from engine.measure.prompts import encode, read

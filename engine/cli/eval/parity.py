@@ -40,7 +40,7 @@ from engine.cli.measured import carry_out
 @options.out_and_json
 @click.pass_context
 def parity(
-    ctx: click.Context, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
+    ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
