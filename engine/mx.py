@@ -2,7 +2,13 @@
 
 A fast BLAS is loaded first; imported the other way round it would have no effect. The lint rules ban
 ``import mlx`` everywhere else in this package.
+
+MLX's types say of a value on the host that it may be complex, or a list of lists: :func:`number` and
+:func:`integers` say what it is here.
 """
+
+from pathlib import Path
+from typing import Any, cast
 
 from engine import blas, install
 from engine.errors import MissingPackage
@@ -11,12 +17,31 @@ blas.preload()
 
 try:
     import mlx.core as mx
-    from mlx import nn, optimizers
-    from mlx import utils as tree
+    from mlx import nn
+    from mlx import optimizers as _optimizers
+    from mlx import utils as _tree
 except ImportError as error:
     raise MissingPackage(
         f"MLX cannot be loaded: {error}",
         install.how(),
     ) from error
 
-__all__ = ["mx", "nn", "optimizers", "tree"]
+__all__ = ["integers", "load", "mx", "nn", "number", "optimizers", "tree"]
+
+optimizers: Any = _optimizers  # untyped
+tree: Any = _tree  # its types are unions of all that a tree may be
+
+
+def load(path: Path) -> dict[str, mx.array]:
+    """Return the arrays of a safetensors file, by name."""
+    return cast("dict[str, mx.array]", mx.load(str(path)))
+
+
+def number(x: mx.array) -> float:
+    """Return the one value of an array of real numbers, or of an integer or truth as the float that it is."""
+    return cast("float", x.item())
+
+
+def integers(x: mx.array) -> list[int]:
+    """Return the values of an array of integers with one axis."""
+    return cast("list[int]", x.tolist())

@@ -8,6 +8,7 @@ else.
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from engine.attention.kernel_source import THREADS, Shape, header, source
 from engine.attention.views import PackedView
@@ -72,7 +73,7 @@ def join(parts: mx.array, stats: mx.array) -> mx.array:
 
 @cache
 def _launcher(language: str, shape: Shape) -> Launch:
-    make = mx.fast.metal_kernel if language == "metal" else mx.fast.cuda_kernel
+    make: Callable[..., Any] = mx.fast.metal_kernel if language == "metal" else mx.fast.cuda_kernel
     kernel = make(
         name=shape.name,
         input_names=["queries", "keys", "values", "sizes"],
@@ -81,15 +82,18 @@ def _launcher(language: str, shape: Shape) -> Launch:
         header=header(language, shape),
     )
 
-    def launch(queries: mx.array, keys: mx.array, values: mx.array, sizes: mx.array) -> tuple[mx.array, ...]:
+    def launch(
+        queries: mx.array, keys: mx.array, values: mx.array, sizes: mx.array
+    ) -> tuple[mx.array, mx.array]:
         rows, splits = queries.shape[0], -(-keys.shape[2] // TOKENS_A_SPLIT)
-        return kernel(
+        out_values, out_stats = kernel(
             inputs=[queries, keys, values, sizes],
             grid=(THREADS * splits, rows, 1),
             threadgroup=(THREADS, 1, 1),
             output_shapes=[(rows, splits, shape.value_dim), (rows, splits, 2)],
             output_dtypes=[mx.float32, mx.float32],
         )
+        return out_values, out_stats
 
     return launch
 

@@ -34,7 +34,8 @@ def scaled_dot_product_attention(
     if isinstance(keys, PackedView) and isinstance(values, PackedView):
         return attend(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     keys, values = (x.dense() if isinstance(x, PackedView) else x for x in (keys, values))
-    return _stock(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+    found: mx.array = _stock(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+    return found
 
 
 def route(layer: nn.Module) -> bool:

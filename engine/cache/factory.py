@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.attention.router import patched, route
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+from engine.cache.protocol import Cache
 from engine.cache.roundtrip import make_kakeya_caches
 from engine.cache.spec import Spec, parse
 from engine.cache.trial import refusal
@@ -16,7 +17,7 @@ from engine.mx import nn
 SUGGESTED = ("e8v@4.25", "affine@4g64", "affine@4g32", "e8@q38")
 
 
-def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
+def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
     """Return one cache a layer, to be given to mlx-lm as ``prompt_cache``.
 
     Args:
@@ -33,7 +34,8 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Any]:
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
     if parsed.family == "raw":
-        return lm_cache.make_prompt_cache(model)
+        found: list[Any] = lm_cache.make_prompt_cache(model)
+        return found
     if not (reason := refusal(model, _made(model, parsed, boundary), parsed)):
         return _made(model, parsed, boundary)
     if parsed.family == "e8v" and not refusal(model, _made(model, parsed, boundary, views=False), parsed):
@@ -50,7 +52,7 @@ def _others(model: nn.Module, spec: str, boundary: int) -> str:
     return f"caches that it can use: {', '.join(['raw', *fit])}"
 
 
-def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) -> list[Any]:
+def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) -> list[Cache]:
     if parsed.family == "classic":
         return make_kakeya_caches(model, parsed.lattice, parsed.q_range, boundary)
     if parsed.family == "affine":
@@ -58,7 +60,7 @@ def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) 
     return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer, views=views))
 
 
-def patches_of(model: nn.Module, caches: Sequence[Any]) -> tuple[str, ...]:
+def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
     """Return what is bound anew in mlx-lm for a model to run over these caches; nothing for caches of its own."""
     views = any(
         getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))

@@ -4,7 +4,8 @@ mlx-lm's caches move tokens about along one axis (growing, ring, trimming, paddi
 into them. So each cache here is mlx-lm's own with rows as the tokens, an encoder in front and a view behind.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from engine.attention.views import PackedView
 from engine.cache.codec_id import CodecId
@@ -13,8 +14,10 @@ from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 
+Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # one of mlx-lm's caches stands behind the mixin
 
-class PackedMixin:
+
+class PackedMixin(Mixed):
     """What the packed caches share; mixed in before one of mlx-lm's caches.
 
     Attributes:
@@ -60,28 +63,31 @@ class PackedMixin:
         """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, storing nothing."""
         if self.codecs is None:
             self.dtype = str(keys.dtype).removeprefix("mlx.core.")
-            self.codecs = tuple(VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
-        return self._encode(keys, values)
+            of_keys, of_values = (VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
+            self.codecs = of_keys, of_values
+        return self._encode(keys, values, self.codecs)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Return what attention is given of rows, whether they are stored here or not."""
-        views = [
-            PackedView(x, codec, getattr(mx, self.dtype))
-            for x, codec in zip((keys, values), self.codecs, strict=True)
-        ]
-        return tuple(views if self.views else (view.dense() for view in views))
+        if self.codecs is None:
+            raise BadInput("a packed cache that has stored nothing cannot be read")
+        dtype = getattr(mx, self.dtype)
+        first, second = (
+            PackedView(x, codec, dtype) for x, codec in zip((keys, values), self.codecs, strict=True)
+        )
+        return (first, second) if self.views else (first.dense(), second.dense())
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> None:  # noqa: ARG002
         """Refuse mlx-lm's own quantization (its ``kv_bits``): what is held is packed already."""
         raise BadInput("a packed cache cannot be quantized again", "leave kv_bits unset")
 
     @property
-    def state(self) -> tuple:
+    def state(self) -> tuple[Any, ...]:
         """The codec id, then what mlx-lm's cache saves."""
         return (self.codec_id, *super().state)
 
     @state.setter
-    def state(self, v: tuple) -> None:
+    def state(self, v: tuple[Any, ...]) -> None:
         codec_id, *rest = v
         if getattr(self, "codecs", None) is not None and codec_id != self.codec_id:
             raise BadInput(f"saved with codec {codec_id!r}, this cache has {self.codec_id!r}")
@@ -102,14 +108,15 @@ class PackedMixin:
         held = super()
         return held.keys_and_values() if hasattr(held, "keys_and_values") else (self.keys, self.values)
 
-    def _encode(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        of_keys, of_values = self.codecs
+    def _encode(
+        self, keys: mx.array, values: mx.array, codecs: tuple[VoronoiCodec, VoronoiCodec]
+    ) -> tuple[mx.array, mx.array]:
+        of_keys, of_values = codecs
         if self.blank:
-            pairs = zip((keys, values), self.codecs, strict=True)
-            return tuple(mx.zeros((*x.shape[:-1], codec.layout.nbytes), mx.uint8) for x, codec in pairs)
+            return _blank(keys, of_keys), _blank(values, of_values)
         if keys.shape == values.shape:  # one call costs half of two where there are few tokens
-            both = of_keys.encode(mx.concatenate([keys, values])).rows
-            return tuple(mx.split(both, 2))
+            first, second = mx.split(of_keys.encode(mx.concatenate([keys, values])).rows, 2)
+            return first, second
         return of_keys.encode(keys).rows, of_values.encode(values).rows
 
     def _read(self, codec_id: str, keys: mx.array | None, values: mx.array | None) -> None:
@@ -119,17 +126,22 @@ class PackedMixin:
         if not codec_id:
             return
         found = CodecId.parse(codec_id)
-        codecs = found.codecs()
-        for rows, codec in zip((keys, values), codecs, strict=True):
+        of_keys, of_values = found.codecs()
+        for rows, codec in ((keys, of_keys), (values, of_values)):
             if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.layout.nbytes:
                 raise BadInput(f"the saved rows are not of codec {codec_id!r}")
-        self.rate, self.effort, self.dtype, self.codecs = found.rate, found.effort, found.dtype, codecs
+        self.rate, self.effort, self.dtype = found.rate, found.effort, found.dtype
+        self.codecs = of_keys, of_values
 
-    def like(self, other: "PackedMixin") -> "PackedMixin":
+    def like(self, other: "PackedMixin") -> Self:
         """Take over another cache's codec."""
         self._hold(other.rate, other.effort, views=other.views)
         self.codecs, self.dtype = other.codecs, other.dtype
         return self
+
+
+def _blank(x: mx.array, codec: VoronoiCodec) -> mx.array:
+    return mx.zeros((*x.shape[:-1], codec.layout.nbytes), mx.uint8)
 
 
 class LatticeKVCache(PackedMixin, lm_cache.KVCache):
@@ -146,7 +158,7 @@ class LatticeKVCache(PackedMixin, lm_cache.KVCache):
         self._hold(rate, effort, views=views)
 
     @classmethod
-    def merge(cls, caches: list["LatticeKVCache"]) -> "BatchLatticeKVCache":
+    def merge(cls, caches: Sequence["LatticeKVCache"]) -> "BatchLatticeKVCache":
         """Return one cache for a batch of these."""
         return BatchLatticeKVCache.merge(caches)
 
@@ -161,7 +173,7 @@ class LatticeRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
         self._hold(rate, effort, views=views)
 
     @classmethod
-    def merge(cls, caches: list["LatticeRotatingKVCache"]) -> "BatchLatticeRotatingKVCache":
+    def merge(cls, caches: Sequence["LatticeRotatingKVCache"]) -> "BatchLatticeRotatingKVCache":
         """Return one cache for a batch of these."""
         return BatchLatticeRotatingKVCache.merge(caches)
 
@@ -169,15 +181,20 @@ class LatticeRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
 class _BatchMixin(PackedMixin):
     """What the batched caches add: merging, extending and extracting keep the codec."""
 
-    single: ClassVar[type]
+    single: ClassVar[type[PackedMixin]]
 
     @classmethod
-    def merge(cls, caches: list[PackedMixin]) -> "_BatchMixin":
+    def merge(cls, caches: Sequence[PackedMixin]) -> Self:
         """Return one left-padded cache of caches with the same codec; empty ones may be among them."""
         filled = [cache for cache in caches if cache.codecs is not None] or caches[:1]
         if len({cache.codec_id for cache in filled}) > 1:
             raise BadInput("caches of different codecs cannot share a batch")
-        return cls._merged(caches).like(filled[0])
+        return cls._merged(list(caches)).like(filled[0])
+
+    @classmethod
+    def _merged(cls, caches: list[Any]) -> Self:
+        """Return what mlx-lm makes of the caches."""
+        return cast("Self", super().merge(caches))
 
     def extend(self, other: "_BatchMixin") -> None:
         """Append another batch of the same codec."""
@@ -189,7 +206,7 @@ class _BatchMixin(PackedMixin):
 
     def extract(self, idx: int) -> PackedMixin:
         """Return one of the batch by itself."""
-        found = super().extract(idx)
+        found: PackedMixin = super().extract(idx)
         found.__class__ = self.single  # mlx-lm builds its own class; the attributes are the same
         return found.like(self)
 
@@ -204,10 +221,10 @@ class BatchLatticeKVCache(_BatchMixin, lm_cache.BatchKVCache):
         self._hold(4.25, "normal", views=False)
 
     @classmethod
-    def _merged(cls, caches: list[LatticeKVCache]) -> "BatchLatticeKVCache":
+    def _merged(cls, caches: list[Any]) -> Self:
         if all(cache.keys is None for cache in caches):
             return cls([0] * len(caches))
-        return super(_BatchMixin, cls).merge(caches)
+        return super()._merged(caches)
 
 
 class BatchLatticeRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
@@ -218,7 +235,3 @@ class BatchLatticeRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
     def __init__(self, max_size: int, left_padding: list[int]) -> None:
         super().__init__(max_size, left_padding)
         self._hold(4.25, "normal", views=False)
-
-    @classmethod
-    def _merged(cls, caches: list[LatticeRotatingKVCache]) -> "BatchLatticeRotatingKVCache":
-        return super(_BatchMixin, cls).merge(caches)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.cache.wrapping import wrap_caches
@@ -46,7 +47,8 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append what the codec makes of both, and return what the inner cache returns."""
-        return self.inner.update_and_fetch(*self.through(keys, values))
+        found: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
+        return found
 
     def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Return what the codec makes of both, storing nothing."""
@@ -77,19 +79,21 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
             warnings.warn(f"{self.name} left a cache uncompressed: {error}", RuntimeWarning, stacklevel=4)
 
     @property
-    def state(self) -> tuple:
+    def state(self) -> tuple[Any, ...]:
         """The codec's name, the inner cache's class and state."""
         return self.name, type(self.inner).__name__, self.inner.state
 
     @state.setter
-    def state(self, v: tuple) -> None:
+    def state(self, v: tuple[Any, ...]) -> None:
         name, kind, inner = v
         if "name" in self.__dict__ and name != self.name:
             raise BadInput(f"saved with codec {name!r}, this cache has {self.name!r}")
-        self.__init__(getattr(lm_cache, kind).from_state(inner), codec_maker(name), name)
+        KakeyaLatticeMLXCache.__init__(
+            self, getattr(lm_cache, kind).from_state(inner), codec_maker(name), name
+        )
 
     @classmethod
-    def from_state(cls, state: tuple) -> "KakeyaLatticeMLXCache":
+    def from_state(cls, state: tuple[Any, ...]) -> "KakeyaLatticeMLXCache":
         """Return a cache of what :attr:`state` gave."""
         made = cls.__new__(cls)
         made.state = state
@@ -108,7 +112,7 @@ def codec_maker(name: str) -> Callable[[int], Any]:
 
 def make_kakeya_caches(
     model: Any, variant: str = "e8", q_range: int = 38, boundary: int = 0, *, strict: bool = True
-) -> list[Any]:
+) -> list[Cache]:
     """Return the model's caches, those of keys and values behind the published codec.
 
     Args:

@@ -46,7 +46,13 @@ def parse(text: str) -> Spec:
     for family, form in _FORMS.items():
         if match := form.fullmatch(text):
             found = {name: value for name, value in match.groupdict().items() if value}
-            numbers = {name: float(found.pop(name)) for name in ("bits",) if name in found}
-            whole = {name: int(found.pop(name)) for name in ("group", "q_range") if name in found}
-            return Spec(text, family, **numbers, **whole, **found)
+            return Spec(
+                text,
+                family,
+                bits=float(found.get("bits", 0)),
+                effort=found.get("effort", "normal"),
+                lattice=found.get("lattice", ""),
+                q_range=int(found.get("q_range", 0)),
+                group=int(found.get("group", 0)),
+            )
     raise BadInput(f"no cache spec {text!r}", f"the specs are {VALID}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cache import packed, roundtrip
+from engine.cache.protocol import Cache
 from engine.errors import BadInput, EngineError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, tree
@@ -26,7 +27,7 @@ for _class in CLASSES:  # mlx-lm looks the class of a saved cache up in its own 
     setattr(lm_cache, _class.__name__, _class)
 
 
-def save(path: Path, caches: list[Any], spec: str, metadata: dict[str, str] | None = None) -> None:
+def save(path: Path, caches: list[Cache], spec: str, metadata: dict[str, str] | None = None) -> None:
     """Write caches to a ``.safetensors`` file.
 
     Args:
@@ -70,7 +71,7 @@ def load(path: Path, spec: str | None = None, *, like: list[Any] | None = None) 
     return caches if like is None else _fitted(caches, like, path)
 
 
-def _fitted(caches: list[Any], like: list[Any], path: Path) -> list[Any]:
+def _fitted(caches: list[Cache], like: list[Any], path: Path) -> list[Any]:
     if [type(cache) for cache in caches] != [type(cache) for cache in like]:
         raise BadInput(f"{path} was saved for another model: its layers have other caches")
     for cache, fresh in zip(caches, like, strict=True):

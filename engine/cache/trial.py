@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.cache.packed import PackedMixin
+from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache, codec_maker
 from engine.cache.spec import Spec
 from engine.errors import EngineError
@@ -13,7 +14,7 @@ from engine.mx import mx, nn
 ROWS = (2, 1)  # a block, then a single token: some models treat them differently
 
 
-def refusal(model: nn.Module, made: list[Any], spec: Spec) -> str | None:
+def refusal(model: nn.Module, made: list[Cache], spec: Spec) -> str | None:
     """Return why a model cannot run over caches, in one line; None if it can.
 
     Args:
@@ -36,7 +37,7 @@ def refusal(model: nn.Module, made: list[Any], spec: Spec) -> str | None:
     return None if spec.family == "classic" else _error(model, made)
 
 
-def _error(model: nn.Module, caches: list[Any]) -> str | None:
+def _error(model: nn.Module, caches: list[Cache]) -> str | None:
     for _, cache in _holders(caches):
         if isinstance(cache, PackedMixin):
             cache.blank = True  # queuing the search for codes takes long
@@ -62,7 +63,7 @@ def _misfit(cache: Any, dim: int, spec: Spec) -> str | None:
     return None
 
 
-def _holders(caches: list[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+def _holders(caches: list[Cache]) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the caches of keys and values with their places, those in lists too."""
     for i, cache in enumerate(caches):
         if isinstance(cache, lm_cache.CacheList):

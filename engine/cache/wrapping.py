@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.lm import cache as lm_cache
 from engine.mx import nn
 
 KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
-def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Any]:
+def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Cache]:
     """Return the model's caches with ``wrap(cache, layer)`` in place of each that holds keys and values."""
-    caches = lm_cache.make_prompt_cache(model)
+    caches: list[Cache] = lm_cache.make_prompt_cache(model)
     # Where layers share caches or have none, no cache can be told its layer: the whole model is asked.
     layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
     holders = [i for i, cache in enumerate(caches) if _holds(cache)]
@@ -20,7 +21,7 @@ def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module]
     return caches
 
 
-def left_raw(caches: Sequence[Any]) -> list[int]:
+def left_raw(caches: Sequence[Cache]) -> list[int]:
     """Return which of a model's caches hold keys and values as they come."""
     return [i for i, cache in enumerate(caches) if _holds(cache)]
 

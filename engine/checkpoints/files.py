@@ -108,7 +108,7 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}", AGAIN) from error
     try:
-        tensors = json.loads(text)
+        tensors: dict[str, dict[str, Any]] = json.loads(text)
         tensors.pop("__metadata__", None)
         end = 8 + len(text) + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
         wrong = [name for name, entry in tensors.items() if not _is_whole(entry)]

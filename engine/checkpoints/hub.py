@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from engine import environment
 from engine.checkpoints.published import meant
@@ -65,7 +66,7 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
 
-    only = {} if download else {"local_files_only": True}
+    only: dict[str, Any] = {} if download else {"local_files_only": True}
     try:
         return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, **only))
     except errors.GatedRepoError as error:

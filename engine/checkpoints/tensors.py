@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.checkpoints import files
 from engine.errors import BadInput
-from engine.mx import mx, nn, tree
+from engine.mx import load, mx, nn, tree
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KINDS = ("F32", "F16", "BF16")  # as safetensors writes them
@@ -30,7 +30,7 @@ def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None) -> None:
     """
     paths = files.weight_files(folder)
     _check({name: list(x.shape) for name, x in tree.tree_flatten(module.parameters())}, paths, folder)
-    weights = [(name, x.astype(dtype or x.dtype)) for path in paths for name, x in mx.load(str(path)).items()]
+    weights = [(name, x.astype(dtype or x.dtype)) for path in paths for name, x in load(path).items()]
     module.load_weights(weights)
     mx.eval(module.parameters())
 

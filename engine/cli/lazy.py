@@ -25,4 +25,5 @@ class LazyGroup(click.Group):
         if cmd_name not in self.commands_at:
             return None
         module, _, attribute = self.commands_at[cmd_name].partition(":")
-        return getattr(import_module(module), attribute)
+        found: click.Command = getattr(import_module(module), attribute)
+        return found

@@ -1,6 +1,7 @@
 """``kakeya-engine probe``."""
 
 import json
+from typing import Any
 
 import click
 
@@ -27,7 +28,7 @@ def probe(ctx: click.Context, *, as_json: bool) -> None:
         ctx.exit(1)
 
 
-def _show(facts: dict) -> None:
+def _show(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import click
 
 
-class ListOf(click.ParamType):
+class ListOf(click.ParamType[tuple[int | str, ...]]):
     """A comma-separated list in one argument, its items among a fixed choice: ``2,3`` becomes ``(2, 3)``."""
 
     name = "list"
@@ -19,7 +20,9 @@ class ListOf(click.ParamType):
         """Show the choices in the help."""
         return f"LIST OF [{'|'.join(self.known)}]"
 
-    def convert(self, value, param, ctx):  # noqa: D102
+    def convert(  # noqa: D102
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | str, ...]:
         if not isinstance(value, str):
             return tuple(value)
         items = [item.strip() for item in value.split(",")]
@@ -29,7 +32,7 @@ class ListOf(click.ParamType):
         return tuple(dict.fromkeys(self.known[item] for item in items))
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[tuple[float, ...]]):
     """A comma-separated list of numbers in one argument: ``1,2,4`` becomes ``(1, 2, 4)``.
 
     Args:
@@ -47,7 +50,9 @@ class Numbers(click.ParamType):
         """Show the range in the help."""
         return f"LIST OF {self.least}..{self.most}"
 
-    def convert(self, value, param, ctx):  # noqa: D102
+    def convert(  # noqa: D102
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
         if not isinstance(value, str):
             return tuple(value)
         items = [item.strip() for item in value.split(",")]
@@ -56,18 +61,23 @@ class Numbers(click.ParamType):
     def _number(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if self.kind is float or (text.isascii() and text.isdigit()):
             with suppress(ValueError):
-                number = self.kind(text)
+                number: float = self.kind(text)
                 if self.least <= number <= self.most:
                     return number
         return self.fail(f"{text!r} is no number from {self.least} to {self.most}", param, ctx)
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[tuple[str, ...]]):
     """A comma-separated list of names."""
 
     name = "list"
 
-    def convert(self, value, param, ctx):  # noqa: ARG002, D102
+    def convert(  # noqa: D102
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         if not isinstance(value, str):
             return tuple(value)
         return tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))

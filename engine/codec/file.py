@@ -3,6 +3,7 @@
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
 from engine.errors import BadInput
@@ -42,9 +43,10 @@ def read(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
         raise BadInput(f"there is no file {path}")
     try:
         if path.suffix == ".npy":
-            arrays, metadata = {"array": mx.load(str(path))}, {}
+            arrays, metadata = {"array": cast("mx.array", mx.load(str(path)))}, dict[str, str]()
         else:
-            arrays, metadata = mx.load(str(path), return_metadata=True)
+            held: Any = mx.load(str(path), return_metadata=True)
+            arrays, metadata = held
         mx.eval(arrays)
     except Exception as error:
         raise BadInput(f"{path} cannot be read, it may be damaged: {error}") from error

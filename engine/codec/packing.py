@@ -37,7 +37,7 @@ def unpack(rows: mx.array, layout: Layout) -> tuple[mx.array, mx.array, mx.array
     scale = scale - ((scale >> 15) << 16)
     beta = (head[:, 2:, None] >> mx.arange(8)) & 1
     beta = beta.reshape(n, 8 * layout.beta_bytes)[:, : layout.blocks]
-    flat = None
+    flat: mx.array | None = None
     for width, lowest in layout.planes:
         size = layout.dim * width // 8
         plane = rows[:, at : at + size]
@@ -45,4 +45,5 @@ def unpack(rows: mx.array, layout: Layout) -> tuple[mx.array, mx.array, mx.array
         values = mx.concatenate([(plane >> (width * i)) & mask for i in range(8 // width)], axis=-1)
         flat = values << lowest if flat is None else flat | (values << lowest)
         at += size
+    assert flat is not None  # noqa: S101 - every layout has planes
     return scale, beta, flat.astype(mx.int16).reshape(n, 8, layout.blocks)

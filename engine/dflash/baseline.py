@@ -1,21 +1,23 @@
 """Plain decoding, in the same steps as speculative decoding: ours, and mlx-lm's own as the opponent."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.dflash.loop import encode, stream_generate
 from engine.dflash.sampling import Sampling
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.errors import BadInput
 from engine.mx import mx, nn
+from engine.tokens import Tokenizer
 
 ARMS = ("incremental", "native")
 
 
 def incremental(
-    target: nn.Module, tokenizer: Any, prompt: str | Sequence[int], *, max_tokens: int, **options: Any
+    target: nn.Module, tokenizer: Tokenizer, prompt: str | Sequence[int], *, max_tokens: int, **options: Any
 ) -> Iterator[Step]:
     """Decode token by token over one cache; options are those of :func:`stream_generate`.
 
@@ -29,7 +31,7 @@ def incremental(
 
 def native(
     target: nn.Module,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     prompt: str | Sequence[int],
     *,
     max_tokens: int,
@@ -39,7 +41,7 @@ def native(
     min_p: float = 0.0,
     stop: str | Sequence[str] = (),
     stop_tokens: Collection[int] | None = None,
-    caches: list[Any] | None = None,
+    caches: list[Cache] | None = None,
     prefill_chunk: int = 512,
 ) -> Iterator[Step]:
     """Decode with mlx-lm's ``generate_step`` as it is; the strongest opponent a comparison can have.
@@ -68,7 +70,7 @@ def native(
     return _steps(found, Stops(tokenizer, stop_tokens, stop), max_tokens)
 
 
-def _steps(found: Iterator[tuple[int, mx.array]], stops: Stops, room: int) -> Iterator[Step]:
+def _steps(found: Generator[tuple[int, mx.array], None, None], stops: Stops, room: int) -> Iterator[Step]:
     start, prefill = time.perf_counter(), 0.0
     for n, (token, _) in enumerate(found, 1):
         verified = time.perf_counter()

@@ -104,7 +104,8 @@ def _architecture(data: dict[str, Any]) -> str:
     names = data.get("architectures") or [DFLASH]
     if not isinstance(names, list) or len(names) != 1 or names[0] not in (DFLASH, DFLASH2):
         raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", FIX)
-    return names[0]
+    found: str = names[0]
+    return found
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:

@@ -53,8 +53,10 @@ def _strings(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(x, str) for x in value)
 
 
-COUNTS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-COUNTS += ("intermediate_size", "vocab_size", "max_position_embeddings", "num_target_layers", "block_size")
+COUNTS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("intermediate_size", "vocab_size", "max_position_embeddings", "num_target_layers", "block_size"),
+)
 DFLASH2_COUNTS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 
 # A field's test, and what a value has to be.

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from engine.mx import mx, nn
+from engine.cache.protocol import Cache
+from engine.mx import mx, nn, number
 
 SLACK = 4.0  # a tie may be this many times as wide as the difference that was seen
 
@@ -54,7 +55,7 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
 
 def classify(
     target: nn.Module,
-    make_caches: Callable[[], list[Any]],
+    make_caches: Callable[[], list[Cache]],
     prompt: Sequence[int],
     ours: Sequence[int],
     theirs: Sequence[int],
@@ -81,23 +82,22 @@ def classify(
     if at is None:
         return None
     if at >= min(len(ours), len(theirs)):
-        return Divergence(
-            at, *((side[at] if at < len(side) else None) for side in (ours, theirs)), 0.0, 0.0, "length"
-        )
+        one, other = ((side[at] if at < len(side) else None) for side in (ours, theirs))
+        return Divergence(at, one, other, 0.0, 0.0, "length")
     common = [*prompt, *ours[:at]]
     computed, *others = (
         _last(target, make_caches(), common, len(prompt), rows=rows, chunk=chunk) for rows in (1, *blocks)
     )
     single = computed.astype(mx.float32)
-    margin = abs(single[ours[at]] - single[theirs[at]]).item()
-    seen = max(mx.abs(single - other.astype(mx.float32)).max().item() for other in others)
-    rounding = max(seen, mx.finfo(computed.dtype).eps * mx.abs(single).max().item())
+    margin = number(abs(single[ours[at]] - single[theirs[at]]))
+    seen = max(number(mx.abs(single - row.astype(mx.float32)).max()) for row in others)
+    rounding = max(seen, mx.finfo(computed.dtype).eps * number(mx.abs(single).max()))
     kind = "tie" if margin <= SLACK * rounding else "fault"
     return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
 
 
 def last_logits(
-    target: nn.Module, caches: list[Any], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
+    target: nn.Module, caches: list[Cache], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
 ) -> mx.array:
     """Return the float32 logits ``[vocabulary]`` after ``ids``.
 
@@ -113,12 +113,13 @@ def last_logits(
 
 
 def _last(
-    target: nn.Module, caches: list[Any], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
+    target: nn.Module, caches: list[Cache], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
 ) -> mx.array:
     """Return the same in the type that they were computed in."""
-    tokens = mx.array(ids)[None]
+    tokens = mx.array(list(ids))[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]
     for start, end in pairwise(ends):
         logits = target(tokens[:, start:end], cache=caches)
         mx.eval(logits)
-    return logits[0, -1]
+    found: mx.array = logits[0, -1]
+    return found

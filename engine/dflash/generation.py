@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
 from engine.dflash.propose.adaptive import Plan, Policy
 from engine.dflash.propose.lookup import Lookup
@@ -14,7 +15,7 @@ from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.dflash.target.rotary import with_tables
-from engine.mx import mx, nn, tree
+from engine.mx import integers, mx, nn, tree
 
 FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
 FREED = 512  # the same for tokens of a prompt
@@ -44,7 +45,7 @@ class Run:
     def __init__(
         self,
         target: nn.Module,
-        caches: list[Any],
+        caches: list[Cache],
         *,
         rollback: Rollback,
         proposer: Proposer | None,
@@ -84,7 +85,7 @@ class Run:
         Yields:
             How many of the ids the caches hold now. Exhaust it: what follows the last chunk begins the answer.
         """
-        prompt = mx.array(ids, mx.int32)[None]
+        prompt = mx.array(list(ids), mx.int32)[None]
         for at in range(start, len(ids) - 1, chunk):
             end = min(at + chunk, len(ids) - 1)
             with postponed():
@@ -114,8 +115,10 @@ class Run:
 
     def propose(self, plan: Plan) -> tuple[mx.array, mx.array | None]:
         """Return drafts ``[1, n]``, on the device, and what they were drawn from."""
-        if plan.drafter == "lookup":
+        if plan.drafter == "lookup" and self.lookup is not None:
             return mx.array([self.lookup.propose(plan.size)], mx.int32), None
+        if self.proposer is None:
+            raise ValueError(f"nothing drafts by {plan.drafter}")
         drafts, drawn_from = self.proposer.propose(self.pending, plan.size, self.sampler)
         mx.async_eval(drafts)
         if self.profile:
@@ -125,18 +128,20 @@ class Run:
 
     def advance(self, tokens: mx.array) -> mx.array:
         """Return logits of tokens ``[1, L]`` that stay whatever they lead to."""
+        logits: mx.array
         logits, taps = self.rollback.advance(self._forward, tokens)
         self._feed(taps)
         return logits
 
     def forward(self, tokens: mx.array) -> tuple[mx.array, mx.array | None]:
         """Open a round: return logits and taps of tokens ``[1, L]``, on the device."""
-        return self.rollback.forward(self._forward, tokens)
+        found: tuple[mx.array, mx.array | None] = self.rollback.forward(self._forward, tokens)
+        return found
 
     def read(self, found: mx.array) -> list[int]:
         """Wait for integers from the device: a synchronisation."""
         self._syncs += 1
-        return found.tolist()
+        return integers(found)
 
     def keep(self, rows: int, taps: mx.array | None) -> None:
         """Close the round: the first ``rows`` of its tokens are in the caches now."""
@@ -200,7 +205,7 @@ class Run:
         return self._model(tokens, cache=cache), None
 
     def _feed(self, taps: mx.array | None) -> None:
-        if taps is not None:
+        if taps is not None and self.proposer is not None:
             self.proposer.feed(taps)
 
     @property

@@ -1,8 +1,9 @@
 """Speculative decoding: draft, verify, keep what the target agrees with."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.dflash.generation import Run
 from engine.dflash.interrupts import whole
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan, Policy
@@ -15,6 +16,7 @@ from engine.dflash.step import Step
 from engine.dflash.stops import Stops
 from engine.errors import BadInput
 from engine.mx import mx, nn
+from engine.tokens import Tokenizer
 
 BLOCK = 16  # rows to verify at once where no draft model says
 
@@ -22,13 +24,13 @@ BLOCK = 16  # rows to verify at once where no draft model says
 def stream_generate(
     target: nn.Module,
     draft: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     prompt: str | Sequence[int],
     *,
     max_tokens: int,
     block_size: int | None = None,
     temperature: float = 0.0,
-    caches: list[Any] | None = None,
+    caches: list[Cache] | None = None,
     seed: int | None = None,
     top_p: float = 1.0,
     top_k: int = 0,
@@ -40,7 +42,7 @@ def stream_generate(
     adaptive: bool | Policy = True,
     prefill_chunk: int = 512,
     profile: bool = False,
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     """Decode after a prompt, several tokens a round where drafts are right. Closing it early is safe.
 
     Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
@@ -104,7 +106,7 @@ def stream_generate(
     return _decode(run, ids, prefill_chunk)
 
 
-def _decode(run: Run, ids: list[int], chunk: int) -> Iterator[Step]:
+def _decode(run: Run, ids: list[int], chunk: int) -> Generator[Step, None, None]:
     with run.closing():
         run.clock.restart()
         run.read_prompt(ids, chunk)
@@ -160,7 +162,7 @@ def _plain(run: Run, plan: Plan) -> Iterator[Step]:
         token = following
 
 
-def encode(tokenizer: Any, prompt: str | Sequence[int]) -> list[int]:
+def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
     """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
 
     Raises:
@@ -174,7 +176,7 @@ def encode(tokenizer: Any, prompt: str | Sequence[int]) -> list[int]:
         except UnicodeEncodeError as error:
             raise BadInput("the prompt holds what is no character", "it has to be text in UTF-8") from error
         opening = getattr(tokenizer, "bos_token", None)
-        twice = bool(opening) and prompt.startswith(opening)
+        twice = opening is not None and opening != "" and prompt.startswith(opening)
         prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
     ids = [int(token) for token in prompt]
     if not ids:
@@ -190,6 +192,6 @@ def _policy(adaptive: bool | Policy, *, repeatable: bool) -> Policy:
     return Adaptive(Nominal() if repeatable else None)
 
 
-def _length(caches: list[Any] | None) -> int:
+def _length(caches: list[Cache] | None) -> int:
     """Return how many tokens caches hold."""
     return max((getattr(cache, "offset", 0) for cache in caches or ()), default=0)

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.cache.protocol import Cache
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -134,6 +136,6 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def live_bytes(caches: list[Any]) -> int:
+def live_bytes(caches: list[Cache]) -> int:
     """Return the bytes of the arrays that caches hold."""
     return sum(cache.nbytes for cache in caches)

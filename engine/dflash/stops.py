@@ -7,10 +7,10 @@ that might still become a stop string waits.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from engine.dflash.text import Detokenizer
 from engine.errors import BadInput
+from engine.tokens import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Stops:
     """
 
     def __init__(
-        self, tokenizer: Any, tokens: Collection[int] | None = None, strings: Sequence[str] = ()
+        self, tokenizer: Tokenizer | None, tokens: Collection[int] | None = None, strings: Sequence[str] = ()
     ) -> None:
         if isinstance(strings, str):
             strings = (strings,)
@@ -63,7 +63,7 @@ class Stops:
         for i, token in enumerate(tokens):
             if token in self.tokens:
                 return Cut(tuple(tokens[: i + 1]), given + self.flush(), stopped=True)
-            self._held += self._text.add([token])
+            self._held += self._text.add([token]) if self._text else ""
             found = [at for at in map(self._held.find, self.strings) if at >= 0]
             if found:
                 given, self._held = given + self._held[: min(found)], ""
@@ -89,7 +89,7 @@ class Stops:
         )
 
 
-def ends_of(tokenizer: Any) -> frozenset[int]:
+def ends_of(tokenizer: Tokenizer | None) -> frozenset[int]:
     """Return the tokens that end an answer, by the tokenizer: one number or several."""
     if tokenizer is None:
         return frozenset()

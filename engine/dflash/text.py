@@ -1,7 +1,8 @@
 """Tokens to text as they come: a character is given out when it is complete, and never taken back."""
 
 from collections.abc import Sequence
-from typing import Any
+
+from engine.tokens import Tokenizer
 
 UNFINISHED = "\ufffd"
 PENDING = 3  # the most U+FFFD that one unfinished character shows as: a byte each, of four
@@ -15,7 +16,7 @@ class Detokenizer:
     before it (leading spaces, the bytes of one character). How tokens are grouped makes no difference.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._window: list[int] = []
         self._given = 0  # characters of the window's text that were given out
@@ -43,4 +44,5 @@ class Detokenizer:
         return new
 
     def _decode(self) -> str:
-        return self._tokenizer.decode(self._window, clean_up_tokenization_spaces=False)
+        found: str = self._tokenizer.decode(self._window, clean_up_tokenization_spaces=False)
+        return found

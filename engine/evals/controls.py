@@ -8,6 +8,7 @@ the place is read.
 from collections.abc import Callable
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.wrapping import KEY_VALUE
 from engine.errors import BadInput
@@ -38,7 +39,10 @@ class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
         """Append both, changed before ``stop``, and return what the inner cache returns."""
         count = max(0, min(keys.shape[2], self.stop - self.inner.offset))
         self.injected_positions += count
-        return self.inner.update_and_fetch(self._changed(keys, count), self._changed(values, count))
+        found: tuple[mx.array, mx.array] = self.inner.update_and_fetch(
+            self._changed(keys, count), self._changed(values, count)
+        )
+        return found
 
     def _changed(self, x: mx.array, count: int) -> mx.array:
         if count == 0:
@@ -68,7 +72,7 @@ def noise(seed: int) -> Change:
     return change
 
 
-def control_caches(model: nn.Module, change: Change, stop: int) -> list[Any]:
+def control_caches(model: nn.Module, change: Change, stop: int) -> list[Cache]:
     """Return the model's own caches, each that holds keys and values behind a :class:`ControlCache`.
 
     Raises:

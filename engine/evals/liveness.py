@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache.packed import PackedMixin
+from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.lm import cache as lm_cache
 from engine.mx import mx
@@ -14,7 +15,7 @@ NAMES = (
 )
 
 
-def counters(caches: Sequence[Any]) -> dict[str, int]:
+def counters(caches: Sequence[Cache]) -> dict[str, int]:
     """Return the ``counters`` of a report's row.
 
     - ``injected_positions``: over all layers, positions that went into the cache as a codec, a control or a

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.errors import BadInput
 from engine.measure import prompts
+from engine.tokens import Tokenizer
 
 WORKLOAD = "needles"
 PREFIXES = (
@@ -50,7 +51,7 @@ class Needle:
 
 
 def make(
-    tokenizer: Any, lengths: Sequence[int], depths: Sequence[float], samples: int, seed: int, *, chat: bool,
+    tokenizer: Tokenizer, lengths: Sequence[int], depths: Sequence[float], samples: int, seed: int, *, chat: bool,
     on_made: Callable[[], None] = lambda: None,
 ) -> list[Needle]:  # fmt: skip
     """Return ``samples`` prompts for each length and depth, no two with the same code.
@@ -81,7 +82,7 @@ def make(
 
 
 def _make(
-    tokenizer: Any, rng: random.Random, secret: str, length: int, depth: float, name: str, *, chat: bool
+    tokenizer: Tokenizer, rng: random.Random, secret: str, length: int, depth: float, name: str, *, chat: bool
 ) -> Needle:
     numbers = [rng.randint(1000, 9999) for _ in range(length)]
     low, high = 2, max(3, length // 8)  # a note is longer than eight tokens
@@ -111,11 +112,11 @@ def _text(numbers: Sequence[int], secret: str, depth: float, *, chat: bool) -> s
     return "".join(notes[:place]) + NEEDLE.format(secret) + "".join(notes[place:]) + question
 
 
-def _encode(tokenizer: Any, name: str, text: str, *, chat: bool) -> prompts.Prompt:
+def _encode(tokenizer: Tokenizer, name: str, text: str, *, chat: bool) -> prompts.Prompt:
     return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common(one: Sequence[object], other: Sequence[object]) -> int:
     pairs: Iterator[bool] = (a == b for a, b in zip(one, other, strict=False))
     return next((i for i, equal in enumerate(pairs) if not equal), min(len(one), len(other)))
 

@@ -16,12 +16,15 @@ from engine.dflash.divergence import first_difference
 from engine.errors import BadInput
 from engine.evals.claims import everywhere
 from engine.lm import cache as lm_cache
-from engine.measure.journal import Journal
+from engine.measure.arm import Arm
+from engine.measure.job import Job
 from engine.measure.prompts import Prompt
+from engine.measure.rows import Row
+from engine.measure.schedule import Turn, interleave
 from engine.measure.stats import exact_interval
 from engine.models import Pair
 from engine.models.target import DTYPES
-from engine.mx import mx, nn
+from engine.mx import integers, mx, nn, number
 
 KIND = "kakeya.parity"
 OURS = "engine.dflash"
@@ -44,12 +47,8 @@ class Drafted(NamedTuple):
 Draft = Callable[[int, mx.array, int], Drafted]
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the two: its place in the report, and what starts it on a prompt."""
-
-    section: dict[str, Any]
-    start: Callable[[], Draft]
+# One of the two; what it makes afresh on a prompt drafts along it.
+Side = Arm[Draft]
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,9 @@ def sides_of(pair: Pair, against: str, dtype: str) -> tuple[Side, Side]:
     return _ours(pair, "reference", "float32"), _ours(pair, "candidate", dtype)
 
 
-def _section(role: str, loop: str, **options: Any) -> dict[str, Any]:
+def _side(role: str, loop: str, start: Callable[[], Draft], **options: Any) -> Side:
     name = {"reference": "reference", "candidate": "engine"}[role]
-    return {"name": name, "role": role, "loop": loop, "cache": "raw", "patches": [], "options": options}
+    return Arm(name, role, loop, lambda _: start(), options=options)
 
 
 def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
@@ -111,12 +110,12 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
                 bound.absorb(part, context)
             found = bound.propose(bonus, last, context, count)
             logits = None if found.candidates is not None else found.logits[0].astype(mx.float32)
-            return Drafted([int(token) for token in found.tokens[0].tolist()], logits)
+            return Drafted(integers(found.tokens[0]), logits)
 
         return step
 
     type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    return Side(_section(role, OURS if dtype is None else f"{OURS} {dtype}", dtype=type_), start)
+    return _side(role, OURS if dtype is None else f"{OURS} {dtype}", start, dtype=type_)
 
 
 def check_package() -> None:
@@ -147,15 +146,15 @@ def _package(pair: Pair) -> Side:
             block = mx.array([[bonus, *[draft.config.mask_token_id] * count]])
             if hasattr(draft, "candidate_selector"):
                 tokens, _, _ = draft.propose(block, taps, cache, 0.0, logits_start=1)
-                return Drafted([int(token) for token in tokens[0].tolist()], None)
+                return Drafted(integers(tokens[0]), None)
             logits = draft(block, taps, cache, logits_start=1)[0]
-            return Drafted([int(i) for i in mx.argmax(logits, axis=-1).tolist()], logits.astype(mx.float32))
+            return Drafted(integers(mx.argmax(logits, axis=-1)), logits.astype(mx.float32))
 
         return step
 
     version = metadata.version("dflash")
     type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    return Side(_section("reference", PACKAGE, version=version, dtype=type_), start)
+    return _side("reference", PACKAGE, start, version=version, dtype=type_)
 
 
 def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: int) -> Walk:
@@ -163,13 +162,13 @@ def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: in
     tapped, caches = Tapped(target, list(layers)), lm_cache.make_prompt_cache(target)
     parts: list[mx.array] = []
     for at in range(0, len(ids), CHUNK):
-        logits, taps = tapped.forward(mx.array(ids[at : at + CHUNK])[None], caches)
+        logits, taps = tapped.forward(mx.array(list(ids[at : at + CHUNK]))[None], caches)
         mx.eval(logits, taps)
         parts.append(taps)
-    tokens = [int(mx.argmax(logits[0, -1]).item())]
+    tokens = [int(number(mx.argmax(logits[0, -1])))]
     while len(tokens) < count:
         logits, taps = tapped.forward(mx.array([tokens[-1:]]), caches)
-        tokens.append(int(mx.argmax(logits[0, -1]).item()))
+        tokens.append(int(number(mx.argmax(logits[0, -1]))))
         parts.append(taps)
     return Walk(len(ids), tokens, mx.concatenate(parts, axis=1))
 
@@ -183,15 +182,15 @@ def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator
         block: tokens of a block, the committed one among them.
         most: blocks.
     """
-    drafters = [side.start() for side in sides]
+    drafters = [side.make(None) for side in sides]
     at, read = 0, 0
-    for number in range(most):
+    for block_at in range(most):
         if at + block > len(made.tokens):
             return
         taps = made.taps[:, read : made.length + at]
         reference, candidate = (draft(made.tokens[at], taps, block - 1) for draft in drafters)
         yield {
-            "block": number,
+            "block": block_at,
             "reference": reference.tokens,
             "candidate": candidate.tokens,
             **_error(reference, candidate),
@@ -214,23 +213,45 @@ def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:
     return found
 
 
-def measure(
+def job(
     pair: Pair,
     sides: tuple[Side, Side],
     prompts: Sequence[Prompt],
+    config: dict[str, Any],
+    *,
     block: int,
     blocks: int,
-    journal: Journal,
-    on_run: Callable[[], None] = lambda: None,
-) -> None:
-    """Compare on every prompt, but for those that the journal holds, and append the rows to it."""
-    layers = pair.draft.config.target_layer_ids
-    for prompt in prompts:
-        if (prompt.id, 0) not in journal:
-            made = walk(pair.target, layers, prompt.ids, block * blocks + 1)
-            for row in list(rounds(made, sides, block, blocks)):
-                journal.append({"prompt": prompt.id} | row)
-        on_run()
+) -> Job:
+    """Return what compares both sides on every prompt.
+
+    Args:
+        pair: with a drafter.
+        sides: reference and candidate, which draft together.
+        prompts: encoded.
+        config: every option of the run, ``prompts`` among them.
+        block: tokens of a block, the committed one among them.
+        blocks: the most on a prompt.
+    """
+
+    def measure(turn: Turn[tuple[Side, Side], Prompt]) -> Iterator[Row]:
+        made = walk(pair.target, pair.draft.config.target_layer_ids, turn.prompt.ids, block * blocks + 1)
+        return rounds(made, turn.arm, block, blocks)
+
+    workload = {"task": "code", "source": config["prompts"], "chat_template": False}
+    return Job(
+        KIND,
+        {
+            "models": pair.describe(),
+            "workloads": {"texts": workload},
+            "prompts": [prompt.section("texts") for prompt in prompts],
+            "arms": [side.section(oracle=False) for side in sides],
+        },
+        config,
+        turns=list(interleave([sides], prompts)),
+        names=lambda turn: {"prompt": turn.prompt.id},
+        measure=measure,
+        claims=lambda made: claims(made["rows"], prompts),
+    )
 
 
 def claims(rows: Sequence[dict[str, Any]], prompts: Sequence[Prompt]) -> list[dict[str, Any]]:

@@ -6,22 +6,29 @@ itself over the same text, which shows how far its predictions move from those o
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
-from engine.attention import router
 from engine.cache import make_caches
+from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.codec.classic import ClassicCodec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
+from engine.evals.quant_claims import claims
 from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
-from engine.measure.journal import Journal
+from engine.measure.arm import Arm
+from engine.measure.job import Job
 from engine.measure.prompts import Prompt
-from engine.mx import mx, nn
+from engine.measure.rows import Row
+from engine.measure.schedule import Turn, interleave
+from engine.models import Pair
+from engine.mx import mx, nn, number
+from engine.tokens import Tokenizer
 
 KIND = "kakeya.kv-quant"
 LOOP = "engine.evals.quant.teacher_forced"
@@ -29,6 +36,8 @@ BASELINE = "raw"
 EVERYWHERE = 1 << 40
 CHUNK = 512
 LEAST = 16
+
+CacheArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
@@ -54,15 +63,7 @@ class Plan:
         return {**asdict(self), "caches": list(self.caches)}
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One cache: its place in the report, and what makes it."""
-
-    section: dict[str, Any]
-    make: Callable[[], list[Any]]
-
-
-def arms_of(model: nn.Module, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
+def arms_of(model: nn.Module, plan: Plan) -> tuple[list[CacheArm], dict[str, str]]:
     """Return the raw cache, those of the plan and the controls; and the caches left out, with the reason.
 
     Raises:
@@ -71,18 +72,17 @@ def arms_of(model: nn.Module, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
     usable_here, left_out = usable(model, plan.caches, plan.boundary)
     half = plan.store == "float16" and _is_wide(model)
 
-    def arm(name: str, role: str, cache: str, make: Callable[[], list[Any]], **more: Any) -> Arm:
+    def arm(name: str, role: str, make: Callable[[], list[Cache]], **more: Any) -> CacheArm:
         options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
-        about = {"name": name, "role": role, "loop": LOOP, "cache": cache, "patches": [], "options": options}
-        return Arm(about | more, (lambda: halved(make())) if half else make)
+        return Arm(name, role, LOOP, lambda _: halved(make()) if half else make(), options=options, **more)
 
-    found = [arm(BASELINE, "baseline", "raw", lambda: make_caches(model, "raw"))]
+    found = [arm(BASELINE, "baseline", lambda: make_caches(model, "raw"))]
     for spec, tried in usable_here.items():
         options = {"boundary": plan.boundary, "raw_layers": tried.raw_layers, **_nominal(spec, model)}
         make = lambda s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(arm(spec, "candidate", spec, make, patches=list(tried.patches), options=options))
-    found.append(arm("identity", "identity", "raw", lambda: control_caches(model, same, EVERYWHERE)))
-    found.append(arm("poison", "poison", "raw", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
+        found.append(arm(spec, "candidate", make, cache=spec, patches=tried.patches, options=options))
+    found.append(arm("identity", "identity", lambda: control_caches(model, same, EVERYWHERE)))
+    found.append(arm("poison", "poison", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
     return found, left_out
 
 
@@ -116,6 +116,11 @@ class _Recorder(CacheProxy, own=("seen",)):
         self.seen.append((keys, values))
         return self.inner.update_and_fetch(keys, values)
 
+    def joined(self) -> tuple[mx.array, mx.array]:
+        """Return all keys and all values that came in."""
+        keys, values = (mx.concatenate(list(side), axis=2) for side in zip(*self.seen, strict=True))
+        return keys, values
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -132,7 +137,7 @@ class Reference:
     layers: list[int]
 
 
-def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Any]) -> mx.array:
+def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Cache]) -> mx.array:
     """Return the log-probabilities after each token but the last, float32 ``[tokens - 1, vocabulary]``."""
     parts = []
     for start in range(0, tokens.shape[1], CHUNK):
@@ -142,39 +147,33 @@ def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Any]) -> mx.
     return mx.concatenate(parts)[:-1]
 
 
-def reference(model: nn.Module, tokens: mx.array, arm: Arm) -> Reference:
+def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
     """Run the raw cache over tokens, int ``[1, n]``."""
-    caches = arm.make()
+    caches = arm.make(None)
     layers = [i for i, cache in enumerate(caches) if "inner" in vars(cache) or isinstance(cache, HOLDERS)]
     recorders = {i: _Recorder(caches[i]) for i in layers}
-    with router.unrouted():
+    with arm.attention():
         logprobs = teacher_forced(model, tokens, [recorders.get(i, c) for i, c in enumerate(caches)])
-    pairs = [
-        tuple(mx.concatenate(side, axis=2) for side in zip(*recorder.seen, strict=True))
-        for recorder in recorders.values()
-    ]
+    pairs = [recorder.joined() for recorder in recorders.values()]
     mx.eval(pairs)
     return Reference(logprobs, pairs, layers)
 
 
-def score(model: nn.Module, tokens: mx.array, arm: Arm, known: Reference) -> dict[str, Any]:
+def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -> dict[str, Any]:
     """Return a row, but for its names: bits and error on the captured vectors, and what the model then says."""
-    fresh = arm.make()
+    fresh = arm.make(None)
     fed = [fresh[i] for i in known.layers]
     error = energy = 0.0
     count = 0
     for cache, pair in zip(fed, known.pairs, strict=True):
         for x, back in zip(pair, read_back(cache, *pair), strict=True):
             came = _as_stored(x, cache)
-            error += mx.square(back[..., -x.shape[2] :, :] - came).sum().item()
-            energy += mx.square(came).sum().item()
+            error += number(mx.square(back[..., -x.shape[2] :, :] - came).sum())
+            energy += number(mx.square(came).sum())
             count += x.size
-    caches = arm.make()
-    if arm.section["patches"]:
+    caches = arm.make(None)
+    with arm.attention():
         logprobs = teacher_forced(model, tokens, caches)
-    else:
-        with router.unrouted():
-            logprobs = teacher_forced(model, tokens, caches)
     return {
         "memory": stored(fed, [[_as_stored(x, c) for x in p] for c, p in zip(fed, known.pairs, strict=True)]),
         "n_values": count,
@@ -197,32 +196,58 @@ def _distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
     return {
         "n_positions": raw.shape[0],
-        "sum_kl": kl.sum().item(),
-        "same_top": int(top.sum().item()),
-        "sum_nll": nll.sum().item(),
+        "sum_kl": number(kl.sum()),
+        "same_top": int(number(top.sum())),
+        "sum_nll": number(nll.sum()),
     }
 
 
-def measure(
-    model: nn.Module,
-    arms: Sequence[Arm],
+def job(
+    pair: Pair,
+    arms: Sequence[CacheArm],
     prompts: Sequence[Prompt],
-    journal: Journal,
-    on_run: Callable[[], None] = lambda: None,
-) -> None:
-    """Score every cache on every text, but for the rows that the journal holds, and append the rows to it."""
-    for prompt in prompts:
-        missing = [arm for arm in arms if (arm.section["name"], prompt.id) not in journal]
-        tokens = mx.array(prompt.ids)[None]
-        known = reference(model, tokens, arms[0]) if missing else None
-        for arm in arms:
-            if arm in missing:
-                named = {"arm": arm.section["name"], "prompt": prompt.id}
-                journal.append(named | score(model, tokens, arm, known))
-            on_run()
+    config: dict[str, Any],
+    *,
+    task: str,
+    source: str,
+) -> Job:
+    """Return what scores every cache on every text.
+
+    Args:
+        pair: the model.
+        arms: the caches, the raw one first.
+        prompts: the texts.
+        config: every option of the run.
+        task: what the texts are.
+        source: where they come from.
+    """
+    model = pair.target
+
+    @lru_cache(maxsize=1)  # of the text that is being scored
+    def known(ids: tuple[int, ...]) -> Reference:
+        return reference(model, mx.array(ids)[None], arms[0])
+
+    def measure(turn: Turn[CacheArm, Prompt]) -> list[Row]:
+        return [score(model, mx.array(turn.prompt.ids)[None], turn.arm, known(turn.prompt.ids))]
+
+    return Job(
+        KIND,
+        {
+            "models": pair.describe(),
+            "workloads": {"texts": {"task": task, "source": source, "chat_template": False}},
+            "prompts": [prompt.section("texts") for prompt in prompts],
+            "arms": [arm.section(oracle=False) for arm in arms],
+        },
+        config,
+        # Nothing is timed, so each text's rows stand in the order of the arms.
+        turns=[turn for prompt in prompts for turn in interleave(arms, [prompt])],
+        names=lambda turn: {"arm": turn.arm.name, "prompt": turn.prompt.id},
+        measure=measure,
+        claims=claims,
+    )
 
 
-def windows(text: str, tokenizer: Any, tokens: int, most: int) -> list[Prompt]:
+def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Prompt]:
     """Return a text in pieces of so many tokens, at most ``most``, from its beginning; a short rest is left out.
 
     Raises:

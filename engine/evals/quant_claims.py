@@ -28,7 +28,8 @@ def statistics(rows: Sequence[Row]) -> dict[str, float]:
     """Return an arm's figures over all of its rows, by the name of their claims."""
 
     def mean(top: str, bottom: str) -> float:
-        return sum(row[top] for row in rows) / sum(row[bottom] for row in rows)
+        found: float = sum(row[top] for row in rows) / sum(row[bottom] for row in rows)
+        return found
 
     nbytes = sum(row["memory"]["cache_bytes"] for row in rows)
     return {

@@ -1,22 +1,30 @@
 """Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from engine.attention import router
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
+from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.cache.wrapping import left_raw
+from engine.dflash.step import Step
 from engine.errors import BadInput
+from engine.evals.claims import recall_claims
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.evals.needles import Needle
-from engine.measure.decode import CHUNK, STOCK_LOOP, greedy
-from engine.measure.journal import Journal
+from engine.evals.needles import Needle, workload
+from engine.lm import generate_step
+from engine.measure import rows
+from engine.measure.arm import Arm, Decode
+from engine.measure.job import Job
+from engine.measure.rows import CHUNK, STOCK_LOOP, Row
+from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
-from engine.mx import mx
+from engine.mx import mx, nn
+
+NeedleArm = Arm[list[Cache]]
 
 KIND = "kakeya.recall"
 BASELINE, IDENTITY, POISON = "raw", "identity", "poison"
@@ -56,62 +64,52 @@ class Plan:
         }
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One cache, or one control.
+def stock(model: nn.Module, chunk: int) -> Decode:
+    """Return mlx-lm's own loop, which reads ``chunk`` tokens of a prompt at once."""
 
-    Attributes:
-        name: unique in a report.
-        role: ``baseline``, ``candidate``, ``identity``, ``poison`` or ``evicted``.
-        cache: its spec; ``raw`` for controls.
-        make: gives fresh caches for a prompt.
-        oracle: the arm that it is compared with.
-        patches: what is bound anew in libraries while it runs; without any, mlx-lm runs as installed.
-        options: what else it was told.
-    """
+    def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
+        found = generate_step(
+            mx.array(list(ids)), model, max_tokens=most, prompt_cache=caches, prefill_step_size=chunk
+        )
+        for token, _ in found:
+            yield Step((int(token),))
 
-    name: str
-    role: str
-    cache: str
-    make: Callable[[Needle], list[Any]]
-    oracle: str | None = BASELINE
-    patches: tuple[str, ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def section(self) -> dict[str, Any]:
-        """Return its entry in a report."""
-        names = ("name", "role", "cache", "oracle")
-        about = {"loop": STOCK_LOOP, "patches": list(self.patches), "options": dict(self.options)}
-        return {name: getattr(self, name) for name in names} | about
+    return decode
 
 
-def arms_of(model: Any, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
+def arms_of(model: nn.Module, plan: Plan) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the raw cache, each cache of a plan and the controls; and the caches left out, with the reason.
 
     Raises:
         BadInput: the model can use none of the caches.
     """
     tried, left_out = usable(model, plan.caches, plan.boundary)
-    found = [Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None)]
+    decode = stock(model, plan.chunk)
+    found = [Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode)]
     for spec, what in tried.items():
-        options = (("boundary", plan.boundary), ("raw_layers", what.raw_layers))
+        options = {"boundary": plan.boundary, "raw_layers": what.raw_layers}
         make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(Arm(spec, "candidate", spec, make, BASELINE, what.patches, options))
-    return [*found, *_controls(model, plan)], left_out
+        found.append(
+            Arm(
+                spec, "candidate", STOCK_LOOP, make, decode,
+                oracle=BASELINE, cache=spec, patches=what.patches, options=options,
+            )
+        )  # fmt: skip
+    return [*found, *_controls(model, plan, decode)], left_out
 
 
-def _controls(model: Any, plan: Plan) -> Iterator[Arm]:
+def _controls(model: nn.Module, plan: Plan, decode: Decode) -> Iterator[NeedleArm]:
     """Yield the raw cache with what is before the question put back as it was, and replaced by noise."""
 
-    def put_back(needle: Needle) -> list[Any]:
+    def put_back(needle: Needle) -> list[Cache]:
         return control_caches(model, same, _before(needle))
 
-    def poison(needle: Needle) -> list[Any]:
+    def poison(needle: Needle) -> list[Cache]:
         return control_caches(model, noise(plan.seed), _before(needle))
 
-    where = (("positions", "before the question"),)
-    yield Arm(IDENTITY, "identity", "raw", put_back, options=where)
-    yield Arm(POISON, "poison", "raw", poison, options=where)
+    where = {"positions": "before the question"}
+    yield Arm(IDENTITY, "identity", STOCK_LOOP, put_back, decode, oracle=BASELINE, options=where)
+    yield Arm(POISON, "poison", STOCK_LOOP, poison, decode, oracle=BASELINE, options=where)
 
 
 def _before(needle: Needle) -> int:
@@ -125,7 +123,7 @@ class Tried(NamedTuple):
     raw_layers: list[int]
 
 
-def usable(model: Any, specs: Iterable[str], boundary: int) -> tuple[dict[str, Tried], dict[str, str]]:
+def usable(model: nn.Module, specs: Iterable[str], boundary: int) -> tuple[dict[str, Tried], dict[str, str]]:
     """Try caches on a model: return those that it can use, and why it cannot use the others.
 
     The raw cache, which every model can use, is among neither.
@@ -147,47 +145,58 @@ def usable(model: Any, specs: Iterable[str], boundary: int) -> tuple[dict[str, T
     return found, left_out
 
 
-def _attempt(model: Any, spec: str, boundary: int) -> Tried:
+def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
     caches = make_caches(model, spec, boundary)
     mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
     return Tried(patches_of(model, caches), left_raw(caches))
 
 
-def schedule(arms: Sequence[Any], prompts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each arm on each prompt; arms take turns, and the first one changes from prompt to prompt."""
-    for i, prompt in enumerate(prompts):
-        at = i % len(arms)
-        for arm in (*arms[at:], *arms[:at]):
-            yield arm, prompt
+def names(turn: Turn[NeedleArm, Needle]) -> Row:
+    """Return the fields by which the row of a turn is known."""
+    return {"arm": turn.arm.name, "prompt": turn.prompt.prompt.id}
 
 
-def measure(
+def row(turn: Turn[NeedleArm, Needle], pair: Pair, most: int) -> Row:
+    """Let an arm answer a prompt in at most so many tokens; return the row, but for its names."""
+    ids, caches = turn.prompt.prompt.ids, turn.arm.make(turn.prompt)
+    made, _ = rows.decode(turn.arm, ids, most, set(pair.tokenizer.eos_token_ids), caches)
+    text = pair.tokenizer.decode(made["tokens"])
+    return {**made, "repeat": 0, "text": text, "counters": counters(caches)}
+
+
+def job(
+    kind: str,
     pair: Pair,
-    arms: Sequence[Arm],
+    arms: Sequence[NeedleArm],
     needles: Sequence[Needle],
-    plan: Plan,
-    journal: Journal,
-    on_run: Callable[[], None] = lambda: None,
-) -> None:
-    """Decode every arm on every prompt, but for the rows that the journal holds, and append the rows to it."""
-    ends = set(pair.tokenizer.eos_token_ids)
-    for arm, needle in schedule(arms, needles):
-        if (arm.name, needle.prompt.id) not in journal:
-            caches = arm.make(needle)
-            row = decode(pair.target, arm, needle, caches, plan, ends)
-            row["text"] = pair.tokenizer.decode(row["tokens"])
-            journal.append(row)
-        on_run()
+    config: dict[str, Any],
+    *,
+    most: int,
+    chat: bool,
+) -> Job:
+    """Return what lets every arm answer every prompt.
 
-
-def decode(
-    model: Any, arm: Arm, needle: Needle, caches: list[Any], plan: Any, ends: set[int]
-) -> dict[str, Any]:
-    """Decode once; arms without patches run with mlx-lm's own attention in place."""
-    if arm.patches:
-        done = greedy(model, needle.prompt.ids, caches, plan.max_tokens, ends, plan.chunk)
-    else:
-        with router.unrouted():
-            done = greedy(model, needle.prompt.ids, caches, plan.max_tokens, ends, plan.chunk)
-    named = {"arm": arm.name, "prompt": needle.prompt.id, "repeat": 0}
-    return {**named, **done, "counters": counters(caches)}
+    Args:
+        kind: ``kakeya.recall`` or ``kakeya.restored-prefill``.
+        pair: what decodes.
+        arms: what is compared.
+        needles: the prompts.
+        config: every option of the run.
+        most: tokens of an answer.
+        chat: whether the prompts are in the chat template.
+    """
+    sections = {
+        "models": pair.describe(),
+        "workloads": workload(needles, chat=chat),
+        "prompts": [needle.section() for needle in needles],
+        "arms": [arm.section() for arm in arms],
+    }
+    return Job(
+        kind,
+        sections,
+        config,
+        turns=list(interleave(arms, needles)),
+        names=names,
+        measure=lambda turn: [row(turn, pair, most)],
+        claims=lambda made: recall_claims(made["rows"], made["prompts"], made["arms"]),
+    )

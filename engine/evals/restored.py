@@ -10,7 +10,9 @@ from engine.cache.packed import PackedMixin
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
-from engine.evals.recall import Arm, usable
+from engine.evals.recall import NeedleArm, stock, usable
+from engine.measure.arm import Arm
+from engine.measure.rows import STOCK_LOOP
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.learned import learned_sources
@@ -62,7 +64,7 @@ class Plan:
 
 def arms_of(
     model: nn.Module, plan: Plan, restorer: Restorer | None = None
-) -> tuple[list[Arm], dict[str, str]]:
+) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the arms, and those left out with the reason.
 
     The arms are the whole cache, evicted positions given back from each spec and as learned, and the controls.
@@ -78,19 +80,20 @@ def arms_of(
         BadInput: the model has no full-attention layer, or can use none of the caches.
     """
     restored_caches(model, plan.sink, plan.window, lambda _: None)
+    decode = stock(model, plan.chunk)
 
     def arm(
         name: str, role: str, cache: str, source: Callable[[Needle], Callable[[int], Source | None]]
-    ) -> Arm:
-        options = (("sink", plan.sink), ("window", plan.window), ("layers", "full attention"))
+    ) -> NeedleArm:
+        options = {"sink": plan.sink, "window": plan.window, "layers": "full attention"}
         make = lambda needle: restored_caches(model, plan.sink, plan.window, source(needle))  # noqa: E731
-        return Arm(name, role, cache, make, options=options)
+        return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, cache=cache, options=options)
 
     if "raw" in plan.caches:
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
     tried, left_out = usable(model, plan.caches, 0)
     found = [
-        Arm(BASELINE, "baseline", "raw", lambda _: make_caches(model, "raw"), oracle=None),
+        Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode),
         *_compressed(model, tried, arm),
         *(_learned(model, plan, arm, restorer) if restorer is not None else ()),
         arm(IDENTITY, "identity", "raw", lambda _: lambda _: Exact()),
@@ -100,7 +103,7 @@ def arms_of(
     return found, {f"restored {spec}": why for spec, why in left_out.items()}
 
 
-def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., Arm]) -> Iterator[Arm]:
+def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., NeedleArm]) -> Iterator[NeedleArm]:
     for spec in specs:
 
         def source(_: Needle, spec: str = spec) -> Callable[[int], Source]:
@@ -113,7 +116,9 @@ def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., Arm])
         yield arm(f"restored {spec}", "candidate", spec, source)
 
 
-def _learned(model: nn.Module, plan: Plan, arm: Callable[..., Arm], restorer: Restorer) -> Iterator[Arm]:
+def _learned(
+    model: nn.Module, plan: Plan, arm: Callable[..., NeedleArm], restorer: Restorer
+) -> Iterator[NeedleArm]:
     def shuffled(needle: Needle) -> Callable[[int], Source]:
         ids = list(needle.prompt.ids)
         random.Random(f"{plan.seed}/{needle.prompt.id}").shuffle(ids)  # noqa: S311 - a control, no secret

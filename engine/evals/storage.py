@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.attention.views import PackedView
 from engine.cache.packed import PackedMixin
+from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.cache.wrapping import KEY_VALUE
@@ -28,10 +29,11 @@ class HalfCache(CacheProxy):
         """Append both in half precision; what comes back is widened, but for codes."""
         wide = keys.dtype
         held = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
-        return tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, held)
+        found: tuple[Any, Any] = tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, held)
+        return found
 
 
-def halved(caches: Sequence[Any]) -> list[Any]:
+def halved(caches: Sequence[Cache]) -> list[Cache]:
     """Return caches of which those that hold keys and values keep them in half precision."""
     return [HalfCache(cache) if isinstance(cache, HOLDERS) else cache for cache in caches]
 
@@ -40,7 +42,7 @@ def _is_half(x: Any) -> bool:
     return isinstance(x, mx.array) and x.dtype == mx.float16
 
 
-def stored(caches: Sequence[Any], pairs: Sequence[Sequence[mx.array]]) -> dict[str, Any]:
+def stored(caches: Sequence[Cache], pairs: Sequence[Sequence[mx.array]]) -> dict[str, Any]:
     """Return the ``memory`` of a row: the arrays of codes and side information, without unused capacity.
 
     Args:
@@ -96,4 +98,5 @@ def _dense(x: Any, cache: Any) -> mx.array:
         codes, scales, biases = x
         wide = (scales.astype(mx.float32), biases.astype(mx.float32))
         return mx.dequantize(codes, *wide, group_size=cache.group_size, bits=cache.bits)
-    return x.astype(mx.float32)
+    found: mx.array = x.astype(mx.float32)
+    return found

@@ -1,24 +1,27 @@
 """What verifying L tokens costs: one forward pass over them on top of a context, taken back afterwards."""
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
-from typing import Any
+from itertools import cycle, groupby, islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.rotary import with_tables
 from engine.evals.speculation.claims import LEAST_ROWS
 from engine.measure import prompts, report
+from engine.measure.job import Job, Made, measure
+from engine.measure.journal import Journal
+from engine.measure.rows import CHUNK, Row, Timed, timed
+from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 from engine.mx import mx
 
 KIND = "kakeya.verify-l"
 LENGTHS = (1, 2, 4, 6, 8, 12, 16)
 CONTEXTS = (128, 1024)
-CHUNK = 512  # tokens of the context at once
 
 DEFINITIONS = {
     "verify_ms": "median milliseconds of a forward pass over where.length tokens on where.context cached ones, "
@@ -46,11 +49,6 @@ class Sweep:
     repeats: int = 10
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def passes(self) -> int:
-        """How many passes there will be."""
-        return len(self.lengths) * len(self.contexts) * len(self.caches) * (self.repeats + 1)
-
 
 class Held:
     """A context in caches of one spec, on which passes are timed.
@@ -66,24 +64,37 @@ class Held:
         self._rollback: Rollback = rollback_for(caches, model=pair.target)
         self._model = self._rollback.prepare(with_tables(pair.target))
         for start in range(0, len(ids), CHUNK):
-            self._rollback.forward(self._model, mx.array(ids[start : start + CHUNK])[None])
+            self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))
             mx.eval([cache.state for cache in caches])
 
     def seconds(self, ids: Sequence[int]) -> float:
         """Return how long a pass over ``ids`` takes, with the likeliest token of each row on the host."""
-        tokens = mx.array(ids)[None]
+        return self.timed(ids).at[0]
+
+    def timed(self, ids: Sequence[int]) -> Timed:
+        """Return when a pass over ``ids`` began and how long it took."""
+        tokens = mx.array(list(ids))[None]
         mx.eval(tokens)
-        start = time.perf_counter()
+        return timed(self._pass(tokens))[1]
+
+    def _pass(self, tokens: mx.array) -> Iterator[None]:
+        """Yield once, when the likeliest token of each row is there; then take the pass back."""
         logits = self._rollback.forward(self._model, tokens)
         mx.argmax(logits, axis=-1).tolist()
-        took = time.perf_counter() - start
+        yield
         self._rollback.commit(0)
-        return took
 
 
-def measure(pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-    """Time every pass and return the rows in the order in which they ran.
+class Pass(NamedTuple):
+    """What takes turns: a pass over so many tokens, over caches of one spec."""
+
+    cache: str
+    length: int
+
+
+def job(pair: Pair, sweep: Sweep) -> Job:
+    """Return what times every pass.
 
     On each context, lengths and caches take turns; the order moves on by one from repeat to repeat, and
     repeat 0 warms up. The tokens are Python code, for what a mixture of experts does depends on them.
@@ -91,52 +102,90 @@ def measure(pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None
     Args:
         pair: what computes.
         sweep: what is measured.
-        on_pass: called after each pass, for a progress bar.
     """
-    began = time.perf_counter()
-    text = _text(pair)
-    rows: list[dict[str, Any]] = []
-    for context in sweep.contexts:
-        ids = list(islice(text, context))
-        held = {spec: Held(pair, spec, ids) for spec in sweep.caches}
-        turns = [(spec, length) for length in sweep.lengths for spec in sweep.caches]
-        for repeat in range(sweep.repeats + 1):
-            at = repeat % len(turns)
-            for spec, length in (*turns[at:], *turns[:at]):
-                row = {"length": length, "context": context, "repeat": repeat, "warmup": repeat == 0}
-                ids = list(islice(text, length))
-                started = time.perf_counter() - began
-                seconds = held[spec].seconds(ids)
-                about = {"cache": spec, "sequence": len(rows), "started_s": started}
-                rows.append({**row, "seconds": seconds, **about})
-                on_pass()
-    return rows
+    passes = [Pass(spec, length) for length in sweep.lengths for spec in sweep.caches]
+    turns = [
+        turn for context in sweep.contexts for turn in interleave(passes, [context], range(sweep.repeats + 1))
+    ]
+    tokens = _tokens(pair, turns)
+    held: dict[int, dict[str, Held]] = {}
+
+    def measure(turn: Turn[Pass, int]) -> list[Row]:
+        context = turn.prompt
+        if context not in held:
+            held.clear()  # those of the context before
+            held[context] = {spec: Held(pair, spec, tokens.contexts[context]) for spec in sweep.caches}
+        number = tokens.numbers[turn]
+        started, at = held[context][turn.arm.cache].timed(tokens.passes[number])
+        return [{"warmup": turn.repeat == 0, "seconds": at[0], "sequence": number, "started_s": started}]
+
+    return Job(
+        KIND,
+        {"models": pair.describe()},
+        {
+            "seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches),
+            "left_out": dict(sweep.left_out), "lengths": list(sweep.lengths), "contexts": list(sweep.contexts),
+        },
+        turns=turns,
+        names=_names,
+        measure=measure,
+        claims=lambda made: claims(made["rows"], sweep),
+        one_report=len(sweep.caches) == 1,
+    )  # fmt: skip
+
+
+def _names(turn: Turn[Pass, int]) -> Row:
+    arm = turn.arm
+    return {"cache": arm.cache, "context": turn.prompt, "length": arm.length, "repeat": turn.repeat}
+
+
+class _Tokens(NamedTuple):
+    """The text that is passed over: each context's tokens, each pass's, and which pass a turn is."""
+
+    contexts: dict[int, list[int]]
+    passes: list[list[int]]
+    numbers: dict[Turn[Pass, int], int]
+
+
+def _tokens(pair: Pair, turns: Sequence[Turn[Pass, int]]) -> _Tokens:
+    text, contexts, passes = _text(pair), {}, []
+    for context, some in groupby(turns, key=lambda turn: turn.prompt):
+        contexts[context] = list(islice(text, context))
+        passes += [list(islice(text, turn.arm.length)) for turn in some]
+    return _Tokens(contexts, passes, {turn: i for i, turn in enumerate(turns)})
 
 
 def reports(
-    pair: Pair, sweep: Sweep, on_pass: Callable[[], None] = lambda: None
-) -> dict[str, dict[str, Any]]:
-    """Measure and return a report for each spec; ``sequence`` in their rows says how they took turns."""
-    start = time.perf_counter()
-    rows = measure(pair, sweep, on_pass)
-    seconds = time.perf_counter() - start
-    config = {"seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches)}
-    config["left_out"] = dict(sweep.left_out)
-    models = pair.describe()
-    made = {}
+    pair: Pair,
+    sweep: Sweep,
+    out: Path | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
+    on_pass: Callable[[], None] = lambda: None,
+) -> tuple[dict[str, Made], Journal]:
+    """Measure and return a report for each spec; ``sequence`` in their rows says how they took turns.
+
+    Args:
+        pair: what computes.
+        sweep: what is measured.
+        out: the report's file, beside which the rows are kept; None keeps them in memory.
+        on_start: told the number of passes.
+        on_pass: called after each.
+    """
+    made = job(pair, sweep)
+    journal, seconds = measure(made, out, on_start, on_pass)
+    resumed = {"resumed_rows": journal.resumed} if journal.resumed else {}
+    found = {}
     for spec in sweep.caches:
-        own = [row for row in rows if row["cache"] == spec]
-        made[spec] = report.envelope(
+        own = [row for row in journal.rows if row["cache"] == spec]
+        found[spec] = report.envelope(
             KIND,
-            config={
-                **config, "lengths": list(sweep.lengths), "contexts": list(sweep.contexts), "cache": spec,
-            },
-            models=models,
+            config={**made.config, **resumed, "cache": spec},
             rows=own,
-            claims=claims(own, sweep),
+            claims=made.claims({"rows": own}),
             seconds=seconds,
-        )  # fmt: skip
-    return made
+            **made.sections,
+        )
+    return found, journal
 
 
 def claims(rows: Sequence[dict[str, Any]], sweep: Sweep) -> list[dict[str, Any]]:

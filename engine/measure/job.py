@@ -1,15 +1,22 @@
-"""What every measurement does: rows into a journal, from there into a report."""
+"""What every measurement does: turns are run one after the other, rows go into a journal and then into a report."""
 
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.measure import provenance, report
 from engine.measure.journal import Journal
+from engine.measure.rows import Row
+from engine.measure.schedule import Turn
 
 Made = dict[str, Any]
+
+
+def _nothing(_: list[Row]) -> None:
+    """Leave the rows as they are."""
 
 
 @dataclass(frozen=True)
@@ -20,19 +27,64 @@ class Job:
         kind: of the report.
         sections: ``models``, ``workloads``, ``prompts`` and ``arms`` of the report.
         config: every option of the run.
-        key: the fields by which a row is known.
-        steps: how often ``measure`` reports progress.
-        measure: appends the rows that a journal lacks, and calls its second argument after each step.
+        turns: what runs, in this order.
+        names: from a turn to the fields by which its rows are known; the journal knows a turn by them.
+        measure: from a turn to the rest of each of its rows.
         claims: from the sections and ``rows`` to the report's claims.
+        finish: completes the rows when all are there.
+        one_report: whether all rows make one report.
     """
 
     kind: str
-    sections: dict[str, Any]
+    sections: Made
     config: dict[str, Any]
-    key: Sequence[str]
-    steps: int
-    measure: Callable[[Journal, Callable[[], None]], None]
+    turns: Sequence[Turn[Any, Any]]
+    names: Callable[[Turn[Any, Any]], Row]
+    measure: Callable[[Turn[Any, Any]], Iterable[Row]]
     claims: Callable[[Made], list[Made]]
+    finish: Callable[[list[Row]], None] = _nothing
+    one_report: bool = True
+
+
+class Measured(NamedTuple):
+    """The rows of a job, in a journal that is to be closed once the report is written, and how long they took."""
+
+    journal: Journal
+    seconds: float
+
+
+def measure(
+    job: Job,
+    out: Path | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
+    on_step: Callable[[], None] = lambda: None,
+) -> Measured:
+    """Run a job's turns, or those that an interrupted run of the same did not come to.
+
+    Args:
+        job: what is measured.
+        out: the report's file, beside which the rows are kept; None keeps them in memory.
+        on_start: told the number of turns.
+        on_step: called after each.
+    """
+    began = time.perf_counter()
+    key = tuple(job.names(job.turns[0])) if job.turns else ()
+    known = {**job.sections, "config": job.config, "code": provenance.code()}
+    journal = Journal(out, known, key, tell=job.one_report)
+    on_start(len(job.turns))
+    gc.collect()
+    gc.freeze()  # what is there now stays, so that collecting before each run is quick
+    try:
+        for turn in job.turns:
+            names = job.names(turn)
+            if tuple(names.values()) not in journal:
+                for row in list(job.measure(turn)):
+                    journal.append(names | row)
+            on_step()
+    finally:
+        gc.unfreeze()
+    job.finish(journal.rows)
+    return Measured(journal, time.perf_counter() - began)
 
 
 def run(
@@ -41,20 +93,12 @@ def run(
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[Made, Journal]:
-    """Measure, or go on where an interrupted run of the same stopped; return the report, and the journal to close.
+    """Measure, and return the report and the journal to close; arguments are those of :func:`measure`.
 
     ``seconds`` are those of this run: what an earlier one took before it was interrupted is not known.
-
-    Args:
-        job: what is measured.
-        out: the report's file, beside which the rows are kept; None keeps them in memory.
-        on_start: told the number of steps.
-        on_step: called after each.
     """
     began = time.perf_counter()
-    journal = Journal(out, {**job.sections, "config": job.config, "code": provenance.code()}, job.key)
-    on_start(job.steps)
-    job.measure(journal, on_step)
+    journal, _ = measure(job, out, on_start, on_step)
     made = report.envelope(
         job.kind,
         config={**job.config, "resumed_rows": journal.resumed},

@@ -22,6 +22,7 @@ class Journal:
         out: the report's file; the journal is ``<out>.rows.jsonl``. None keeps the rows in memory only.
         run: everything that decides what is measured. A journal of another run is refused.
         key: the fields by which a row is known.
+        tell: whether the rows make one report, so that their digests are printed as they come.
 
     Attributes:
         rows: so far, in the order in which they were measured.
@@ -31,19 +32,21 @@ class Journal:
         BadInput: a journal of another run lies there, or it cannot be read or written.
     """
 
-    def __init__(self, out: Path | None, run: Mapping[str, Any], key: Sequence[str]) -> None:
+    def __init__(
+        self, out: Path | None, run: Mapping[str, Any], key: Sequence[str], *, tell: bool = True
+    ) -> None:
         self.key = tuple(key)
         self.rows: list[dict[str, Any]] = []
-        self._known: set[tuple] = set()
+        self._known: set[tuple[Any, ...]] = set()
         self.resumed = 0
         self._began = time.perf_counter()
-        self._chain = Chain()
+        self._chain = Chain() if tell else None
         self.path = out.with_name(f"{out.name}.rows.jsonl") if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         if self.path is not None:
             self._open(self.path, {"run": digest})
 
-    def __contains__(self, key: tuple) -> bool:
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._known
 
     def append(self, row: dict[str, Any]) -> None:
@@ -51,7 +54,8 @@ class Journal:
         if "started_s" in row:
             row["started_s"] -= self._began
         self.rows.append(row)
-        self._chain.add(row)
+        if self._chain is not None:
+            self._chain.add(row)
         self._known.add(self._key(row))
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
@@ -62,7 +66,7 @@ class Journal:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
-    def _key(self, row: Mapping[str, Any]) -> tuple:
+    def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)
 
     def _open(self, path: Path, head: dict[str, str]) -> None:
@@ -81,5 +85,6 @@ class Journal:
         self.rows = whole[1:]
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)
-        for row in self.rows:
-            self._chain.add(row)
+        if self._chain is not None:
+            for row in self.rows:
+                self._chain.add(row)

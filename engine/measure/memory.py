@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.mx import mx, tree
 
 
-def live(caches: Sequence[Any], peak: int | None = None) -> dict[str, Any]:
+def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
     """Return the ``memory`` of a report's row.
 
     Args:
@@ -23,19 +24,19 @@ def live(caches: Sequence[Any], peak: int | None = None) -> dict[str, Any]:
 
 
 def _layer(cache: Any) -> dict[str, Any]:
-    arrays = [array for array in _arrays(cache) if array.size]
+    held = [array for array in arrays(cache) if array.size]
     return {
         "kind": type(cache).__name__,
-        "nbytes": sum(array.nbytes for array in arrays),
+        "nbytes": sum(array.nbytes for array in held),
         "arrays": [
             {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("mlx.core.")}
-            for array in arrays
+            for array in held
         ],
     }
 
 
-def _arrays(cache: Any) -> list[mx.array]:
+def arrays(cache: Any) -> list[mx.array]:
     """Return the arrays that a cache holds, those of caches within it too."""
     inner = [*getattr(cache, "caches", ()), *([cache.inner] if "inner" in vars(cache) else [])]
     own = [leaf for _, leaf in tree.tree_flatten(vars(cache)) if isinstance(leaf, mx.array)]
-    return own + [array for held in inner for array in _arrays(held)]
+    return own + [array for held in inner for array in arrays(held)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput
+from engine.tokens import Tokenizer
 
 _DATA = Path(__file__).with_name("data")
 BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
@@ -158,7 +159,7 @@ def _named(held: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
     return held["id"], held["text"], None
 
 
-def encode(prompts: Sequence[Prompt], tokenizer: Any, *, chat: bool) -> list[Prompt]:
+def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool) -> list[Prompt]:
     """Return the prompts with their tokens.
 
     Args:

@@ -1,6 +1,7 @@
 """Intervals of shares."""
 
 import math
+from collections.abc import Callable
 
 
 def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -11,7 +12,7 @@ def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, 
     return low, high
 
 
-def _where(holds) -> float:
+def _where(holds: Callable[[float], bool]) -> float:
     """Return the share at which a condition that holds for small ones ends to hold."""
     low, high = 0.0, 1.0
     for _ in range(60):

@@ -180,5 +180,5 @@ def _run_draft(drafter: _Part, pair: Any) -> None:
     draft = load_draft(drafter.folder, chosen_dtype(None))
     if pair is not None:
         check_fit(drafter.config, pair.parts["target"].config, pair.tokenizer)
-        options = {"max_tokens": 2, "block_size": 2, "lookup": False, "adaptive": False}
+        options: dict[str, Any] = {"max_tokens": 2, "block_size": 2, "lookup": False, "adaptive": False}
         list(stream_generate(pair.target, draft, None, [1], stop_tokens=(), **options))

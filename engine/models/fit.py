@@ -5,11 +5,12 @@ from typing import Any
 
 from engine.checkpoints import files
 from engine.errors import BadInput
+from engine.tokens import Tokenizer
 
 FIX = "give the drafter that was trained for this target"
 
 
-def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Any = None) -> None:
+def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
     """Refuse a drafter that was made for another target.
 
     It taps the outputs of named target layers, embeds with the target's table and scores with its head: the
@@ -40,7 +41,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Any = No
     _check_identity(draft.get("made_for"), text, tokenizer)
 
 
-def identity(config: dict[str, Any], tokenizer: Any) -> dict[str, str]:
+def identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
     """Return what a drafter's configuration notes of its target: the architecture, and a digest of the vocabulary."""
     return {"model_type": files.text_config(config)["model_type"], "vocabulary": _vocabulary(tokenizer)}
 
@@ -54,7 +55,7 @@ def check_context(config: dict[str, Any], name: str, tokens: int) -> None:
         )
 
 
-def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Any) -> None:
+def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Tokenizer | None) -> None:
     if not isinstance(
         made_for, dict
     ):  # None in published drafters; anything else is refused when it is loaded
@@ -69,7 +70,7 @@ def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Any) -> None
         raise BadInput("the drafter was made for a target with another tokenizer", FIX)
 
 
-def _vocabulary(tokenizer: Any) -> str:
+def _vocabulary(tokenizer: Tokenizer) -> str:
     """Return ``sha256:...`` of a tokenizer's tokens and their ids, however its files are written."""
     lines = sorted(f"{number} {token}\n" for token, number in tokenizer.get_vocab().items())
     return "sha256:" + hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.checkpoints import digests, files, hub
+from engine.checkpoints.published import BUNDLED
 from engine.lm import utils as lm_utils
 from engine.models import registry
 from engine.models.fit import check_fit
 from engine.models.target import chosen_dtype, load_target, rebuild
 from engine.models.tokenizer import load_tokenizer
 from engine.mx import mx, nn, tree
+from engine.tokens import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Pair:
 
     target: nn.Module = field(repr=False)
     draft: Any = field(repr=False)
-    tokenizer: Any = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
     name: str
     parts: dict[str, Part]
     restorer: Any = field(default=None, repr=False)
@@ -58,7 +60,7 @@ class Pair:
 
         That one was trained to continue text, and knows turns from questions for needles alone.
         """
-        tiny = self.parts["target"].folder.parent.name in registry.BUNDLED
+        tiny = self.parts["target"].folder.parent.name in BUNDLED
         return bool(self.tokenizer.has_chat_template) and not tiny
 
     def another_target(self) -> nn.Module:

@@ -9,11 +9,12 @@ back. Chunks as long as the window keep that near to what a token at a time woul
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.errors import BadInput
 from engine.lm import base
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
-from engine.restore.sources import Source
+from engine.restore.sources import Pair, Source, joined
 
 
 class RestoredCache:
@@ -46,35 +47,36 @@ class RestoredCache:
         """Evict what has become too old, append both, and return sink, restored positions, window and new ones."""
         self._evict()
         self.offset += keys.shape[2]
-        if self.keys is None:
-            self.keys, self.values = keys, values
-        else:
-            self.keys = mx.concatenate([self.keys, keys], axis=2)
-            self.values = mx.concatenate([self.values, values], axis=2)
+        held = (keys, values) if self._held is None else joined(self._held, (keys, values))
+        self.keys, self.values = held
         if self.source is None or not self.evicted:
-            return self.keys, self.values
+            return held
         given = self.source.give()
         count = given[0].shape[2]
         if count != self.evicted or given[1].shape[2] != self.evicted:
             raise BadInput(f"a source gave {count} positions back, {self.evicted} were evicted")
         self.injected_positions = count
         self.injected_reads += count
-        return tuple(
+        keys, values = (
             mx.concatenate([x[:, :, : self.sink], restored, x[:, :, self.sink :]], axis=2)
-            for x, restored in zip((self.keys, self.values), given, strict=True)
+            for x, restored in zip(held, given, strict=True)
         )
+        return keys, values
+
+    @property
+    def _held(self) -> Pair | None:
+        return None if self.keys is None or self.values is None else (self.keys, self.values)
 
     def _evict(self) -> None:
-        old = 0 if self.keys is None else self.keys.shape[2] - self.sink - self.window
-        if old <= 0:
+        held, old = self._held, self.size() - self.sink - self.window
+        if held is None or old <= 0:
             return
         gone = slice(self.sink, self.sink + old)
         if self.source is not None:
-            self.source.take(self.sink + self.evicted, self.keys[:, :, gone], self.values[:, :, gone])
+            self.source.take(self.sink + self.evicted, held[0][:, :, gone], held[1][:, :, gone])
         self.evicted += old
         self.keys, self.values = (
-            mx.concatenate([x[:, :, : self.sink], x[:, :, gone.stop :]], axis=2)
-            for x in (self.keys, self.values)
+            mx.concatenate([x[:, :, : self.sink], x[:, :, gone.stop :]], axis=2) for x in held
         )
 
     def make_mask(
@@ -91,7 +93,10 @@ class RestoredCache:
         if not return_array:
             return "causal"
         held = min(self.size(), self.sink + self.window)
-        return base.create_causal_mask(rows, held if self.source is None else self.offset)
+        found: mx.array | str | None = base.create_causal_mask(
+            rows, held if self.source is None else self.offset
+        )
+        return found
 
     def size(self) -> int:
         """Return the positions that are held here."""
@@ -100,7 +105,7 @@ class RestoredCache:
     @property
     def state(self) -> list[mx.array]:
         """The arrays that are held here, to be evaluated."""
-        return [] if self.keys is None else [self.keys, self.values]
+        return list(self._held or ())
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +123,7 @@ class RestoredCache:
 
 def restored_caches(
     model: nn.Module, sink: int, window: int, source: Callable[[int], Source | None]
-) -> list[Any]:
+) -> list[Cache]:
     """Return a cache a layer: full-attention ones evict and restore, all others stay the model's own.
 
     Args:
@@ -132,7 +137,7 @@ def restored_caches(
     """
     if sink < 0 or window < 1:
         raise BadInput(f"a sink of {sink} and a window of {window}", "0 or more, and 1 or more")
-    caches = lm_cache.make_prompt_cache(model)
+    caches: list[Cache] = lm_cache.make_prompt_cache(model)
     full = [i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache]
     if not full:
         raise BadInput("this model has no full-attention layer with a cache of its own")

@@ -101,7 +101,8 @@ class Restorer(nn.Module):
         x = self.enter(rows.astype(self.enter.weight.dtype))
         for layer in self.mix:
             x = layer(x)
-        return self.norm(x)
+        found: mx.array = self.norm(x)
+        return found
 
     def inputs(self, i: int, rows: mx.array, states: mx.array) -> mx.array:
         """Return the ``i``-th restored layer's input but for its scale, ``[rows, length, hidden]``."""
@@ -124,7 +125,7 @@ class Reconstruction:
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
         # In closures: weights are not among the bytes of a cache.
-        self._rows = lambda start, stop: normed(embed(mx.array(ids[start:stop], mx.int32)[None]))
+        self._rows = lambda start, stop: normed(embed(mx.array(list(ids[start:stop]), mx.int32)[None]))
         self._restorer = lambda: restorer
         self.length = len(ids)
         self.states: mx.array | None = None

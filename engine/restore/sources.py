@@ -1,6 +1,6 @@
 """Where the keys and values of evicted positions come back from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,12 @@ class Source(Protocol):
         """Return keys and values of all evicted positions, in order."""
 
 
+def joined(first: Pair, second: Pair) -> Pair:
+    """Return keys and values of positions that follow one another."""
+    keys, values = (mx.concatenate(list(both), axis=2) for both in zip(first, second, strict=True))
+    return keys, values
+
+
 class Exact:
     """Keeps what was evicted as it was: the identity, and what full-attention layers have to be given."""
 
@@ -33,14 +39,15 @@ class Exact:
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
         """Keep both."""
-        before = (self.keys, self.values)
-        self.keys, self.values = (
-            new if old is None else mx.concatenate([old, new], axis=2)
-            for old, new in zip(before, (keys, values), strict=True)
-        )
+        if self.keys is None or self.values is None:
+            self.keys, self.values = keys, values
+        else:
+            self.keys, self.values = joined((self.keys, self.values), (keys, values))
 
     def give(self) -> Pair:
         """Return what was kept."""
+        if self.keys is None or self.values is None:
+            raise ValueError("nothing was evicted")
         return self.keys, self.values
 
 
@@ -77,7 +84,8 @@ class Compressed:
 
     def give(self) -> Pair:
         """Return what the codes decode to, in the model's type."""
-        return tuple(_dense(x, self.inner).astype(self._dtype) for x in self.inner.keys_and_values())
+        keys, values = (_dense(x, self.inner).astype(self._dtype) for x in self.inner.keys_and_values())
+        return keys, values
 
 
 class Learned:
@@ -105,7 +113,7 @@ class Learned:
         self.start: int | None = None
         self.count = 0
         # In a closure: the bytes of a cache are those of the arrays that it holds, and weights are not among them.
-        self._made = lambda start, stop: as_cached(attention, reconstruct(start, stop), self._like, start)
+        self._cached = lambda start, stop, like: as_cached(attention, reconstruct(start, stop), like, start)
         self._like: tuple[Like, Like] | None = None
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
@@ -119,11 +127,10 @@ class Learned:
 
     def give(self) -> Pair:
         """Return what is reconstructed, and what was kept behind it."""
-        made = self._made(self.start, self.start + self.count) if self.count else ()
-        kept = () if self.inner.keys is None else self.inner.give()
-        if not made or not kept:
-            return made or kept
-        return tuple(mx.concatenate(both, axis=2) for both in zip(made, kept, strict=True))
+        if self.start is None or self._like is None or not self.count:
+            return self.inner.give()
+        made = self._cached(self.start, self.start + self.count, self._like)
+        return made if self.inner.keys is None else joined(made, self.inner.give())
 
 
 @dataclass(frozen=True)
@@ -158,9 +165,10 @@ def as_cached(attention: nn.Module, raw: Pair, like: tuple[Like, Like], start: i
     return attention.rope(keys, offset=start).astype(like[0].dtype), values.astype(like[1].dtype)
 
 
-def _dense(x: Any, cache: Any) -> mx.array:
+def _dense(x: PackedView | Sequence[mx.array] | mx.array, cache: Any) -> mx.array:
     if isinstance(x, PackedView):
         return x.dense()
-    if isinstance(x, tuple | list):
-        return mx.dequantize(*x, group_size=cache.group_size, bits=cache.bits)
+    if not isinstance(x, mx.array):
+        codes, scales, biases = x
+        return mx.dequantize(codes, scales, biases, group_size=cache.group_size, bits=cache.bits)
     return x

@@ -46,7 +46,8 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
         )
     restorer = Restorer(config)
     tensors.load_into(restorer, folder, dtype)
-    return restorer.eval()
+    restorer.eval()
+    return restorer
 
 
 def read_config(folder: Path) -> RestorerConfig:
@@ -67,7 +68,8 @@ def read_config(folder: Path) -> RestorerConfig:
     if odd:
         raise BadInput(f"{folder / CONFIG}: {odd[0]} is {given[odd[0]]!r}", MISFIT)
     try:
-        return RestorerConfig(**{name: tuple(x) if isinstance(x, list) else x for name, x in given.items()})
+        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+        return RestorerConfig(**values)
     except BadInput as error:
         raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error
 

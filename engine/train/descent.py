@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from engine.mx import mx, nn, optimizers, tree
+from engine.mx import load, mx, nn, optimizers, tree
 from engine.train.schedule import MATRIX, Schedule
 
+S = TypeVar("S", bound=Schedule)
 
-class Descent:
+
+class Descent(Generic[S]):
     """Weights that learn in place, and their optimizer.
 
     Args:
@@ -19,7 +22,7 @@ class Descent:
     suffix = ".safetensors"
     about: Mapping[str, object] = {}
 
-    def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: Schedule) -> None:
+    def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: S) -> None:
         self.model, self.plan = model, plan
         self.optimizer = optimizers.MultiOptimizer(
             [
@@ -50,7 +53,7 @@ class Descent:
     def load(self, path: Path) -> None:
         """Go on from what :meth:`save` wrote."""
         parts: dict[str, list[tuple[str, mx.array]]] = {"model": [], "optimizer": []}
-        for name, value in mx.load(str(path)).items():
+        for name, value in load(path).items():
             part, _, rest = name.partition(".")
             parts[part].append((rest, value))
         self.model.update(tree.tree_unflatten(parts["model"]))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from engine.errors import BadInput, MissingPackage
 from engine.train.schedule import Schedule
@@ -126,7 +127,10 @@ def take_step(
         optimizer.zero_grad(set_to_none=True)
 
 
-class TorchDescent:
+S = TypeVar("S", bound=Schedule)
+
+
+class TorchDescent(Generic[S]):
     """Weights that learn in torch, and their optimizers: :class:`engine.train.descent.Descent` in torch.
 
     Args:
@@ -143,7 +147,7 @@ class TorchDescent:
         self,
         weights: Mapping[str, torch.nn.Parameter],
         optimizers: Sequence[torch.optim.Optimizer],
-        plan: Schedule,
+        plan: S,
         device: str,
     ) -> None:
         self.weights, self.optimizers, self.plan, self.device = weights, optimizers, plan, device

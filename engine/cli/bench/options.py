@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,7 +11,7 @@ from engine.measure.prompts import TASKS
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 
 
-def model(command: Callable) -> Callable:
+def model(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--model`` and ``--dtype``."""
     command = click.option(
         "--dtype", type=click.Choice(DTYPES), help="[default: float32 on the CPU, else stored]"
@@ -23,7 +24,7 @@ def model(command: Callable) -> Callable:
     )(command)
 
 
-def draft(command: Callable) -> Callable:
+def draft(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--draft``."""
     return click.option(
         "--draft",
@@ -31,14 +32,14 @@ def draft(command: Callable) -> Callable:
     )(command)
 
 
-def asked(command: Callable) -> Callable:
+def asked(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--prompts``, and :func:`decoding`."""
     return click.option(
         "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
     )(decoding(command))
 
 
-def decoding(command: Callable) -> Callable:
+def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
     for option in reversed(
         (
@@ -63,7 +64,7 @@ def decoding(command: Callable) -> Callable:
     return command
 
 
-def out_and_json(command: Callable) -> Callable:
+def out_and_json(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--out`` and ``--json``."""
     command = click.option("--json", "as_json", is_flag=True, help="Print the report instead of a table.")(
         command

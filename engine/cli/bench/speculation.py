@@ -13,7 +13,7 @@ DRAFTERS = ("dflash", "lookup", "adaptive")
 ROLLBACKS = ("auto", "late", "trim", "carry")
 
 
-def options(command: Callable) -> Callable:
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--drafters``, ``--rollbacks``, ``--block-size`` and ``--package``."""
     for option in reversed(
         (

@@ -23,11 +23,11 @@ def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
     Its cost over that of one token says how many drafts have to be right for speculation to pay. Lengths and
     caches take turns. There is a report for each cache; of several, --json prints one a line, and --out is
-    given the cache's name before its suffix.
+    given the cache's name before its suffix. An interrupted run with --out goes on where it stopped.
     """
     from engine.measure import report
 
-    made = _measured(options)
+    made, journal = _measured(options, out)
     for spec, found in made.items():
         if out:
             path = out if len(made) == 1 else out.with_name(f"{out.stem}-{spec}{out.suffix}")
@@ -35,13 +35,14 @@ def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
             click.echo(f"wrote {path}", err=True)
         if as_json:
             click.echo(json.dumps(found, allow_nan=False, indent=2 if len(made) == 1 else None))
+    journal.close()
     if not as_json:
         from engine.cli.bench.show import verify_table
 
         verify_table(made)
 
 
-def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict[str, Any]], Any]:
     from engine.cache.spec import parse
     from engine.cli.measured import tell_left_out
     from engine.evals.recall import usable
@@ -56,7 +57,7 @@ def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     kept = tuple(spec for spec in specs if spec not in left_out)
     longest = max(options["contexts"]) + max(options["lengths"])
     check_context(pair.parts["target"].config, pair.name, longest)
-    sweep = Sweep(options["lengths"], options["contexts"], kept, options["repeats"], left_out)
+    lengths, contexts = (tuple(dict.fromkeys(options[name])) for name in ("lengths", "contexts"))
+    sweep = Sweep(lengths, contexts, kept, options["repeats"], left_out)
     with progress("verifying", "passes") as (on_start, on_run):
-        on_start(sweep.passes)
-        return reports(pair, sweep, on_run)
+        return reports(pair, sweep, out, on_start, on_run)

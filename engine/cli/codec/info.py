@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +15,7 @@ def info(*, source: Path, as_json: bool) -> None:
     from engine.codec import file
 
     held = file.info(*file.read(source))
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         name: {
             "shape": list(array.shape),
             "dtype": array.dtype,

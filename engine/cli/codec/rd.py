@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,13 +39,14 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
     with progress("codecs", "codecs") as (on_start, on_row):
-        plan = Plan(**{name: config[name] for name in names})
+        asked: dict[str, Any] = {name: config[name] for name in names}
+        plan = Plan(**asked)
         rows = table(_data(config), plan, on_start, on_row)
     made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
     put_out(made, out, _show, as_json=as_json)
 
 
-def _data(config: dict) -> dict:
+def _data(config: dict[str, Any]) -> dict[str, Any]:
     if config["model"]:
         from engine.evals.rate_distortion.capture import capture_from
 
@@ -57,12 +59,12 @@ def _data(config: dict) -> dict:
     }
 
 
-def _show(made: dict) -> None:
+def _show(made: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     names = list(dict.fromkeys(row["distribution"] for row in made["rows"]))
-    by_codec: dict[tuple, dict] = {}
+    by_codec: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in made["rows"]:
         key = (row["stored_bits_per_value"], _label(row), row["limit"])
         by_codec.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
@@ -77,9 +79,10 @@ def _show(made: dict) -> None:
     Console().print(shown)
 
 
-def _label(row: dict) -> str:
+def _label(row: dict[str, Any]) -> str:
     if row["codec"] == "affine":
         return f"affine b{row['bits']} g{row['group']}" + (" H" if row["rotated"] else "")
     if row["codec"] == "voronoi":
         return f"voronoi b{row['bits']}"
-    return row["codec"] + ("*" if row["nominal"] else "")
+    found: str = row["codec"] + ("*" if row["nominal"] else "")
+    return found

@@ -24,7 +24,7 @@ from engine.cli.types import Names
 @options.out_and_json
 @click.pass_context
 def acceptance(
-    ctx: click.Context, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
+    ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
     max_prompts: int | None, task: str, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """Count how many drafts are accepted on sets of prompts, and what that is worth in speed.

@@ -40,26 +40,10 @@ def find_needles(
 ) -> None:  # fmt: skip
     """Decode every arm on every needle, and put out a report of ``kind``; see :mod:`engine.evals.recall`."""
     from engine.evals import recall
-    from engine.evals.claims import recall_claims
-    from engine.evals.needles import workload
-    from engine.measure.job import Job
     from engine.measure.plot import recall_plot
 
-    sections = {
-        "models": pair.describe(),
-        "workloads": workload(needles, chat=plan.chat),
-        "prompts": [needle.section() for needle in needles],
-        "arms": [arm.section() for arm in arms],
-    }
-    job = Job(
-        kind,
-        sections,
-        {**plan.config(), **asked},
-        key=("arm", "prompt"),
-        steps=len(arms) * len(needles),
-        measure=lambda journal, advance: recall.measure(pair, arms, needles, plan, journal, advance),
-        claims=lambda made: recall_claims(made["rows"], made["prompts"], made["arms"]),
-    )
+    config = {**plan.config(), **asked}
+    job = recall.job(kind, pair, arms, needles, config, most=plan.max_tokens, chat=plan.chat)
     carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 
 

@@ -9,6 +9,7 @@ from engine.cli.bench import options
 from engine.cli.eval import common
 from engine.cli.measured import carry_out
 from engine.cli.types import Names
+from engine.tokens import Tokenizer
 
 CACHES = (
     "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
@@ -53,8 +54,7 @@ def kv_quant(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
-    from engine.evals.quant_claims import claims, picture
-    from engine.measure.job import Job
+    from engine.evals.quant_claims import picture
     from engine.models import load
 
     plan = quant.Plan(**asked)
@@ -62,32 +62,20 @@ def kv_quant(
     arms, left_out = quant.arms_of(pair.target, plan)
     found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
     source = str(prompts or text or "bundled")
-    sections = {
-        "models": pair.describe(),
-        "workloads": {"texts": {"task": task, "source": source, "chat_template": False}},
-        "prompts": [prompt.section("texts") for prompt in found],
-        "arms": [arm.section for arm in arms],
+    asked = {
+        "model": model,
+        "dtype": dtype,
+        "source": source,
+        "max_prompts": max_prompts,
+        "left_out": left_out,
     }
-    job = Job(
-        quant.KIND,
-        sections,
-        {
-            **plan.config(),
-            "model": model,
-            "dtype": dtype,
-            "source": source,
-            "max_prompts": max_prompts,
-            "left_out": left_out,
-        },
-        key=("arm", "prompt"),
-        steps=len(arms) * len(found),
-        measure=lambda journal, advance: quant.measure(pair.target, arms, found, journal, advance),
-        claims=claims,
-    )
+    job = quant.job(pair, arms, found, {**plan.config(), **asked}, task=task, source=source)
     carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=picture)
 
 
-def _texts(tokenizer: Any, prompts: Path | None, text: Path | None, tokens: int, most: int) -> list[Any]:
+def _texts(
+    tokenizer: Tokenizer, prompts: Path | None, text: Path | None, tokens: int, most: int
+) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
     from engine.measure.prompts import encode, read

@@ -40,12 +40,11 @@ from engine.cli.measured import carry_out
 @options.out_and_json
 @click.pass_context
 def parity(
-    ctx: click.Context, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
+    ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
     from engine.evals import parity as evaluation
-    from engine.measure.job import Job
     from engine.measure.prompts import encode, read
     from engine.models import load
 
@@ -56,23 +55,8 @@ def parity(
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
     block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
     source = str(asked["prompts"] or "bundled")
-    sections = {
-        "models": pair.describe(),
-        "workloads": {"texts": {"task": "code", "source": source, "chat_template": False}},
-        "prompts": [prompt.section("texts") for prompt in prompts],
-        "arms": [side.section for side in sides],
-    }
-    job = Job(
-        evaluation.KIND,
-        sections,
-        {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block},
-        key=("prompt", "block"),
-        steps=len(prompts),
-        measure=lambda journal, advance: evaluation.measure(
-            pair, sides, prompts, block, asked["blocks"], journal, advance
-        ),
-        claims=lambda made: evaluation.claims(made["rows"], prompts),
-    )
+    config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
+    job = evaluation.job(pair, sides, prompts, config, block=block, blocks=asked["blocks"])
     made = carry_out(job, "drafting", "prompts", show, out, as_json=as_json)
     wanted = least if least is not None else float(asked["against"] == "package")
     if made["claims"][0]["value"] < wanted:

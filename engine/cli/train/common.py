@@ -34,7 +34,9 @@ def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def carry_out(run: "Trainer", made: Path, save: Callable[[Path], None], described: dict[str, Any]) -> None:
+def carry_out(
+    run: "Trainer[Any]", made: Path, save: Callable[[Path], None], described: dict[str, Any]
+) -> None:
     """Train to the end and write what was made.
 
     Args:

@@ -18,7 +18,8 @@ def roundtrip(x: np.ndarray, lattice: str, q_range: int) -> np.ndarray:
     blocks = (y / scale).reshape(len(x), -1, size).swapaxes(1, 2)
     point, _ = nearest_e8(blocks) if lattice == "e8" else nearest_d(blocks)
     clamped = np.clip(point, -q_range, q_range).swapaxes(1, 2).reshape(x.shape)
-    return rotate((clamped * scale).astype(np.float32)) * _half(norm)
+    found: np.ndarray = rotate((clamped * scale).astype(np.float32)) * _half(norm)
+    return found
 
 
 def _half(x: np.ndarray) -> np.ndarray:

@@ -36,14 +36,14 @@ def _transform(x: np.ndarray, *, transposed: bool) -> np.ndarray:
     dim = x.shape[-1]
     m = _ODD[dim // (dim & -dim)]
     h = matrix(m).T if transposed else matrix(m)
-    parts = x.astype(np.float32).reshape(-1, m, dim // m)
+    parts: np.ndarray = x.astype(np.float32).reshape(-1, m, dim // m)
     half = 1
     while half < dim // m:  # Sylvester's butterflies
         pairs = parts.reshape(-1, m, dim // m // (2 * half), 2, half)
         first, second = pairs[..., 0, :], pairs[..., 1, :]
         parts = np.stack([first + second, first - second], axis=-2).reshape(-1, m, dim // m)
         half *= 2
-    total = np.zeros_like(parts)
+    total: np.ndarray = np.zeros_like(parts)
     for column in range(m):
         total = total + h[None, :, column, None] * parts[:, None, column]
     return (total * np.float32(1 / np.sqrt(dim))).reshape(x.shape)

@@ -16,7 +16,8 @@ def tree_sum(x: np.ndarray, axis: int) -> np.ndarray:
         if len(x) % 2:
             summed[0] = summed[0] + x[-1]
         x = summed
-    return x[0]
+    found: np.ndarray = x[0]
+    return found
 
 
 def nearest_d(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,8 @@ _SHIFT = (np.array(SHIFT, np.float32) / UNIT)[:, None]
 
 def step(k: np.ndarray) -> np.ndarray:
     """Return 2^(k / 32), float32."""
-    return np.ldexp(np.array(STEPS, np.float32)[k % OCTAVE], k // OCTAVE)
+    found: np.ndarray = np.ldexp(np.array(STEPS, np.float32)[k % OCTAVE], k // OCTAVE)
+    return found
 
 
 def scale_of_square(square: np.ndarray) -> np.ndarray:
@@ -38,7 +39,8 @@ def scale_of_square(square: np.ndarray) -> np.ndarray:
     bits = square.astype(np.float32).view(np.int32)
     mantissa = ((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
     marks = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
-    return 16 * ((bits >> 23) - 127) + (mantissa[..., None] >= marks).sum(axis=-1)
+    found: np.ndarray = 16 * ((bits >> 23) - 127) + (mantissa[..., None] >= marks).sum(axis=-1)
+    return found
 
 
 def inside(point: np.ndarray, q: int) -> np.ndarray:
@@ -52,7 +54,8 @@ def inside(point: np.ndarray, q: int) -> np.ndarray:
     flips = (moved < 0).sum(axis=-2) % 2
     pair = size[..., -1, :] + size[..., -2, :]
     eight = size.sum(axis=-2) / 2 - flips * size[..., 0, :]
-    return np.maximum(pair, eight) < q
+    found: np.ndarray = np.maximum(pair, eight) < q
+    return found
 
 
 def best_points(z: np.ndarray, q: int, shrinks: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +84,8 @@ def label(point: np.ndarray, bits: int) -> np.ndarray:
     fields = whole & (q - 1)
     fields[..., 0, :] |= parity[..., 0, :] << (bits - 1)
     fields[..., 7, :] = ((whole[..., 7, :] + q * wraps) >> 1) & (q - 1)
-    return fields.astype(np.uint8)
+    found: np.ndarray = fields.astype(np.uint8)
+    return found
 
 
 def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
@@ -94,7 +98,8 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     some = whole + parity / 2
     # float64: nearest_e8 sees q and SHIFT as exact binary fractions, and no tie can occur.
     nearest, _ = nearest_e8((some - _SHIFT) / q)
-    return (some - q * nearest).astype(np.float32)
+    found: np.ndarray = (some - q * nearest).astype(np.float32)
+    return found
 
 
 def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
@@ -110,7 +115,10 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
 
     def errors(k: np.ndarray) -> np.ndarray:
         _, far = best_points(y * step(-k)[:, None, None], layout.q, search.shrinks)
-        return far * (step(k) * step(k))[:, None]
+        found: np.ndarray = far * (step(k) * step(k))[:, None]
+        return found
+
+    best, best_k = np.full(len(x), np.inf, np.float32), first
 
     def pair(k: np.ndarray, fine: np.ndarray, coarse: np.ndarray) -> None:
         nonlocal best, best_k
@@ -118,7 +126,6 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
         better = total < best
         best, best_k = np.where(better, total, best), np.where(better, k, best_k)
 
-    best, best_k = np.full(len(x), np.inf, np.float32), first
     reach = BETA_GAP // search.stride
     tried = [errors(first + i * search.stride) for i in range(search.count + reach)]
     for i in range(search.count):

@@ -19,8 +19,7 @@ class LayerContext:
 
     def __init__(self, window: int | None) -> None:
         self.keep = None if window is None else window - 1
-        self.keys: mx.array | None = None
-        self.values: mx.array | None = None
+        self.buffers: list[mx.array] = []  # of keys and of values, once there are any
         self.start = self.end = 0  # the kept positions within the buffers
 
     def put(self, keys: mx.array, values: mx.array, n_new: int) -> tuple[mx.array, mx.array]:
@@ -35,33 +34,33 @@ class LayerContext:
             keys, values = keys[:, :, n_new - self.keep :], values[:, :, n_new - self.keep :]
             n_new = self.keep
         stop = self.end + keys.shape[2]
-        if self.keys is None or stop > self.keys.shape[2]:
+        if not self.buffers or stop > self.buffers[0].shape[2]:
             self._grow(keys, values)
         else:
-            self.keys[:, :, self.end : stop] = keys
-            self.values[:, :, self.end : stop] = values
+            for buffer, new in zip(self.buffers, (keys, values), strict=True):
+                buffer[:, :, self.end : stop] = new
         stop = self.end + keys.shape[2]
         self.end += n_new
         if self.keep is not None:
             self.start = max(self.start, self.end - self.keep)
-        return self.keys[:, :, self.start : stop], self.values[:, :, self.start : stop]
+        visible_keys, visible_values = (buffer[:, :, self.start : stop] for buffer in self.buffers)
+        return visible_keys, visible_values
 
     def _grow(self, keys: mx.array, values: mx.array) -> None:
         """Move to buffers with room for these and ``STEP`` more; what a window has left behind is dropped."""
         held = []
-        for old, new in ((self.keys, keys), (self.values, values)):
+        for i, new in enumerate((keys, values)):
             room = mx.zeros((*new.shape[:2], STEP, new.shape[3]), new.dtype)
-            live = [] if old is None else [old[:, :, self.start : self.end]]
+            live = [buffer[:, :, self.start : self.end] for buffer in self.buffers[i : i + 1]]
             held.append(mx.concatenate([*live, new, room], axis=2))
-        self.keys, self.values = held
+        self.buffers = held
         self.start, self.end = 0, self.end - self.start
 
     def copy(self) -> "LayerContext":
         """Return a context of the same positions that goes its own way."""
         made = LayerContext(None if self.keep is None else self.keep + 1)
         made.start, made.end = self.start, self.end
-        if self.keys is not None:
-            made.keys, made.values = mx.array(self.keys), mx.array(self.values)
+        made.buffers = [mx.array(buffer) for buffer in self.buffers]
         return made
 
 
@@ -90,7 +89,7 @@ class DraftContext:
     @property
     def state(self) -> list[mx.array]:
         """All buffers, to be evaluated."""
-        return [x for layer in self.layers if layer.keys is not None for x in (layer.keys, layer.values)]
+        return [buffer for layer in self.layers for buffer in layer.buffers]
 
     @property
     def nbytes(self) -> int:

@@ -87,7 +87,7 @@ class FusedLayers:
         return mx.concatenate(rows)
 
 
-def _linears(layer: DraftLayer) -> list[nn.Module]:
+def _linears(layer: DraftLayer) -> list[nn.Linear]:
     """Return the projections that are fused: of the attention's input, then of the MLP's."""
     attention, mlp = layer.self_attn, layer.mlp
     return [attention.v_proj, attention.k_proj, attention.q_proj, mlp.gate_proj, mlp.up_proj]

@@ -15,6 +15,7 @@ accepted tokens, which come from the target's layer outputs (the taps): concaten
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from engine.dflash.config import DraftConfig
@@ -153,9 +154,12 @@ class BoundDrafter:
             raise BadInput(f"{n_drafts} tokens to draft", "1 or more")
         new = 0 if taps is None else self._check(taps)
         cos, sin = self.rotations.at(context.offset, new + n_drafts + 1)
-        before = self._context(taps.squeeze(0), cos[:new], sin[:new]) if new else None
-        cos, sin = (cos[new:], sin[new:]) if new else (cos, sin)
-        x, update = self._embed(bonus, n_drafts), None
+        before = None
+        if taps is not None and new:
+            before = self._context(taps.squeeze(0), cos[:new], sin[:new])
+            cos, sin = cos[new:], sin[new:]
+        x = self._embed(bonus, n_drafts)
+        update: mx.array | None = None
         for i, layer in enumerate(self.drafter.layers):
 
             def attend(normed: mx.array, i: int = i) -> mx.array:
@@ -165,9 +169,9 @@ class BoundDrafter:
                     values = mx.concatenate([before[1][i : i + 1], values], axis=2)
                 return self._attend(i, queries, *context.layers[i].put(keys, values, new))
 
-            x, update = layer(x, update, attend, lambda normed, i=i: self.fused.gate_up(i, normed))
+            x, update = layer(x, update, attend, partial(self.fused.gate_up, i))
         context.offset += new
-        return add_norm(x[1:], update[1:], self.drafter.norm)[1]
+        return add_norm(x[1:], None if update is None else update[1:], self.drafter.norm)[1]
 
     def _embed(self, bonus: int | mx.array, n_drafts: int) -> mx.array:
         masks = [self.config.mask_token_id] * n_drafts

@@ -26,7 +26,8 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
     drafter = Drafter(DraftConfig.from_json(files.read_config(folder), str(folder / tensors.CONFIG)))
     tensors.load_into(drafter, folder, dtype)
     drafter.fused()
-    return drafter.eval()
+    drafter.eval()
+    return drafter
 
 
 def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") -> None:

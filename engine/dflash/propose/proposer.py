@@ -50,8 +50,8 @@ class Proposer:
     def feed(self, taps: mx.array) -> None:
         """Take in the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
         self._waiting.append(taps)
-        if sum(part.shape[1] for part in self._waiting) >= WAITING:
-            self._bound.absorb(self._waited(), self._context)
+        if sum(part.shape[1] for part in self._waiting) >= WAITING and (waited := self._waited()) is not None:
+            self._bound.absorb(waited, self._context)
             mx.async_eval(self._context.state)
 
     @property
@@ -91,10 +91,11 @@ class Proposer:
 
         def pick(logits: mx.array) -> mx.array:
             chosen, probabilities = sampler.draw(logits)
-            drawn.append(probabilities)
+            if probabilities is not None:
+                drawn.append(probabilities)
             return chosen
 
-        made: Any = self._bound.propose(
+        made = self._bound.propose(
             pending, self._waited(), self._context, n, None if sampler.greedy else pick
         )
         tokens = made.tokens.astype(mx.int32)

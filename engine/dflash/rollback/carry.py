@@ -8,7 +8,8 @@ for any model, recurrent ones too, and costs a forward over everything that was 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.dflash.rollback.rounds import Rollback
+from engine.cache.protocol import Cache
+from engine.dflash.rollback.rounds import Part, Rollback
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, tree
@@ -68,7 +69,7 @@ class Carry:
 class Carrying(Rollback):
     """See :class:`Rollback`, and this module."""
 
-    def __init__(self, parts: Sequence[Carry], caches: list[Any], given: list[Any]) -> None:
+    def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
         super().__init__(parts, caches, given)
         self._tail: mx.array | None = None
         self._tokens: mx.array | None = None
@@ -79,14 +80,14 @@ class Carrying(Rollback):
         """Kept tokens that the caches do not hold yet."""
         return 0 if self._tail is None else self._tail.shape[1]
 
-    def advance(self, model: Callable, tokens: mx.array) -> Any:
+    def advance(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Run the tail and the tokens; return the tokens' rows."""
         self._closed()
         output = self._behind_tail(model, tokens)
         self._tail = None
         return output
 
-    def forward(self, model: Callable, tokens: mx.array) -> Any:
+    def forward(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Run the tail and the block; return the block's rows."""
         self._open(tokens.shape[1])
         if self.pending > TAIL:
@@ -101,7 +102,7 @@ class Carrying(Rollback):
             return output
         return tree.tree_map(lambda x: None if x is None else x[:, self._skip :], output)
 
-    def settle(self, model: Callable) -> None:
+    def settle(self, model: Callable[..., Any]) -> None:
         """Abandon an open round and run the tail."""
         self.abandon()
         if self._tail is not None:
@@ -119,17 +120,17 @@ class Carrying(Rollback):
             return
         for part in self.parts:
             part.abandon()
-        if kept:
+        if kept and self._tokens is not None:
             more = self._tokens[:, :kept]
             self._tail = more if self._tail is None else mx.concatenate([self._tail, more], axis=1)
 
-    def _behind_tail(self, model: Callable, tokens: mx.array) -> Any:
+    def _behind_tail(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         self._skip = self.pending
         self.counters.recomputed += self.pending
         inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
         return self.rows(model(inputs, cache=self._given))
 
-    def _run_tail(self, model: Callable) -> None:
+    def _run_tail(self, model: Callable[..., Any]) -> None:
         model(self._tail, cache=self._given)
         self.counters.recomputed += self.pending
         super()._check(self.pending, self.pending)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
+from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
@@ -20,7 +21,7 @@ RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
 RECURRENT = (lm_cache.ArraysCache,)
 
 
-def rollback_for(caches: list[Any], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
+def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
     """Return a rollback over the caches of one generation.
 
     Args:
@@ -42,7 +43,8 @@ def rollback_for(caches: list[Any], kind: str = "auto", model: nn.Module | None 
     recurrent = any(isinstance(part, Recompute) for part in parts)
     if recurrent and model is not None and not _recomputes(model):
         return rollback_for(caches, "carry")
-    return (Carrying if kind == "carry" else Rollback)(parts, caches, given)
+    make: type[Rollback] = Carrying if kind == "carry" else Rollback
+    return make(parts, caches, given)
 
 
 def _recomputes(model: nn.Module) -> bool:
@@ -107,7 +109,7 @@ def _other(cache: Any, held: Any, kind: str) -> Part:
     return Recompute(held)
 
 
-def _stores(cache: Any) -> tuple[Callable, Callable]:
+def _stores(cache: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return what a cache makes of keys and values before it stores them, and of what is stored."""
     if isinstance(cache, PackedMixin):
         return cache.pack, cache.read

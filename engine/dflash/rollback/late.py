@@ -47,10 +47,18 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
 
     def keys_and_values(self) -> Pair:
         """Return all that the rows of this round may see."""
-        held = self._held()
-        if self.block is None or held is None:
-            return self._read(*(held or self.block))
-        return self._read(*(mx.concatenate(pair, axis=2) for pair in zip(held, self.block, strict=True)))
+        parts = [part for part in (self._held(), self.block) if part is not None]
+        if len(parts) == 1:
+            return self._read(*parts[0])
+        return self._read(*(mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True)))
+
+    def _held(self) -> Pair | None:
+        """Return what the cache holds of the tokens before the block; None if that is nothing."""
+        raise NotImplementedError
+
+    def _append(self, keys: mx.array, values: mx.array) -> None:
+        """Put accepted entries into the cache."""
+        raise NotImplementedError
 
     # Some models replace what they have just stored, to tie computations together. During a round that is the block.
 
@@ -81,7 +89,8 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     @property
     def offset(self) -> int:
         """How many tokens have gone by, the block's among them."""
-        return self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
+        found: int = self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
+        return found
 
     def begin(self) -> None:
         """Nothing to note: the cache stays as it is."""
@@ -96,7 +105,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     def commit(self, rows: int, kept: int) -> None:
         """Append the first ``kept`` of the block's entries to the cache."""
         block, self.block = self.block, None
-        if kept:
+        if kept and block is not None:
             self._append(*(block if kept == rows else (x[:, :, :kept] for x in block)))
 
     def abandon(self) -> None:
@@ -229,7 +238,7 @@ class LateRing(Late, own=("_ahead",)):
             new = [mx.zeros((*x.shape[:2], more, x.shape[3]), x.dtype) for x in (keys, values)]
             if ring.keys is not None:
                 pairs = zip((ring.keys, ring.values), new, strict=True)
-                new = [mx.concatenate(pair, axis=2) for pair in pairs]
+                new = [mx.concatenate(list(pair), axis=2) for pair in pairs]
             ring.keys, ring.values = new
             self._at = ring.offset
         elif size > ring.max_size:
@@ -241,12 +250,14 @@ class LateRing(Late, own=("_ahead",)):
             self._at = ring.max_size
         if self._at == ring.max_size:
             self._at = ring.keep
-        return ring.keys.shape[2] - self._at
+        found: int = ring.keys.shape[2] - self._at
+        return found
 
     @property
     def _at(self) -> int:
         """The slot that the ring writes next."""
-        return self.inner._idx  # noqa: SLF001 - mlx-lm has no public name for it
+        found: int = self.inner._idx  # noqa: SLF001 - mlx-lm has no public name for it
+        return found
 
     @_at.setter
     def _at(self, slot: int) -> None:

@@ -14,6 +14,7 @@ Which module that is shows at run time: the innermost call that was given the ca
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
 from engine.dflash.target.clones import as_kind, with_replaced
@@ -33,9 +34,9 @@ class _Call:
         inner: the calls that touched a state and were made within this one.
     """
 
-    run: Callable
-    args: tuple
-    kwargs: dict
+    run: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     touched: bool = False
     inner: list["_Call"] = field(default_factory=list)
 
@@ -60,7 +61,8 @@ class Recompute(lm_cache.ArraysCache):
         """The states, which are the inner cache's."""
         if self._open:
             self._open[-1].touched = True
-        return self.inner.cache
+        found: list[mx.array | None] = self.inner.cache
+        return found
 
     @property
     def lengths(self) -> None:
@@ -68,7 +70,7 @@ class Recompute(lm_cache.ArraysCache):
 
     left_padding = lengths
 
-    def enter(self, run: Callable, args: tuple, kwargs: dict) -> None:
+    def enter(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin a call that was given this cache."""
         self._open.append(_Call(run, args, kwargs))
 
@@ -150,11 +152,11 @@ def recorded(module: Any) -> Any:
     return with_replaced(module, replace)
 
 
-def _recording(kind: type) -> type:
+def _recording(kind: type[nn.Module]) -> type[nn.Module]:
     """Return a subclass of a module's class, of the same name, whose calls are recorded."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        run = super(made, self).__call__
+        run = MethodType(kind.__call__, self)
         told = list(_stand_ins((args, kwargs)))
         for cache in told:
             cache.enter(run, args, kwargs)
@@ -164,8 +166,7 @@ def _recording(kind: type) -> type:
             for cache in told:
                 cache.leave()
 
-    made = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
-    return made
+    return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
 def _stand_ins(x: Any) -> Iterator[Recompute]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from engine.cache.protocol import Cache
 from engine.dflash.rollback.recurrent import recorded
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
@@ -38,6 +39,9 @@ class Counters:
         self.kept += kept
         self.dropped += rows - kept
         self.held_bytes = max(self.held_bytes, held)
+
+
+Model = TypeVar("Model", bound=Callable[..., Any])
 
 
 class Part(Protocol):
@@ -92,7 +96,7 @@ class Rollback:
         counters: see :class:`Counters`.
     """
 
-    def __init__(self, parts: Sequence[Part], caches: list[Any], given: list[Any]) -> None:
+    def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
         self.parts = list(parts)
         self.caches = caches
         self._given = given  # what the model takes in a round
@@ -101,14 +105,14 @@ class Rollback:
         self.counters = Counters()
         self._trims, self._recomputes = "trim" in names, "recompute" in names
         self._rows: int | None = None
-        self._prepared: Callable | None = None
+        self._prepared: Callable[..., Any] | None = None
 
     @property
     def pending(self) -> int:
         """Kept tokens that the caches do not hold yet."""
         return 0
 
-    def prepare(self, model: Callable) -> Callable:
+    def prepare(self, model: Model) -> Model:
         """Return what to run in the model's place: itself, unless layers have to hand out their inputs.
 
         Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
@@ -117,7 +121,7 @@ class Rollback:
         self._prepared = model
         return recorded(model) if self._recomputes else model
 
-    def advance(self, model: Callable, tokens: mx.array) -> Any:
+    def advance(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Run tokens that all stay, straight into the caches and at no cost over the model's own.
 
         Raises:
@@ -126,7 +130,7 @@ class Rollback:
         self._closed()
         return model(tokens, cache=self.caches)
 
-    def forward(self, model: Callable, tokens: mx.array) -> Any:
+    def forward(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``.
 
         Args:
@@ -173,7 +177,7 @@ class Rollback:
         for part in self.parts:
             part.abandon()
 
-    def settle(self, model: Callable) -> None:
+    def settle(self, model: Callable[..., Any]) -> None:
         """Abandon an open round and let the caches catch up with what was kept. Call it when all is done."""
         del model
         self.abandon()
@@ -207,7 +211,8 @@ class Rollback:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)
         self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
-        return list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
+        found: bool = list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
+        return found
 
     def _commit(self, rows: int, kept: int) -> None:
         for part in self.parts:
@@ -217,7 +222,7 @@ class Rollback:
             self.counters.recomputed += kept * self._recomputes
 
 
-def _flat(caches: Sequence[Any]) -> Iterator[Any]:
+def _flat(caches: Sequence[Cache]) -> Iterator[Any]:
     for cache in caches:
         if isinstance(cache, lm_cache.CacheList):
             yield from _flat(cache.caches)

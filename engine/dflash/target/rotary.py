@@ -75,7 +75,8 @@ class TableRope(nn.RoPE):
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
         """See :class:`mlx.nn.RoPE`; what a table cannot give is computed as there."""
         if not isinstance(offset, int) or x.dtype != mx.float32 or x.shape[-1] != self.dims:
-            return super().__call__(x, offset)
+            found: mx.array = super().__call__(x, offset)
+            return found
         return rotate(x, *self.table.at(offset, x.shape[-2]))
 
 
@@ -97,7 +98,8 @@ def with_tables(model: nn.Module) -> nn.Module:
         made.table = tables.setdefault(key, Rotations(module, module.dims))
         return made
 
-    return with_replaced(model, replace)
+    found: nn.Module = with_replaced(model, replace)
+    return found
 
 
 def tables_pay() -> bool:

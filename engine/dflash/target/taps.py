@@ -8,6 +8,7 @@ and every generation has a copy of its own, so concurrent generations do not see
 import copy
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.errors import BadInput
 from engine.mx import mx, nn
 
@@ -37,7 +38,8 @@ class Recorder:
         returned, self._returned = self._returned, None
         while isinstance(returned, tuple):
             returned = returned[0]
-        return returned
+        hidden: mx.array = returned
+        return hidden
 
 
 class Tapped:
@@ -65,7 +67,7 @@ class Tapped:
         self._order = [recorders[i] for i in layer_ids]
         self._model = _with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
 
-    def forward(self, tokens: mx.array, caches: list[Any] | None = None) -> tuple[mx.array, mx.array]:
+    def forward(self, tokens: mx.array, caches: list[Cache] | None = None) -> tuple[mx.array, mx.array]:
         """Return logits and taps, neither computed yet.
 
         Args:
@@ -90,7 +92,7 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
     """
     said = getattr(model, "layers", None)
     if isinstance(model, nn.Module) and said:
-        waiting = [((), model)]
+        waiting: list[tuple[tuple[str, ...], nn.Module]] = [((), model)]
         for path, module in waiting:  # breadth first: it grows while it is walked
             for name, value in module.items():
                 if isinstance(value, list) and len(value) == len(said):

@@ -1,25 +1,28 @@
 """Speculative decoding beside plain decoding: the same prompts, arms taking turns, every run in the report."""
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.cache import make_caches
-from engine.dflash.divergence import classify, first_difference, last_logits
+from engine.cache.protocol import Cache
+from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made
-from engine.evals.speculation.arms import Arm
 from engine.evals.speculation.package import package_arm
-from engine.measure.journal import Journal
+from engine.evals.speculation.rounds import rounds, shares
+from engine.measure import rows
+from engine.measure.arm import Arm
 from engine.measure.prompts import Prompt
+from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
-from engine.mx import mx
+from engine.mx import integers, mx, number
 
 KIND = "kakeya.spec-bench"
-KEY = ("arm", "prompt", "repeat")
 DRAFTERS = ("dflash", "lookup", "adaptive")
+
+SpeculationArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Plan:
     package: bool = True
 
 
-def arms_of(pair: Pair, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
+def arms_of(pair: Pair, plan: Plan) -> tuple[list[SpeculationArm], dict[str, str]]:
     """Return the arms of a plan, and those left out with the reason.
 
     Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over
@@ -76,70 +79,39 @@ def arms_of(pair: Pair, plan: Plan) -> tuple[list[Arm], dict[str, str]]:
     return found, left_out
 
 
-def measure(
-    arms: Sequence[Arm],
-    prompts: Sequence[Prompt],
-    plan: Plan,
-    ends: set[int],
-    on_run: Callable[[], None] = lambda: None,
-    journal: Journal | None = None,
-) -> list[dict[str, Any]]:
-    """Run everything, but for the rows that a journal holds, and return the rows in the order in which they ran.
+def turns(
+    arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], repeats: int
+) -> list[Turn[SpeculationArm, Prompt]]:
+    """Return who runs when: repeat 0 warms up, and last the arms that draft tell where their time went."""
+    counted = list(interleave(arms, prompts, range(repeats + 1)))
+    drafting = [(arm, prompt) for prompt in prompts for arm in arms if arm.profile]
+    return counted + [Turn(arm, prompt, repeats + 1, profile=True) for arm, prompt in drafting]
 
-    In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from prompt to prompt
-    and from repeat to repeat, so no arm profits from its place, and none runs more than twice without each
-    other one in between. Repeat 0 warms up. After all repeats, arms that draft run once more with drafting
-    and verifying told apart.
+
+def names(turn: Turn[SpeculationArm, Prompt]) -> rows.Row:
+    """Return the fields by which the row of a turn is known."""
+    return {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat}
+
+
+def row(turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int]) -> rows.Row:
+    """Run a turn, and return its row, but for its names.
 
     Args:
-        arms: with names of their own.
-        prompts: encoded.
-        plan: how often and how long.
+        turn: who, on what.
+        most: tokens.
         ends: tokens that end an answer.
-        on_run: called after each run, for a progress bar.
-        journal: of an interrupted run.
     """
-    gc.collect()
-    gc.freeze()  # what is there now stays, so that collecting before each run is quick
-    try:
-        return _measure(arms, prompts, plan, ends, on_run, journal or Journal(None, {}, KEY))
-    finally:
-        gc.unfreeze()
+    arm = turn.arm
+    made, steps = rows.decode(arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile)
+    made |= {"warmup": turn.profile or turn.repeat == 0, "text": "".join(step.text for step in steps)}
+    if arm.role not in ("baseline", "verify1"):
+        made |= rounds(steps)
+    return made | ({"profile": shares(steps)} if turn.profile else {})
 
 
-def _measure(
-    arms: Sequence[Arm], prompts: Sequence[Prompt], plan: Plan, ends: set[int], on_run: Callable[[], None],
-    journal: Journal,
-) -> list[dict[str, Any]]:  # fmt: skip
-    after = plan.repeats + 1
-    turns = [(*turn, False) for turn in schedule(arms, prompts, plan.repeats)]
-    turns += [(arm, prompt, after, True) for prompt in prompts for arm in arms if arm.profile]
-    for arm, prompt, repeat, profile in turns:
-        if (arm.name, prompt.id, repeat) not in journal:
-            row = made.run(arm, prompt.ids, plan.max_tokens, ends, profile=profile)
-            aside = profile or repeat == 0
-            journal.append({"arm": arm.name, "prompt": prompt.id, "repeat": repeat, "warmup": aside, **row})
-        on_run()
-    return journal.rows
-
-
-def schedule(
-    arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int
-) -> Iterator[tuple[Arm, Prompt, int]]:
-    """Yield who runs on what, in order; repeat 0 is the warm-up."""
-    for repeat in range(repeats + 1):
-        for i, prompt in enumerate(prompts):
-            at = (repeat + i) % len(arms)
-            for arm in (*arms[at:], *arms[:at]):
-                yield arm, prompt, repeat
-
-
-def runs(arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int) -> int:
-    """Return how many times :func:`measure` decodes."""
-    return len(prompts) * (len(arms) * (repeats + 1) + sum(arm.profile is not None for arm in arms))
-
-
-def explain(rows: list[dict[str, Any]], arms: Sequence[Arm], prompts: Sequence[Prompt], pair: Pair) -> None:
+def explain(
+    found: list[rows.Row], arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], pair: Pair
+) -> None:
     """Add to each row that leaves its oracle's tokens where it does, and how near the oracle was to that.
 
     ``best`` holds the oracle's two likeliest tokens with their logits; ``kind`` is that of
@@ -147,9 +119,9 @@ def explain(rows: list[dict[str, Any]], arms: Sequence[Arm], prompts: Sequence[P
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
-    tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in rows}
-    known: dict[tuple, dict[str, Any]] = {}
-    for row in rows:
+    tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in found}
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in found:
         turn = (row["prompt"], row["repeat"], row["warmup"])
         arm = about[row["arm"]]
         theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
@@ -164,29 +136,31 @@ def explain(rows: list[dict[str, Any]], arms: Sequence[Arm], prompts: Sequence[P
 def _divergence(
     pair: Pair, cache: str, prompt: Sequence[int], ours: list[int], theirs: list[int]
 ) -> dict[str, Any]:
-    def fresh() -> list[Any]:
+    def fresh() -> list[Cache]:
         return make_caches(pair.target, cache)
 
-    at = first_difference(ours, theirs)
-    ids = [*prompt, *theirs[:at]]
-    logits = last_logits(pair.target, fresh(), ids, len(prompt), rows=1, chunk=made.CHUNK)
-    best = mx.argsort(-logits)[:2].tolist()
     found = classify(pair.target, fresh, prompt, ours, theirs)
+    if found is None:
+        raise ValueError("the tokens are equal")
+    at = found.position
+    ids = [*prompt, *theirs[:at]]
+    logits = last_logits(pair.target, fresh(), ids, len(prompt), rows=1, chunk=rows.CHUNK)
+    best = integers(mx.argsort(-logits)[:2])
     return {
         "index": at,
-        "best": [[token, logits[token].item()] for token in best],
+        "best": [[token, number(logits[token])] for token in best],
         "kind": found.kind,
         "margin": found.margin,
         "rounding": found.rounding,
     }
 
 
-def faults(rows: Sequence[dict[str, Any]], arms: Sequence[Arm]) -> list[str]:
+def faults(found: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
     """Return what our own arms decoded otherwise than they have to, without a near tie to explain it."""
     ours = {arm.name: arm.oracle for arm in arms if arm.loop == made.OUR_LOOP}
-    found = {
+    wrong = {
         f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
-        for row in rows
+        for row in found
         if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
     }
-    return sorted(found)
+    return sorted(wrong)

@@ -1,16 +1,14 @@
 """The reports of decoding benchmarks: speculative beside plain, and plain alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.evals.speculation.arms import Arm
 from engine.evals.speculation.claims import claims
 from engine.measure.job import Job, Made, run
-from engine.measure.journal import Journal
 from engine.measure.prompts import Prompt, Workload, encode
 from engine.models import Pair
 
@@ -22,7 +20,7 @@ WORKLOAD = "prompts"
 
 def speculation(
     pair: Pair, workloads: Sequence[Workload], plan: spec.Plan, *, chat: bool = False, kind: str = spec.KIND
-) -> tuple[Job, list[Arm]]:
+) -> tuple[Job, list[spec.SpeculationArm]]:
     """Return what measures speculative decoding beside plain decoding, and its arms.
 
     Args:
@@ -78,7 +76,7 @@ def benchmark(
 
 
 def _job(
-    kind: str, pair: Pair, workloads: Sequence[Workload], arms: Sequence[Arm], plan: spec.Plan,
+    kind: str, pair: Pair, workloads: Sequence[Workload], arms: Sequence[spec.SpeculationArm], plan: spec.Plan,
     told: dict[str, Any], *, chat: bool,
 ) -> Job:  # fmt: skip
     encoded = {workload.name: encode(workload.prompts, pair.tokenizer, chat=chat) for workload in workloads}
@@ -90,19 +88,16 @@ def _job(
         "arms": [arm.section() for arm in arms],
     }
 
-    def measure(journal: Journal, on_run: Callable[[], None]) -> None:
-        ends = set(pair.tokenizer.eos_token_ids)
-        rows = spec.measure(arms, prompts, plan, ends, on_run, journal)
-        spec.explain(rows, arms, prompts, pair)
-
+    ends = set(pair.tokenizer.eos_token_ids)
     sources = ", ".join(workload.source for workload in workloads)
     asked = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
     return Job(
         kind,
         sections,
         {**asked, **asdict(plan), **told},
-        key=spec.KEY,
-        steps=spec.runs(arms, prompts, plan.repeats),
-        measure=measure,
+        turns=spec.turns(arms, prompts, plan.repeats),
+        names=spec.names,
+        measure=lambda turn: [spec.row(turn, plan.max_tokens, ends)],
         claims=lambda made: claims(made["rows"], made["arms"], made["prompts"]),
+        finish=lambda rows: spec.explain(rows, arms, prompts, pair),
     )

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from importlib import metadata, util
 from typing import Any
 
+from engine.cache.protocol import Cache
 from engine.dflash.step import Step
-from engine.evals.speculation.arms import Arm
+from engine.evals.speculation.arms import NATIVE
+from engine.measure.arm import Arm
 from engine.models import Pair
 from engine.mx import mx
 
@@ -19,7 +21,7 @@ NAME = "dflash-package"
 MAKER = "make_prompt_cache"
 
 
-def package_arm(pair: Pair, block: int | None) -> Arm | None:
+def package_arm(pair: Pair, block: int | None) -> Arm[list[Cache]] | None:
     """Return the arm; None where the package is not installed or the pair has no drafter.
 
     Args:
@@ -36,9 +38,9 @@ def package_arm(pair: Pair, block: int | None) -> Arm | None:
     draft.set_dtype(pair.draft.fc.weight.dtype)
     target = pair.another_target()
 
-    def start(ids: Sequence[int], most: int, caches: list[Any]) -> Iterator[Step]:
+    def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         def make(model: Any, *args: Any, **kwargs: Any) -> list[Any]:
-            made = original(model, *args, **kwargs)
+            made: list[Cache] = original(model, *args, **kwargs)
             if model is target:
                 caches.extend(made)
             return made
@@ -47,7 +49,7 @@ def package_arm(pair: Pair, block: int | None) -> Arm | None:
         with _replaced(package, MAKER, make):
             yield from _steps(
                 package.stream_generate(
-                    target, draft, pair.tokenizer, mx.array(ids), block_size=block, max_tokens=most
+                    target, draft, pair.tokenizer, mx.array(list(ids)), block_size=block, max_tokens=most
                 ),
                 block or int(draft.config.block_size),
                 most,
@@ -57,8 +59,9 @@ def package_arm(pair: Pair, block: int | None) -> Arm | None:
         NAME,
         "reference",
         "dflash.model_mlx.stream_generate",
-        list,
+        lambda _: [],  # the package makes its own
         start,
+        oracle=NATIVE,
         patches=(f"dflash.model_mlx.{MAKER}",),
         options={"version": metadata.version("dflash"), "block_size": block},
     )

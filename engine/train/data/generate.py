@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.lm import cache as lm_cache
-from engine.mx import mx
+from engine.mx import mx, nn
 
 
 def continuations(
-    model,
+    model: nn.Module,
     prompts: np.ndarray,
     count: int,
     *,
@@ -43,7 +43,7 @@ def continuations(
 
 
 def rows(
-    model,
+    model: nn.Module,
     openings: np.ndarray,
     *,
     length: int,

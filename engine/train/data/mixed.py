@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 
+from engine.tokens import Tokenizer
 from engine.train.data import tasks, text
 from engine.train.run import Source
 
@@ -11,7 +12,7 @@ SHORT = 120  # tokens that one task fills
 FILLER = 6000  # tokens of text that a task takes its lines from
 
 
-def source(tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
+def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
     """Return where rows come from: stretches of text, and tasks one behind the other.
 
     Args:
@@ -34,9 +35,10 @@ def source(tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Sou
     return rows
 
 
-def _tasks(tokenizer, ids: np.ndarray, rng: np.random.Generator, length: int) -> np.ndarray:
+def _tasks(tokenizer: Tokenizer, ids: np.ndarray, rng: np.random.Generator, length: int) -> np.ndarray:
     """Return one row of tasks: half of them fill what is left of it, so that questions are far from answers."""
-    chance, row = random.Random(int(rng.integers(2**63))), []
+    chance = random.Random(int(rng.integers(2**63)))
+    row: list[int] = []
     while len(row) < length:
         left = length - len(row)
         size = left if left < SHORT else chance.choice([left, chance.randint(60, left)])

@@ -2,12 +2,16 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.train.data import tasks
 from engine.train.data.corpus import File
 from engine.train.data.tokenizer import END
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SHORT = 120  # tokens that one task fills
 
@@ -25,7 +29,7 @@ class Rows:
 
     def __init__(
         self,
-        tokenizer,
+        tokenizer: "Tokenizer",
         files: Sequence[File],
         seed: int,
         *,
@@ -35,7 +39,10 @@ class Rows:
         self.tokenizer = tokenizer
         self.seed = seed
         self.task_share, self.library_share = task_share, library_share
-        self.end = tokenizer.token_to_id(END)
+        end = tokenizer.token_to_id(END)
+        if end is None:
+            raise ValueError(f"the tokenizer does not know {END}")
+        self.end = end
         self.lines = [line for file in files for line in file.text.splitlines() if line.strip()]
         library = [file for file in files if file.source == "python"]
         others = [file for file in files if file.source != "python"]
@@ -85,7 +92,7 @@ class Rows:
         return np.asarray(ids[:length]), np.asarray(weights[:length])
 
 
-def windows(tokenizer, files: Sequence[File], length: int) -> Iterator[np.ndarray]:
+def windows(tokenizer: "Tokenizer", files: Sequence[File], length: int) -> Iterator[np.ndarray]:
     """Yield the consecutive windows ``[length + 1]`` of each file; what is left over at its end is dropped."""
     for file in files:
         ids = np.asarray(tokenizer.encode(file.text).ids, np.int64)

@@ -31,7 +31,7 @@ def code(rng: random.Random) -> str:
 
 def named_values(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:  # noqa: ARG001
     """``name = 4821`` many times, then questions that repeat some names."""
-    pairs = {}
+    pairs: dict[str, str] = {}
     while len(pairs) < max(2, size // 26):
         name = "_".join(rng.sample(WORDS, 2)) + rng.choice(["", str(rng.randint(0, 9))])
         pairs[name] = str(rng.randint(1000, 9999))
@@ -100,4 +100,5 @@ TASKS: tuple[tuple[Callable[[random.Random, int, Sequence[str]], list[Piece]], f
 def draw(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
     """Return one task of about ``size`` tokens; ``lines`` are those of some source file."""
     makers, weights = zip(*TASKS, strict=True)
-    return rng.choices(makers, weights)[0](rng, size, lines)
+    found: list[tuple[str, float]] = rng.choices(makers, weights)[0](rng, size, lines)
+    return found

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.errors import BadInput
+from engine.mx import nn
+from engine.tokens import Tokenizer
 from engine.train.data import corpus, generate
 from engine.train.run import Source
 
@@ -15,7 +17,7 @@ LONG = 0.25  # the share of text that comes in longer rows, so that far context 
 LONG_FACTOR = 2.4
 
 
-def token_ids(tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
+def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
     """Return the texts as one stream of token ids, uint32; made once, then read from ``kept``.
 
     Args:
@@ -24,7 +26,8 @@ def token_ids(tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
         kept: an ``.npy`` file.
     """
     if kept.exists():
-        return np.load(kept)
+        found: np.ndarray = np.load(kept)
+        return found
     texts = read_text(paths) if paths else [file.text for file in corpus.collect().train]
     end = tokenizer.eos_token_id
     parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
@@ -34,7 +37,7 @@ def token_ids(tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
 
 
 def written_rows(
-    target,
+    target: nn.Module,
     ids: np.ndarray,
     kept: Path,
     *,
@@ -45,7 +48,8 @@ def written_rows(
 ) -> np.ndarray:
     """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``kept``."""
     if kept.exists():
-        return np.load(kept)
+        found: np.ndarray = np.load(kept)
+        return found
     longest = min(LONGEST, length // 2)
     check_length(ids, longest, "an opening")
     openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)

@@ -3,6 +3,10 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 VOCABULARY = 2048
 END, TURN, TURN_END, MASK = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"
@@ -13,7 +17,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(texts: Iterable[str], vocabulary: int = VOCABULARY):
+def train(texts: Iterable[str], vocabulary: int = VOCABULARY) -> "Tokenizer":
     """Return a ``tokenizers.Tokenizer`` trained on ``texts``; the special tokens have the first ids."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -32,7 +36,7 @@ def train(texts: Iterable[str], vocabulary: int = VOCABULARY):
     return tokenizer
 
 
-def save(tokenizer, folder: Path) -> None:
+def save(tokenizer: "Tokenizer", folder: Path) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``, as transformers and mlx-lm read them."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -49,7 +53,7 @@ def save(tokenizer, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
-def load(folder: Path):
+def load(folder: Path) -> "Tokenizer":
     """Read what :func:`save` wrote, as a ``tokenizers.Tokenizer``."""
     from tokenizers import Tokenizer
 

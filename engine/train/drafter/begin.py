@@ -10,7 +10,8 @@ from engine.dflash.drafter.model import Drafter
 from engine.dflash.drafter.weights import load_draft
 from engine.dflash.target.ends import TargetEnds
 from engine.errors import BadInput
-from engine.mx import mx
+from engine.mx import mx, nn
+from engine.tokens import Tokenizer
 
 TAPS = 3
 NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
@@ -65,7 +66,7 @@ def draft_config(
     )
 
 
-def mask_id_of(tokenizer) -> int:
+def mask_id_of(tokenizer: Tokenizer) -> int:
     """Return the id that stands for "not known yet": the tokenizer's mask, padding or unknown token, or 0."""
     for name in ("mask_token_id", "pad_token_id", "unk_token_id"):
         found = getattr(tokenizer, name, None)
@@ -74,7 +75,7 @@ def mask_id_of(tokenizer) -> int:
     return 0
 
 
-def drafter(config: DraftConfig, target, seed: int = 0) -> Drafter:
+def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
     """Return a drafter to train, which starts with small random matrices and the target's final norm."""
     mx.random.seed(seed)
     draft = Drafter(config)
@@ -88,7 +89,7 @@ def drafter(config: DraftConfig, target, seed: int = 0) -> Drafter:
     return draft
 
 
-def from_folder(source: str | Path, target) -> Drafter:
+def from_folder(source: str | Path, target: nn.Module) -> Drafter:
     """Return the drafter in a folder, in float32, to train it further.
 
     Raises:

@@ -75,7 +75,8 @@ def hidden_states(
         x, mlp = layer.post_attention_layernorm(states), layer.mlp
         states = states + mlp.down_proj(nn.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
     states = states.reshape(rows, count, block, -1)[:, :, 1:]
-    return draft.norm(states)
+    found: mx.array = draft.norm(states)
+    return found
 
 
 def _attend(
@@ -128,4 +129,5 @@ def _attend(
         rows, kv_heads, repeats, queries, dim
     )
     out = out.reshape(rows, kv_heads * repeats, queries, dim).swapaxes(1, 2)
-    return attention.o_proj(out.reshape(rows, queries, -1))
+    found: mx.array = attention.o_proj(out.reshape(rows, queries, -1))
+    return found

@@ -12,7 +12,7 @@ from engine.train.drafter.blocks import Batch, hidden_states
 from engine.train.drafter.recipe import TOP, Plan
 
 
-def read(tapped, rows: np.ndarray) -> Batch:
+def read(tapped: Tapped, rows: np.ndarray) -> Batch:
     """Let the target read ``rows`` ``[rows, length]``: taps, and its most probable successors."""
     tokens = mx.array(rows.astype(np.int32))
     logits, taps = tapped.forward(tokens, None)
@@ -27,7 +27,7 @@ def read(tapped, rows: np.ndarray) -> Batch:
     return batch
 
 
-class MlxLearner(Descent):
+class MlxLearner(Descent[Plan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -38,7 +38,7 @@ class MlxLearner(Descent):
 
     def __init__(self, draft: Drafter, target: nn.Module, plan: Plan) -> None:
         super().__init__(draft, self.loss, plan)
-        self.draft, self.plan = draft, plan
+        self.draft = draft
         self.tapped = Tapped(target, draft.config.target_layer_ids)
         ends = TargetEnds.of(target)
         ends.check(draft.config)

@@ -5,8 +5,10 @@ a CPU, and runs on CUDA. The target reads in float32, as it will when decoding h
 and its matrices are multiplied in bfloat16 if that is quicker.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,7 @@ class Batch:
     top_probs: torch.Tensor
 
 
-class TorchLearner(TorchDescent):
+class TorchLearner(TorchDescent[Plan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -74,7 +76,6 @@ class TorchLearner(TorchDescent):
         others = [value for value in weights.values() if value.ndim != MATRIX]
         optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
         super().__init__(weights, optimizers, plan, device)
-        self.plan: Plan = plan
         cos, sin = Rotations.of(config).at(0, config.max_position_embeddings)
         self.turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
 
@@ -84,8 +85,8 @@ class TorchLearner(TorchDescent):
         tokens = torch.from_numpy(rows.astype(np.int64)).to(self.device)
         taps: dict[int, torch.Tensor] = {}
 
-        def keep(layer: int):
-            def hook(_module, _inputs, output) -> None:
+        def keep(layer: int) -> Callable[..., None]:
+            def hook(_module: object, _inputs: object, output: Any) -> None:
                 taps[layer] = output[0] if isinstance(output, tuple) else output
 
             return hook

@@ -49,7 +49,7 @@ class Read(NamedTuple):
     logits: mx.array
 
 
-class RestorerLearner(Descent):
+class RestorerLearner(Descent[Plan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -65,7 +65,7 @@ class RestorerLearner(Descent):
             )
         check(restorer, target)
         super().__init__(restorer, self.loss, plan)
-        self.restorer, self.target, self.plan = restorer, target, plan
+        self.restorer, self.target = restorer, target
         self.layers = restorer.config.layers
         self.blocks, self.embed = blocks(target, self.layers), embed_of(target)
 
@@ -87,7 +87,7 @@ class RestorerLearner(Descent):
         """Return the loss of step ``step``, and its parts: mean relative error, and divergence in nats or 0."""
         given = self.given(rows)
         each = errors(given, rows.held)
-        error = sum(each) / len(each)
+        error = sum(each[1:], start=each[0]) / len(each)
         if step < self.plan.alone:
             return error, mx.stop_gradient(error), mx.zeros(())
         divergence = self.divergence(rows, given)
@@ -99,7 +99,7 @@ class RestorerLearner(Descent):
         states, given = self.restorer.states(rows.embedded), []
         for i, (block, held) in enumerate(zip(self.blocks, rows.held, strict=True)):
             raw = project(block, self.restorer.inputs(i, rows.embedded, states))
-            given.append(as_cached(block.self_attn, raw, tuple(map(Like.of, held)), 0))
+            given.append(as_cached(block.self_attn, raw, (Like.of(held[0]), Like.of(held[1])), 0))
         return given
 
     def divergence(self, rows: Read, given: Sequence[Pair]) -> mx.array:

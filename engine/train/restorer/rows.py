@@ -26,8 +26,8 @@ class WholeRows:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
         """Return both as they are and, behind them, as they are given."""
-        own = (keys, values)
-        return tuple(mx.concatenate(both, axis=2) for both in zip(own, self.given, strict=True))
+        given_keys, given_values = self.given
+        return mx.concatenate([keys, given_keys], axis=2), mx.concatenate([values, given_values], axis=2)
 
     def make_mask(
         self,

@@ -6,18 +6,23 @@ commits on held-out code.
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.mx import mx
+from engine.models import Pair
+from engine.mx import mx, nn, number
 from engine.train.data import tasks
 from engine.train.data.corpus import File
 from engine.train.data.rows import windows
+from engine.train.data.tokenizer import TURN_END
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 BEFORE = 8  # lines that precede an opening at least
 LENGTHS = (256, 512, 1024)
-KINDS: dict[str, Callable] = {
+KINDS: dict[str, Callable[..., Any]] = {
     "named values": tasks.named_values,
     "notes": tasks.notes,
     "needles in code": tasks.needles_in_code,
@@ -25,7 +30,7 @@ KINDS: dict[str, Callable] = {
 
 
 def held_out_loss(
-    model, tokenizer, files: Sequence[File], *, length: int = 512, count: int = 64
+    model: nn.Module, tokenizer: "Tokenizer", files: Sequence[File], *, length: int = 512, count: int = 64
 ) -> dict[str, float]:
     """Return ``nats`` a token and ``top1`` over ``count`` windows spread over the files."""
     found = list(windows(tokenizer, files, length))
@@ -36,13 +41,13 @@ def held_out_loss(
         wanted = tokens[0, 1:]
         losses = mx.logsumexp(logits, axis=-1) - mx.take_along_axis(logits, wanted[:, None], axis=-1)[:, 0]
         right = mx.argmax(logits, axis=-1) == wanted
-        total, hits, seen = total + losses.sum().item(), hits + right.sum().item(), seen + len(wanted)
+        total, hits, seen = total + number(losses.sum()), hits + int(number(right.sum())), seen + len(wanted)
     return {"nats": total / seen, "top1": hits / seen, "tokens": seen}
 
 
 def recall(
-    model,
-    tokenizer,
+    model: nn.Module,
+    tokenizer: "Tokenizer",
     files: Sequence[File],
     *,
     count: int = 100,
@@ -63,8 +68,8 @@ def recall(
             hits, sizes = 0, []
             for _ in range(count):
                 start = rng.randrange(max(1, len(lines) - 400))
-                prompt, answer = _question(make(rng, length, lines[start : start + 400]))
-                prompt, answer = tokenizer.encode(prompt).ids, tokenizer.encode(answer).ids
+                texts = _question(make(rng, length, lines[start : start + 400]))
+                prompt, answer = (tokenizer.encode(text).ids for text in texts)
                 sizes.append(len(prompt))
                 logits = model(mx.array(prompt + answer[:-1])[None])[0, len(prompt) - 1 :]
                 hits += mx.argmax(logits, axis=-1).tolist() == answer
@@ -83,10 +88,10 @@ def recall(
 
 def _question(pieces: Sequence[tasks.Piece]) -> tuple[str, str]:
     """Return the text up to the first answer, and that answer without what follows it on its line."""
-    before = []
+    before: list[str] = []
     for text, weight in pieces:
         if weight == tasks.ANSWER:
-            return "".join(before), text.removesuffix("\n").removesuffix(tasks.TURN_END)
+            return "".join(before), text.removesuffix("\n").removesuffix(TURN_END)
         before.append(text)
     raise ValueError("a task without an answer")
 
@@ -121,7 +126,7 @@ def openings(files: Sequence[File], count: int, *, seed: int = 2, size: int = 70
 
 
 def acceptance(
-    pair,
+    pair: Pair,
     prompts: Sequence[str],
     *,
     tokens: int = 128,

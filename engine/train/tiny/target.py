@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from engine.train.with_torch import (
     torch,
     transformers,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
@@ -52,7 +55,7 @@ class Plan(Schedule):
         return self.rows // self.long_factor, self.length * self.long_factor
 
 
-def build(config: dict[str, Any], seed: int):
+def build(config: dict[str, Any], seed: int) -> torch.nn.Module:
     """Return transformers' model for ``config``, freshly initialised in float32."""
     classes = {
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
@@ -64,15 +67,16 @@ def build(config: dict[str, Any], seed: int):
     return model._from_config(kind(**known), attn_implementation="sdpa").float()  # noqa: SLF001
 
 
-def optimizers(model, plan: Plan) -> list[torch.optim.Optimizer]:
+def optimizers(model: torch.nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
     """Return Muon over the matrices and AdamW over embedding and norms."""
-    matrices, others = [], []
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (matrices if parameter.ndim == MATRIX and "embed" not in name else others).append(parameter)
     return muon_and_adamw(matrices, others, plan, decay=plan.weight_decay, scaling="match_rms_adamw")
 
 
-class TargetLearner(TorchDescent):
+class TargetLearner(TorchDescent[Plan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -150,7 +154,7 @@ class TargetLearner(TorchDescent):
 
 def trainer(
     config: dict[str, Any],
-    tokenizer: Any,
+    tokenizer: "Tokenizer",
     train: tuple[File, ...],
     held_out: tuple[File, ...],
     folder: Path,

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from engine.dflash import Tapped
 from engine.errors import BadInput
 from engine.evals import parity
+from engine.measure.arm import Arm
 from engine.models import load
 from engine.mx import mx
 from tests.engine import evals_world as world
@@ -47,7 +50,7 @@ def test_both_sides_see_the_same(pair):
 
         return step
 
-    side = parity.Side({}, start)
+    side = Arm("engine", "candidate", parity.OURS, lambda _: start())
     list(parity.rounds(made, (side, side), 8, 3))
     # The first block's first draft is right: it commits that one and the token after it.
     assert seen[::2] == [(made.tokens[0], 40, 7), (made.tokens[2], 2, 7), (made.tokens[3], 1, 7)]
@@ -69,8 +72,8 @@ def test_half_precision_is_near_and_not_the_same(pair):
     rows = list(parity.rounds(made, sides, 4, 2))
     errors = [row["max_logit_error"] for row in rows]
     assert 1e-4 < max(errors) < 0.5
-    assert [side.section["options"]["dtype"] for side in sides] == ["float32", "bfloat16"]
-    assert sides[0].section["loop"] != sides[1].section["loop"]
+    assert [side.options["dtype"] for side in sides] == ["float32", "bfloat16"]
+    assert sides[0].loop != sides[1].loop
     assert pair.target.model.norm.weight.dtype == mx.float32  # the pair's own model was not cast
 
 
@@ -79,10 +82,10 @@ def test_another_position_is_seen(pair, monkeypatch):
     reference, candidate = parity.sides_of(pair, "float32", "float16")
 
     def late():
-        step = candidate.start()
+        step = candidate.make(None)
         return lambda bonus, taps, count: step(bonus, taps[:, 1:] if taps.shape[1] > 1 else taps, count)
 
-    rows = list(parity.rounds(made, (reference, parity.Side(candidate.section, late)), 4, 2))
+    rows = list(parity.rounds(made, (reference, replace(candidate, make=lambda _: late())), 4, 2))
     assert max(row["max_logit_error"] for row in rows) > 0.05
 
 

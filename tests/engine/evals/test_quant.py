@@ -53,7 +53,7 @@ def test_half_storage_gives_what_a_half_precision_cast_does(make):
 def test_errors_are_the_codecs():
     model = models.llama()
     plan = quant.Plan(("e8v@4.25",), tokens=40)
-    arms = {arm.section["name"]: arm for arm in quant.arms_of(model, plan)[0]}
+    arms = {arm.name: arm for arm in quant.arms_of(model, plan)[0]}
     tokens = models.tokens(40)
     known = quant.reference(model, tokens, arms["raw"])
     row = quant.score(model, tokens, arms["e8v@4.25"], known)
@@ -90,7 +90,7 @@ def test_sliding_layers_are_captured_whole(make):
     model, tokens = make(), models.tokens(40)
     arms, _ = quant.arms_of(model, quant.Plan(("e8v@4.25", "e8@q10"), tokens=40))
     known = quant.reference(model, tokens, arms[0])
-    rows = {arm.section["name"]: quant.score(model, tokens, arm, known) for arm in arms}
+    rows = {arm.name: quant.score(model, tokens, arm, known) for arm in arms}
     assert len({row["n_values"] for row in rows.values()}) == 1
     assert rows["raw"]["memory"]["cache_bytes"] == 2 * rows["raw"]["n_values"]
     for name in ("raw", "identity"):

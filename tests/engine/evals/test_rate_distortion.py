@@ -112,7 +112,7 @@ def test_a_model_that_is_not_there(tmp_path, capsys):
 
 
 def test_nothing_to_measure(capsys):
-    assert _run("--n-vectors", "64", "--codecs", "classic", "--dim", "96") == 1
+    assert _run("--n-vectors", "64", "--codecs", "classic", "--dim", "96") == 2
     assert "none of these codecs" in capsys.readouterr().err
 
 
@@ -133,7 +133,7 @@ def test_json_goes_to_stdout_and_talk_to_stderr(capsys, tmp_path):
 
 def test_a_report_that_cannot_be_written(capsys, tmp_path):
     (tmp_path / "file").write_text("")
-    assert _run("--n-vectors", "64", "--out", str(tmp_path / "file" / "r.json")) == 1
+    assert _run("--n-vectors", "64", "--out", str(tmp_path / "file" / "r.json")) == 2
     assert "cannot write" in capsys.readouterr().err
 
 

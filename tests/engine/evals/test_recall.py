@@ -6,13 +6,14 @@ import pytest
 
 from engine.attention import router
 from engine.cache import make_caches
+from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals import needles
-from engine.evals import recall as recall_of
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.lm import cache as lm_cache
-from engine.measure import prompts
+from engine.measure import prompts, rows
+from engine.measure.arm import Arm
 from engine.measure.journal import Journal
 from engine.measure.stats import exact_interval
 from engine.mx import mx
@@ -154,14 +155,17 @@ def test_a_baseline_runs_what_was_installed():
     assert router.patched(model) == (bound,)
 
 
-def test_arms_without_patches_are_decoded_without_them(monkeypatch):
+def test_arms_without_patches_are_decoded_without_them():
     model, seen = models.llama(), []
     make_caches(model, "e8v@4.25")
-    monkeypatch.setattr(recall_of, "greedy", lambda model, *_: seen.append(router.patched(model)) or {})
-    (needle,) = needles.make(Words(), [200], [0.5], 1, 7, chat=False)
+
+    def decode(*_):
+        seen.append(router.patched(model))
+        yield Step((1,))
+
     for patches in ((), router.patched(model)):
-        arm = recall_of.Arm("a", "candidate", "raw", lambda _: [], patches=patches)
-        recall_of.decode(model, arm, needle, [], recall_of.Plan(), set())
+        arm = Arm("a", "candidate", rows.STOCK_LOOP, lambda _: [], decode, patches=patches)
+        rows.decode(arm, [5], 1, set(), [])
     assert seen == [(), router.patched(model)]
     assert seen[1]
 

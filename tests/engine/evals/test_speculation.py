@@ -18,7 +18,7 @@ from engine.evals.speculation import arms, claims, package
 from engine.evals.speculation import bench as spec
 from engine.evals.speculation import job as spec_report
 from engine.measure import job as evals_job
-from engine.measure import memory, prompts
+from engine.measure import memory, prompts, rows
 from engine.mx import mx
 from tests.engine import folders
 
@@ -162,8 +162,8 @@ def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
         yield Step((1,), finish_reason="length")
 
     plain = _broken(pair, [])
-    arms.run(replace(plain, start=start), [5], 1, {0})
-    arms.run(replace(plain, start=start, patches=router.patched(pair.target)), [5], 1, {0})
+    rows.decode(replace(plain, decode=start), [5], 1, {0}, [])
+    rows.decode(replace(plain, decode=start, patches=router.patched(pair.target)), [5], 1, {0}, [])
     assert bound[0] == ()
     assert bound[1]
 
@@ -177,7 +177,7 @@ def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
 def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
     plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
     job, _ = spec_report.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
-    calls, run = [], arms.run
+    calls, run = [], rows.decode
 
     def stopping(*args, **kwargs):
         calls.append(args[0].name)
@@ -185,13 +185,13 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(arms, "run", stopping)
+    monkeypatch.setattr(rows, "decode", stopping)
     out = tmp_path / "spec.json"
     with pytest.raises(KeyboardInterrupt):
         evals_job.run(job, out)
     made, journal = evals_job.run(job, out)
     assert made["config"]["resumed_rows"] == journal.resumed == 6
-    assert len(calls) == job.steps + 1
+    assert len(calls) == len(job.turns) + 1
     whole, _ = evals_job.run(job)
     named = [[(row["arm"], row["prompt"], row["repeat"]) for row in found["rows"]] for found in (made, whole)]
     assert named[0] == named[1]
@@ -225,26 +225,33 @@ def test_without_a_drafter_or_a_sound_rollback_arms_are_left_out(pair, walker, t
     assert "cannot be trimmed" in left_out["lookup/trim"]
 
 
+def _decoded(arm, ids, most):
+    return rows.decode(arm, ids, most, {0}, arm.make(None)).row
+
+
+def _rows(both, encoded):
+    return [spec.names(turn) | spec.row(turn, 12, {0}) for turn in spec.turns(both, encoded, 1)]
+
+
 def _broken(pair, tokens, loop=arms.OUR_LOOP):
     own = arms.incremental(pair, "raw")
-    return replace(own, name="broken", start=_start(tokens), loop=loop, make_caches=own.make_caches)
+    return replace(own, name="broken", decode=_start(tokens), loop=loop)
 
 
 @pytest.fixture
 def plain(pair, asked):
     encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
-    row = arms.run(arms.native(pair, "raw"), encoded[0].ids, 12, {0})
-    return encoded, row["tokens"]
+    return encoded, _decoded(arms.native(pair, "raw"), encoded[0].ids, 12)["tokens"]
 
 
 def _judge(pair, plain, tokens):
     encoded, _ = plain
     both = [arms.native(pair, "raw"), _broken(pair, tokens)]
-    rows = spec.measure(both, encoded, replace(PLAN, repeats=1, max_tokens=12), {0})
-    spec.explain(rows, both, encoded, pair)
-    made = claims.claims(rows, [arm.section() for arm in both])
+    found = _rows(both, encoded)
+    spec.explain(found, both, encoded, pair)
+    made = claims.claims(found, [arm.section() for arm in both])
     same = next(c["value"] for c in made if c["name"] == "identical_outputs")
-    return next(row for row in rows if row["arm"] == "broken"), spec.faults(rows, both), same
+    return next(row for row in found if row["arm"] == "broken"), spec.faults(found, both), same
 
 
 def test_a_broken_arm_is_found(pair, plain):
@@ -271,7 +278,7 @@ def test_a_near_tie_is_no_fault(walker, tmp_path, asked):
     folder = shutil.copytree(walker, tmp_path / "tied")
     pair = models.load(folder, draft=False)
     encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
-    tokens = arms.run(arms.native(pair, "raw"), encoded[0].ids, 12, {0})["tokens"]
+    tokens = _decoded(arms.native(pair, "raw"), encoded[0].ids, 12)["tokens"]
     twin = 300
 
     def change(tensors):
@@ -292,10 +299,10 @@ def test_another_loop_may_part_and_it_is_told(pair, plain):
     tokens = plain[1]
     wrong = _broken(pair, [*tokens[:5], tokens[5] + 1, *tokens[6:]], loop="somebody.else")
     both = [arms.native(pair, "raw"), wrong]
-    rows = spec.measure(both, plain[0], replace(PLAN, repeats=1, max_tokens=12), {0})
-    spec.explain(rows, both, plain[0], pair)
-    assert all("divergence" in row for row in rows if row["arm"] == "broken")
-    assert not spec.faults(rows, both)
+    found = _rows(both, plain[0])
+    spec.explain(found, both, plain[0], pair)
+    assert all("divergence" in row for row in found if row["arm"] == "broken")
+    assert not spec.faults(found, both)
 
 
 def test_a_first_round_of_several_tokens_counts_as_decoding(pair):
@@ -305,19 +312,19 @@ def test_a_first_round_of_several_tokens_counts_as_decoding(pair):
         yield Step((4,))
         yield Step((), finish_reason="length")
 
-    row = arms.run(replace(_broken(pair, []), start=start), [5, 6], 4, {0})
+    row = _decoded(replace(_broken(pair, []), decode=start), [5, 6], 4)
     assert (row["tokens"], row["decode_tokens"], row["prefill_s"]) == ([1, 2, 3, 4], 3, 1e-6)
     assert row["decode_s"] == pytest.approx(row["e2e_s"] - 1e-6)
 
 
 def test_stops_are_told_apart(pair):
     ids = pair.tokenizer.encode("a #")
-    row = arms.run(arms.native(pair, "raw"), ids, 40, {0})
+    row = _decoded(arms.native(pair, "raw"), ids, 40)
     assert (row["tokens"][-1], row["stop"]) == (0, "eos")
     for arm in (arms.incremental(pair, "raw"), arms.verify1(pair, "raw")):
-        again = arms.run(arm, ids, 40, {0})
+        again = _decoded(arm, ids, 40)
         assert (again["tokens"], again["stop"]) == (row["tokens"], "eos")
-    assert arms.run(arms.native(pair, "raw"), ids, 3, {0})["stop"] == "length"
+    assert _decoded(arms.native(pair, "raw"), ids, 3)["stop"] == "length"
 
 
 def _row(arm, prompt, repeat, seconds, **more):

@@ -1,0 +1,23 @@
+"""What every cache has, mlx-lm's and ours: what the engine asks of one whose class it does not know."""
+
+from typing import Any, Protocol
+
+from engine.mx import mx
+
+
+class Cache(Protocol):
+    """A layer's keys and values, or whatever else it carries from token to token."""
+
+    @property
+    def state(self) -> Any:
+        """The arrays that are held, in an order of the class's own."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are held."""
+
+    def empty(self) -> bool:
+        """Return whether nothing has been stored yet."""
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
+        """Append keys and values, and return all that attention is to read."""

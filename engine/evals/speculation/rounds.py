@@ -1,0 +1,32 @@
+"""What the rounds of a loop that drafts did, for a report's row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.dflash.step import Step
+
+
+def rounds(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return what each round did, and the sums; the package's first token comes from the prompt, no round."""
+    made = [step for step in steps if step.tokens and step.drafter != "prefill"]
+    drafters = [step.drafter for step in made]
+    syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
+    return {
+        "commits": [len(step.tokens) for step in made],
+        "drafted": [step.proposed for step in made],
+        "accepted": [step.accepted for step in made],
+        "counters": {
+            "rounds": len(made),
+            **syncs,
+            **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
+        },
+    }
+
+
+def shares(steps: Sequence[Step]) -> dict[str, float]:
+    """Return which shares of the time went into drafting, verifying and the rest."""
+    parts = {
+        name: sum(getattr(step.timing, name) for step in steps) for name in ("draft", "verify", "overhead")
+    }
+    whole = sum(parts.values()) or 1.0
+    return {f"{name}_share": seconds / whole for name, seconds in parts.items()}

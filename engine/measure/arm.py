@@ -1,0 +1,54 @@
+"""What is compared: systems with names and roles, each of which starts afresh on every prompt."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from engine.attention import router
+from engine.cache.protocol import Cache
+from engine.dflash.step import Step
+
+Fresh = TypeVar("Fresh")
+# From token ids, the most tokens and caches to steps; everything that it does is timed.
+Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
+
+
+@dataclass(frozen=True)
+class Arm(Generic[Fresh]):
+    """One system.
+
+    Attributes:
+        name: unique in a report.
+        role: ``baseline``, ``verify1``, ``reference``, ``candidate`` or a control's; see docs/evidence.md.
+        loop: what computes.
+        make: from a prompt to what a run needs afresh: caches, or a drafter's state.
+        decode: decodes over what ``make`` gave, if the measurement decodes.
+        oracle: the arm that it is compared with.
+        cache: the spec of its caches.
+        patches: what is bound anew in libraries while it runs.
+        options: what else it was told.
+        profile: the same as ``decode``, with drafting and verifying told apart; None if nothing is drafted.
+    """
+
+    name: str
+    role: str
+    loop: str
+    make: Callable[[Any], Fresh]
+    decode: Decode | None = None
+    oracle: str | None = None
+    cache: str = "raw"
+    patches: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    profile: Decode | None = None
+
+    def section(self, *, oracle: bool = True) -> dict[str, Any]:
+        """Return its entry in a report; kinds that compare with no other arm have no ``oracle``."""
+        names = ("name", "role", "loop", "cache", *(("oracle",) if oracle else ()))
+        about = {"patches": list(self.patches), "options": dict(self.options)}
+        return {name: getattr(self, name) for name in names} | about
+
+    def attention(self) -> AbstractContextManager[None]:
+        """Return what to run it in: mlx-lm's own attention is put back unless the arm replaces it."""
+        replaced = any(patch.endswith(router.NAME) for patch in self.patches)
+        return nullcontext() if replaced else router.unrouted()

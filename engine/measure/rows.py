@@ -1,0 +1,117 @@
+"""The row of one run: its times, its tokens, and the bytes of its caches."""
+
+import gc
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from engine.cache.protocol import Cache
+from engine.dflash.step import Step
+from engine.lm import generation_stream
+from engine.measure import memory
+from engine.measure.arm import Arm
+from engine.mx import mx
+
+STOCK_LOOP = "mlx_lm.generate_step"
+CHUNK = 512  # tokens of a prompt at once
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+class Timed(NamedTuple):
+    """What steps took.
+
+    Attributes:
+        started: by the performance counter.
+        at: seconds from there until each step was there.
+    """
+
+    started: float
+    at: list[float]
+
+
+class Decoded(NamedTuple):
+    """A run's row, but for its names, and the steps that it was made from."""
+
+    row: Row
+    steps: list[Step]
+
+
+def timed(steps: Iterable[T]) -> tuple[list[T], Timed]:
+    """Run through steps, and return them with the times at which they were there."""
+    done, at = [], []
+    started = time.perf_counter()
+    for step in steps:
+        at.append(time.perf_counter() - started)
+        done.append(step)
+    return done, Timed(started, at)
+
+
+def decode(
+    arm: Arm[list[Cache]],
+    ids: Sequence[int],
+    most: int,
+    ends: Collection[int],
+    caches: list[Cache],
+    *,
+    profile: bool = False,
+) -> Decoded:
+    """Decode once after a prompt.
+
+    ``decode_s`` is the time from the first token to the last, and ``decode_tokens`` are those but the first. A
+    loop whose first round gives several tokens has that whole round in ``decode_s``, or some of its tokens
+    would count as decoded in no time.
+
+    Args:
+        arm: what decodes.
+        ids: the prompt.
+        most: tokens.
+        ends: tokens that end an answer; the one that did is among the row's.
+        caches: fresh ones, or an empty list that the loop fills with those it makes itself.
+        profile: tell drafting and verifying apart.
+    """
+    begin = arm.profile if profile else arm.decode
+    if begin is None:
+        raise TypeError(f"the arm {arm.name} does not decode")
+    _rest()
+    mx.reset_peak_memory()
+    with arm.attention():
+        steps, (started, at) = timed(_until(begin(ids, most, caches), ends))
+    mx.eval([array for cache in caches for array in memory.arrays(cache)])
+    tokens = [token for step in steps for token in step.tokens]
+    end = at[max(i for i, step in enumerate(steps) if step.tokens)]
+    prefill = at[0] if len(steps[0].tokens) == 1 else steps[0].prefill
+    row = {
+        "started_s": started,
+        "prefill_s": prefill,
+        "decode_s": end - prefill,
+        "decode_tokens": len(tokens) - 1,
+        "e2e_s": end,
+        "tokens": tokens,
+        "stop": _stop(steps[-1].finish_reason, tokens, ends),
+        "memory": memory.live(caches, mx.get_peak_memory()),
+    }
+    return Decoded(row, steps)
+
+
+def _rest() -> None:
+    """Finish what the arm before left running, and free what it held: mlx-lm computes one token ahead."""
+    mx.synchronize()
+    mx.synchronize(generation_stream)
+    gc.collect()
+    mx.clear_cache()
+
+
+def _until(steps: Iterator[Step], ends: Collection[int]) -> Iterator[Step]:
+    """Yield steps up to the one that ends an answer, whether or not the loop itself stops there."""
+    for step in steps:
+        yield step
+        if step.tokens and step.tokens[-1] in ends:
+            break
+
+
+def _stop(reason: str | None, tokens: Sequence[int], ends: Collection[int]) -> str:
+    if tokens[-1] in ends:
+        return "eos"
+    return "stop" if reason == "stop" else "length"
