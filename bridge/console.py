@@ -85,7 +85,7 @@ class Duration(click.ParamType[timedelta]):
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--json`: data on standard output, messages on standard error."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print data for programs, as JSON.")
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     return update_wrapper(option(function), function)
 
 
@@ -169,9 +169,15 @@ def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
     if error.filename is None:
         # Nothing more can be printed there: what is still buffered is given up.
         sys.stdout = None
-        message, fix = f"cannot write to standard output: {why}", "Make room, or write the output elsewhere."
+        message, fix = (
+            f"cannot write to standard output: {why}",
+            "Free some space, or write the output elsewhere.",
+        )
     else:
-        message, fix = f"{error.filename}: {why}", "Check that the path exists here and is yours."
+        message, fix = (
+            f"{error.filename}: {why}",
+            "Check that the path exists on this machine and that you may access it.",
+        )
     _fail(message, fix, ExitCode.INFRASTRUCTURE, as_json=as_json and sys.stdout is not None, code="system")
 
 

@@ -25,19 +25,19 @@ _SHOWN = 5
 
 @click.command()
 @click.argument("request")
-@click.option("--withdraw", is_flag=True, help="Take an approval back, as long as the job has not begun.")
+@click.option("--withdraw", is_flag=True, help="Withdraw an approval, if the job has not started.")
 @click.pass_obj
 def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
-    """Let the code of one request run on this host.
+    """Allow the code of one request to run on this host.
 
-    REQUEST is a commit id or a request branch. The approval is for that exact commit on that one branch: read it
-    first, and name the commit that you read; a branch may have moved since. If several branches have the commit as
-    their request, name the branch. It may be given while the runner serves.
+    REQUEST is a commit id or a request branch. The approval is for exactly that commit on that one branch. Read the
+    commit first and give its id, because a branch may have moved since. If several branches have the commit as their
+    request, give the branch. You can do this while the runner serves.
     """
     rules = load_policy(policy)
     if rules.trust.code_request == "deny":
-        fix = "Set trust.code_request to signed; then what is signed or approved is run, and nothing else."
-        raise UsageError("the policy denies all code of requesters, so an approval means nothing", fix=fix)
+        fix = "Set trust.code_request to signed in the policy; then only signed or approved code runs."
+        raise UsageError("the policy denies all code of requesters, so an approval has no effect", fix=fix)
     approvals = Approvals(rules.state)
     if withdraw:
         _withdraw(approvals, request, rules)
@@ -49,7 +49,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         commit, branch = _request_on(request, rules), request
     approvals.approve(branch, commit, _operator())
     put(commit)
-    say(f"approved on {branch}; it runs when the runner sees it, and once")
+    say(f"approved on {branch}; the runner will run it once, when it sees it")
 
 
 def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:
@@ -85,15 +85,13 @@ def _branch_of(commit: str, policy: Policy) -> str:
     found += [view.branch for view in views.values() if view.request == commit]
     if not found:
         message = f"no request branch on the bus is at {commit}"
-        raise RefusedError(message, code="no_such_request", fix="Push the request first, or name its branch.")
+        raise RefusedError(message, code="no_such_request", fix="Push the request first, or give its branch.")
     if len(found) > 1:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         message = (
             f"{len(found)} branches have this commit as their request: {', '.join(found[:_SHOWN])}{more}"
         )
-        raise RefusedError(
-            message, code="ambiguous", fix="Name the branch that you mean instead of the commit."
-        )
+        raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
     return found[0]
 
 
@@ -113,4 +111,4 @@ def _request_on(branch: str, policy: Policy) -> str:
 def _shown(git: Git, commit: str) -> str:
     """Return the manifest for people."""
     (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
-    return (manifest or b"it has no manifest").decode("utf-8", "replace").rstrip("\n") + "\n"
+    return (manifest or b"(the request has no manifest)").decode("utf-8", "replace").rstrip("\n") + "\n"

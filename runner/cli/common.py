@@ -26,7 +26,7 @@ def say_refused(policy: Policy) -> None:
     """Say which of the installed presets the policy refuses, and why."""
     lines = refused_by(policy)
     if lines:
-        say("this policy refuses these presets, and runs the others:")
+        say("the policy refuses these presets and allows all others:")
     for line in lines:
         say(f"  {line}")
 
