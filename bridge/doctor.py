@@ -1,4 +1,4 @@
-"""Whether a request can be made from here: each thing that it needs, and what to do where it is missing."""
+"""Checks whether this clone can send requests: each thing that is needed, and how to fix it if it is missing."""
 
 from __future__ import annotations
 

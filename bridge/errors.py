@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a reason the user can act on.
+"""Errors that the user can act on.
 
 KakeyaError
 ├── UsageError              the call itself is wrong; nothing was sent

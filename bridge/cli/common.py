@@ -1,4 +1,4 @@
-"""What the subcommands share: the client they talk through, the request they are about, how a state looks."""
+"""Shared by the subcommands: the client, the request argument, and how a state is printed."""
 
 from __future__ import annotations
 

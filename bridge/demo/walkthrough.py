@@ -1,4 +1,4 @@
-"""The whole path on one machine: a throw-away bus, a clone, a runner process, real jobs, their verified answers."""
+"""The whole path on one machine: a temporary bus, a clone, a runner process, real jobs, their verified answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view as Markdown, for a comment on a pull request: strangers' text names nobody, links nowhere, opens nothing."""
+"""The view as Markdown, for a pull request comment: untrusted text cannot mention people, add links or open tags."""
 
 from __future__ import annotations
 

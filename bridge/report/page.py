@@ -1,4 +1,4 @@
-"""The view as one HTML page that needs nothing else: no script, no font, no picture from anywhere."""
+"""The view as one self-contained HTML page: no script, no font and no image from anywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a request to its end: how often the remote is asked, and what one that is out of reach is forgiven."""
+"""Follows a request to its end: how often to poll, and how long an unreachable remote is tolerated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether anybody works on a request: the last sign of life of the runner that has it, or why it still waits.
+"""Whether anybody works on a request: the last heartbeat of its runner, or why it still waits.
 
 Clocks of two machines are never compared to decide anything. A lease has run out if this clone itself has seen the
 branch unchanged for that long; times that a runner wrote are shown as what they are, its own.

@@ -1,4 +1,4 @@
-"""Where a request stands, and what happened to it: a branch's history in the form that is shown."""
+"""The state of a request and the events on its branch, in the form that is shown."""
 
 from __future__ import annotations
 

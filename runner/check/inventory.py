@@ -1,4 +1,4 @@
-"""What this host is and has, for `kakeya-runner check`: its shape, its versions, where its models lie."""
+"""The host's properties for `kakeya-runner check`: hardware, versions, and the paths that the policy names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this host can serve: each thing that it needs, and what to do where it is missing."""
+"""Whether this host can serve: each thing that is needed, and how to fix it if it is missing."""
 
 from __future__ import annotations
 

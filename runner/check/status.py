@@ -1,4 +1,4 @@
-"""What an operator wants to know about a runner, read beside it: nothing here takes its lock or touches the bus."""
+"""The overview for `kakeya-runner status`: read without the runner's lock and without touching the bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the subcommands share: messages with a time, and an end that hands the job back."""
+"""Shared by the subcommands: messages with a time, and a clean stop on signals."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_word_after_wait_that_is_no_time_span_gets_a_hint(kakeya, clone, git, 
     done = kakeya(clone, "run", *args)
     assert done.returncode == 2
     assert hint in done.stderr
-    assert ("Did you mean the preset" in done.stderr) == ("first" in hint)
+    assert ("If you meant the preset" in done.stderr) == ("first" in hint)
     assert "mac-bridge" not in git(bus, "branch", "--list")
 
 
