@@ -43,8 +43,8 @@ class Job:
 JOBS = (
     Job(
         "mlx-env-probe",
-        "Ask a machine that nobody can log in to about its hardware and software. The request is a branch that names a "
-        "job; the answer is a commit on that branch, with the job's log, signed by the runner.",
+        "Ask for a description of a machine that nobody can log in to. The request is a branch that names a job; the "
+        "answer is a commit on that branch, with the job's log, signed by the runner.",
     ),
     Job(
         "kv-codec-rd",
