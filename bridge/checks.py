@@ -1,4 +1,4 @@
-"""One thing that was looked at, and how a list of them is shown: `verify`, `doctor` and the runner's `check`."""
+"""One check and its result, and how a list of them is printed: for `verify`, `doctor` and the runner's `check`."""
 
 from __future__ import annotations
 

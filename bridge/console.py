@@ -85,7 +85,7 @@ class Duration(click.ParamType[timedelta]):
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--json`: data on standard output, messages on standard error."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print data for programs, as JSON.")
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     return update_wrapper(option(function), function)
 
 
@@ -170,7 +170,9 @@ def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
         # Nothing more can be printed there: what is still buffered is given up.
         sys.stdout = None
         message = f"cannot write to standard output: {error.strerror or error}"
-        told = InfrastructureError(message, fix="Make room, or write the output elsewhere.", code="system")
+        told = InfrastructureError(
+            message, fix="Free some space, or write the output elsewhere.", code="system"
+        )
     _tell(told, as_json=as_json and sys.stdout is not None)
 
 

@@ -1,4 +1,4 @@
-"""Whether a request can be made from here: each thing that it needs, and what to do where it is missing."""
+"""Checks whether this clone can send requests: each thing that is needed, and how to fix it if it is missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def examine(repo: Path | str, remote: str) -> Iterator[Check]:
     )
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
     fix = (
-        None if served else "A runner serves this only where its policy lists the pattern under bus.patterns."
+        None
+        if served
+        else "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
     )
     yield Check("namespace", ok=True if served else None, message=where, fix=fix)
     yield from _remote(client)
@@ -48,9 +50,9 @@ def _commit(client: Client) -> Check:
     """Say whether there is a commit that a request can be about."""
     commit = objects.resolve(client.git, "HEAD")
     if commit is None:
-        fix = "Make a first commit: a request is made upon one."
-        return Check("commit", ok=False, message="HEAD names no commit", fix=fix)
-    return Check("commit", ok=True, message=f"requests are made upon {commit[:12]} (HEAD)")
+        fix = "Make a first commit in this clone: a request needs one as its parent."
+        return Check("commit", ok=False, message="HEAD points to no commit", fix=fix)
+    return Check("commit", ok=True, message=f"requests will be about {commit[:12]} (HEAD)")
 
 
 def _git() -> Check:
@@ -83,17 +85,17 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
     except KakeyaError as error:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
-    yield Check("remote", ok=True, message=f"{url}: reached, {len(listed)} requests there")
+    yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
     yield _push_right(client)
     views = history.read_views(client.git, here).values()
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED for view in views)
     if newest:
-        said = f"{newest.runner.id} last wrote at {newest.at} by its clock; requests that wait: {waiting}"
+        said = f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"
         yield Check("runner", ok=True, message=said)
     else:
-        fix = "Start one on the machine that has the hardware: kakeya-runner serve"
-        yield Check("runner", ok=None, message="none has answered on this remote yet", fix=fix)
+        fix = "Start a runner on the machine that should run the jobs: kakeya-runner serve"
+        yield Check("runner", ok=None, message="no runner has answered on this remote yet", fix=fix)
 
 
 def _push_right(client: Client) -> Check:
@@ -106,26 +108,26 @@ def _push_right(client: Client) -> Check:
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
         return Check("push", ok=False, message=error.message, fix=error.fix)
-    message = (
-        f"a dry run to {branch} went through (rules that the server applies on arrival may still refuse)"
-    )
+    message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"
     return Check("push", ok=True, message=message)
 
 
 def _github(url: str) -> Check:
     token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
     if "github" not in url:
-        return Check("github", ok=True, message="the remote is not on GitHub: git is all that is needed")
+        return Check("github", ok=True, message="the remote is not on GitHub; git is all that is needed")
     if token:
-        return Check("github", ok=True, message="a token is set: status and wait also show the Actions run")
-    fix = "Set GH_TOKEN to let status and wait show the Actions run; nothing else needs it."
+        return Check(
+            "github", ok=True, message="a token is set, so `status` and `wait` also show the Actions run"
+        )
+    fix = "Set GH_TOKEN if `status` and `wait` should also show the Actions run; nothing else needs it."
     return Check("github", ok=None, message="no token is set", fix=fix)
 
 
 def engine() -> Check:
     """Say whether the engine works here. A client needs none, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
-        message = "MLX is not installed; asking for jobs does not need it"
-        fix = f"To run jobs here too. {engine_install.how(python=sys.executable)}"
+        message = "MLX is not installed here; it is not needed to request jobs"
+        fix = f"Only if this machine should run jobs too: {engine_install.how(python=sys.executable)}"
         return Check("engine", ok=None, message=message, fix=fix)
     return engine_probe.engine(sys.executable, environment.for_user_git())

@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a reason the user can act on.
+"""Errors that the user can act on.
 
 KakeyaError
 ├── UsageError              the call itself is wrong; nothing was sent
@@ -170,7 +170,9 @@ def as_told(error: Exception) -> KakeyaError:
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         message = f"{error.filename}: {error.strerror or error}"
         return InfrastructureError(
-            message, fix="Check that the path exists here and is yours.", code="system"
+            message,
+            fix="Check that the path exists on this machine and that you may access it.",
+            code="system",
         )
     told = KakeyaError(
         f"this is a bug: {type(error).__name__}: {error}",

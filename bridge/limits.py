@@ -1,4 +1,4 @@
-"""The most that is taken from the bus, and from servers, of each kind of thing, whoever wrote it.
+"""Limits on everything that is read from the bus and from servers, whoever wrote it.
 
 docs/security.md shows this table, and what happens beyond; tests feed each limit and one more. Each holds before the
 thing is read into memory. Sizes are in bytes.

@@ -18,25 +18,25 @@ STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "termi
 HEAD = """\
 # Command line reference
 
-Written by `make docs` from the programs' own help. Every read command has `--json`: data on standard output, messages
-on standard error, one object a line where there are several.
+Written by `make docs` from the programs' own help. Every command that reads has `--json`: data on standard output,
+messages on standard error; several objects are printed one per line.
 
 ## Exit codes
 
-One table for `kakeya` and `kakeya-runner`:
+`kakeya` and `kakeya-runner` share one table:
 
 """
 
 MEANING = {
     ExitCode.SUCCEEDED: "succeeded",
-    ExitCode.FAILED: "the job ran and failed; or a check did not hold",
-    ExitCode.USAGE: "the call is wrong; nothing was sent",
-    ExitCode.INFRASTRUCTURE: "infrastructure, worth a retry: the remote, the disk, no runner in time",
-    ExitCode.REFUSED: "refused, with a reason",
-    ExitCode.GATE_REJECTED: "the job ran, and its reports did not pass the evidence gate",
+    ExitCode.FAILED: "the job failed, or a check failed",
+    ExitCode.USAGE: "usage error; nothing was sent",
+    ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
+    ExitCode.REFUSED: "the request was refused; the answer says why",
+    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
     ExitCode.CANCELLED: "cancelled",
     ExitCode.BUG: "a bug in this program",
-    ExitCode.TIMED_OUT: "the job was ended after its time limit",
+    ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 

@@ -22,7 +22,7 @@ def main() -> None:
 
 def row(preset: Preset) -> str:
     params = "; ".join(
-        f"`{name}`: {param.allowed}" + (", must be given" if param.required else f" ({param.default})")
+        f"`{name}`: {param.allowed}" + (", required" if param.required else f" ({param.default})")
         for name, param in preset.params.items()
     )
     cells = (

@@ -1,1 +1,1 @@
-"""The runner: takes requests from the bus, judges them by its own rules, runs them and answers."""
+"""The runner: takes requests from the bus, checks them against its own rules, runs them and answers."""

@@ -1,4 +1,4 @@
-"""Whose files decide what runs here: nobody but this user and root may be able to change or replace them.
+"""Checks that only this user and root can change or replace the files that decide what runs here.
 
 A file is as safe as every folder and every link on the way to it: who may write to one of these can put another file
 in its place.

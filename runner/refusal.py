@@ -1,4 +1,4 @@
-"""How a decision against a request is carried to its answer."""
+"""The exception that carries a refusal to the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One runner process: its lock, its store, its ledger, its presets, and who it is to others."""
+"""One runner process: its lock, store, ledger, presets and identity."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What travels over git: names of branches, files of an answer, objects, history, pushing and fetching."""
+"""The data that travels over git: branch names, answer files, objects, history, pushing and fetching."""

@@ -1,4 +1,4 @@
-"""How request branches are named: `<prefix><preset>-<nonce>[<suffix>]`."""
+"""The format of request branch names: `<prefix><preset>-<nonce>[<suffix>]`."""
 
 from __future__ import annotations
 

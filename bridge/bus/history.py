@@ -1,4 +1,4 @@
-"""Reading a request branch: which commit is the request, where it stands, and what was put on top.
+"""Reads a request branch: which commit is the request, its current state, and what was committed on top.
 
 Files of an earlier run may have been merged into the workload, so a state or a cancellation counts only where
 it names this very branch; and a state counts as a runner's word only in the commit that changed it.

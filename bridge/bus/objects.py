@@ -1,4 +1,4 @@
-"""Git objects made and read by plumbing: no index, no working tree, no hook and no filter takes part."""
+"""Creates and reads git objects with plumbing commands: no index, working tree, hook or filter is involved."""
 
 from __future__ import annotations
 

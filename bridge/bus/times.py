@@ -1,4 +1,4 @@
-"""How late it is by what lies on the bus: no clock alone decides that something is old.
+"""Estimates the current time from the bus: no single clock decides that something is old.
 
 A machine that starts before its clock is set, or with a dead battery, may be years off. What others committed was
 dated by their clocks, so no more time has passed for certain than the newest of it shows. Anyone who can push can

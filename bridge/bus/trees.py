@@ -1,4 +1,4 @@
-"""Trees of commits, read with a bound: a few objects can unfold to more files than fit anywhere."""
+"""Reads trees of commits within limits, because a few objects can unfold to more files than fit on any disk."""
 
 from __future__ import annotations
 

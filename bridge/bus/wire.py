@@ -1,4 +1,4 @@
-"""What lies on a request branch: paths, states, and the files that an answer is made of."""
+"""The wire format of a request branch: paths, states, and the files of an answer."""
 
 from __future__ import annotations
 

@@ -9,37 +9,40 @@ import click
 from bridge.console import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
-    "demo": ("bridge.cli.demo", "Show the whole path on this machine: bus, runner, jobs, answer."),
-    "doctor": ("bridge.cli.doctor", "Check what a request from here needs, and say what is missing."),
-    "presets": ("bridge.cli.presets", "List the jobs that can be asked for, or show one."),
-    "run": ("bridge.cli.run", "Ask for a job."),
-    "status": ("bridge.cli.status", "Say where a request stands."),
-    "wait": ("bridge.cli.wait", "Wait for an answer and end with its exit code."),
+    "demo": ("bridge.cli.demo", "Run a demonstration on this machine: bus, runner, jobs, answers."),
+    "doctor": (
+        "bridge.cli.doctor",
+        "Check whether this clone can send requests, and say how to fix what it lacks.",
+    ),
+    "presets": ("bridge.cli.presets", "List the available jobs, or show one."),
+    "run": ("bridge.cli.run", "Request a job."),
+    "status": ("bridge.cli.status", "Show the state of a request."),
+    "wait": ("bridge.cli.wait", "Wait for an answer, verify it, and exit with its exit code."),
     "logs": ("bridge.cli.logs", "Print a job's log; -f follows it."),
-    "fetch": ("bridge.cli.fetch", "Write an answer's files into a folder, once they are verified."),
-    "verify": ("bridge.cli.verify", "Check an answer offline, from the branch alone."),
+    "fetch": ("bridge.cli.fetch", "Verify an answer and write its files into a folder."),
+    "verify": ("bridge.cli.verify", "Verify an answer offline."),
     "report": (
         "bridge.cli.report",
-        "Show a run with its claims and evidence, or compare several.",
+        "Show a run's results and evidence, or compare several runs.",
     ),
-    "gate": ("bridge.cli.gate", "Judge reports that lie here, by the rules that a runner uses."),
-    "cancel": ("bridge.cli.cancel", "Ask the runner to stop."),
+    "gate": ("bridge.cli.gate", "Check local reports against the rules that a runner uses."),
+    "cancel": ("bridge.cli.cancel", "Cancel a request."),
     "list": ("bridge.cli.list", "List the requests on the remote."),
-    "gc": ("bridge.cli.gc", "Forget old requests."),
+    "gc": ("bridge.cli.gc", "Remove records of old requests, here or on the remote."),
     "mcp": ("bridge.cli.mcp", "Serve the bridge to an agent as MCP tools."),
     "completion": ("bridge.cli.completion", "Print the completion script for a shell."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
-@click.option("-C", "repo", default=".", metavar="DIR", help="Work in the repository that holds DIR.")
+@click.option("-C", "repo", default=".", metavar="DIR", help="Work in the git repository that contains DIR.")
 @click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, repo: str) -> None:
-    """Ask a machine you cannot reach to run a named, bounded job, with git as the only wire.
+    """Run named jobs, with limits, on a machine that you can reach only through a git repository.
 
-    Exit codes: 0 succeeded, 1 the job failed, 2 usage, 3 infrastructure (try again), 4 refused, 5 the evidence gate
-    rejected it, 6 cancelled, 70 a bug, 124 the job timed out, 130 interrupted.
+    Exit codes: 0 succeeded, 1 the job failed, 2 usage error, 3 infrastructure problem (retry later), 4 refused,
+    5 rejected by the evidence gate, 6 cancelled, 70 bug, 124 the job timed out, 130 interrupted.
     """
     context.obj = {"repo": repo, "remote": "origin"}
 

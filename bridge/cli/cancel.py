@@ -10,20 +10,20 @@ from bridge.console import json_option, put_json, say
 
 @click.command()
 @request_argument
-@click.option("--reason", default="", help="Why, in a few words.")
+@click.option("--reason", default="", help="Reason, in a few words; the answer will show it.")
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
-    """Ask the runner to stop.
+    """Cancel a request: ask the runner to stop the job.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
-    The runner confirms: `kakeya wait` ends with 6 then.
+    The runner confirms the cancellation; `kakeya wait` then exits with 6.
     """
     status = run_of(context, request).cancel(reason)
     if as_json:
         put_json(status.as_dict())
     elif status.state.is_final:
-        say(f"{status.branch} had ended before: {status.state}")
+        say(f"{status.branch} had already ended: {status.state}")
     else:
-        say(f"asked for a stop of {status.branch}")
+        say(f"asked the runner to stop {status.branch}")
         say(f"next: kakeya wait {status.branch}")

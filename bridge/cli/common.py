@@ -1,4 +1,4 @@
-"""What the subcommands share: the client they talk through, the request they are about, how a state looks."""
+"""Shared by the subcommands: the client, the request argument, and how a state is printed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ timeout_option = click.option(
     "--timeout",
     type=Duration(),
     metavar="DUR",
-    help="Give up after this long (90s, 15m, 2h); the job goes on.",
+    help="Stop waiting after this long (90s, 15m, 2h); the job continues.",
 )
 
 
@@ -56,7 +56,7 @@ remote_option = click.option(
     metavar="NAME",
     expose_value=False,
     callback=_set_remote,
-    help="The remote that is the bus, or its URL.  [default: origin]",
+    help="Git remote (name or URL) that serves as the bus.  [default: origin]",
 )
 
 
@@ -69,7 +69,7 @@ key_option = click.option(
     metavar="FILE",
     expose_value=False,
     callback=_set_key,
-    help="The runner's public key.  [default: what is pinned]",
+    help="File with the runner's public key.  [default: the pinned key]",
 )
 
 
@@ -119,7 +119,8 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
         return _follow(run, timeout, as_json=as_json, logs=logs)
     except KeyboardInterrupt:
         say("")
-        say(f"the request stays: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
+        say("the request continues on the remote")
+        say(f"next: kakeya wait {run.branch}, or kakeya cancel {run.branch}")
         raise
 
 

@@ -13,7 +13,7 @@ PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.option(
-    "--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Which program's."
+    "--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Program to complete."
 )
 def command(shell: str, program: str) -> None:
     """Print the completion script for a shell.

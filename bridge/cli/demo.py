@@ -36,21 +36,24 @@ _LOG_LINES = 12
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Leave the bus, the clone, the runner's state and the results in DIR to look at.",
+    help="Keep the bus, the clone, the runner's state and the results in DIR.",
 )
 @json_option
 def command(keep: Path | None, *, as_json: bool) -> int:
-    """Show the whole path on this machine: bus, runner, jobs, answer.
+    """Run a demonstration on this machine: bus, runner, jobs, answers.
 
-    Makes a throw-away bare repository as the bus and a clone of it, starts a runner process, asks for three real
-    jobs, follows them, and fetches and verifies what comes back. Two leave reports, and the evidence gate judges them.
-    What it rejects because the machine is busy is shown so, and is no failure. Needs no network.
+    Creates a temporary bare repository as the bus and a clone of it, starts a runner process, requests three real
+    jobs, follows them, and fetches and verifies the answers. Two of the jobs leave reports, which the evidence gate
+    checks. If the gate rejects a report only because the machine is busy, the demonstration says so and still
+    succeeds. Needs no network.
     """
     out = console(err=as_json, markup=True)
     began = time.monotonic()
     with walkthrough.stage(keep) as place:
-        out.print(f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, all that both sides share")
-        out.print(f"[bold]clone[/]    {escape(str(place.clone))}: where the requester works")
+        out.print(
+            f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, the only thing that both sides share"
+        )
+        out.print(f"[bold]clone[/]    {escape(str(place.clone))}: the requester's working copy")
         with walkthrough.serving(place):
             out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}")
             client = Client(place.clone)
@@ -60,11 +63,13 @@ def command(keep: Path | None, *, as_json: bool) -> int:
             runs = [_as_dict(run, answer) for run, answer in answers]
             put_json({"seconds": round(seconds, 2), "runs": runs})
         good = all(walkthrough.is_good(answer) for _, answer in answers)
-        out.print(f"\n[bold]{_outcome(answers) if good else 'something failed'}[/] in {seconds:.1f} s")
+        out.print(
+            f"\n[bold]{_outcome(answers) if good else 'something failed (see above)'}[/] in {seconds:.1f} s"
+        )
         if keep:
             _say_where(out, place, answers)
         else:
-            out.print("everything was removed again")
+            out.print("all temporary files were removed")
         _say_more(out)
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
@@ -120,23 +125,23 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
 
 def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
     if all(answer.result.state is State.SUCCEEDED for _, answer in answers):
-        return "everything held"
-    return "everything ran and was judged; this machine was too busy for a figure of time to be believed"
+        return "all answers are verified and accepted"
+    return "everything ran and was checked; this machine was too busy for reliable timings"
 
 
 def _say_more(out: Screen) -> None:
-    out.print("\nwhat else to try (README.md: how to ask a real machine, and how to serve one)")
+    out.print("\nnext steps (README.md explains how to use a real machine, and how to serve jobs)")
     width = max(len(command) for command, _ in walkthrough.more())
     for command, shows in walkthrough.more():
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
 def _say_where(out: Screen, place: walkthrough.Stage, answers: list[tuple[Run, Fetched]]) -> None:
-    out.print(f"everything is in {escape(str(place.folder))}:")
+    out.print(f"all files are in {escape(str(place.folder))}:")
     for _, answer in answers:
         for path in answer.files:
             out.print(f"  {escape(str(path))}")
-    out.print(f"look around: kakeya -C {escape(str(place.clone))} list")
+    out.print(f"to look around: kakeya -C {escape(str(place.clone))} list")
 
 
 def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:

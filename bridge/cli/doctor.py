@@ -15,9 +15,9 @@ from bridge.doctor import examine
 @json_option
 @click.pass_context
 def command(context: click.Context, *, as_json: bool) -> int:
-    """Check what a request from here needs, and say what is missing.
+    """Check whether this clone can send requests, and say how to fix what it lacks.
 
-    Nothing is sent. Ends with 0 where a request can be made, with 1 where it cannot.
+    Nothing is sent. Exits with 0 if a request can be sent, otherwise with 1.
     """
     return show_as_they_come(
         examine(context.obj["repo"], context.obj["remote"]), "kakeya run noop --wait", as_json=as_json

@@ -14,13 +14,13 @@ from bridge.console import json_option, put, put_json, say
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Where to.  [default: kakeya-results/<preset>-<nonce>]",
+    help="Output folder.  [default: kakeya-results/<preset>-<nonce>]",
 )
 @key_option
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, out: str | None, *, as_json: bool) -> int:
-    """Write an answer's files into a folder, once they are verified.
+    """Verify an answer and write its files into a folder.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     The exit code is the job's.
@@ -35,5 +35,5 @@ def command(context: click.Context, request: str | None, out: str | None, *, as_
         for path in fetched.files:
             put(path)
         if any(log.truncated for log in fetched.result.logs):
-            say("of a long log only the head and the tail were kept")
+            say("note: a log was too long, so only its head and tail were kept")
     return fetched.result.exit_code

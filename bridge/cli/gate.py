@@ -24,16 +24,16 @@ from bridge.system.local_files import read_regular
     "kinds",
     multiple=True,
     type=click.Choice(evidence.KINDS),
-    help="A kind that there must be; repeatable.",
+    help="Require a report of this kind; repeatable.",
 )
 @json_option
 def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -> int:
-    """Judge reports that lie here, by the rules that a runner uses.
+    """Check local reports against the rules that a runner uses.
 
-    PATHS are reports, and folders: of these all *.json below them, without what the bridge itself writes in
-    .mac-bridge/.
+    PATHS are report files, or folders: then all *.json files below them, except those in .mac-bridge/, which the
+    bridge itself writes.
 
-    Ends with 0 if all of them are accepted, with 5 if one is not, and with 2 if there is none.
+    Exits with 0 if all reports are accepted, with 5 if one is not, and with 2 if there are none.
     """
     reports = dict(_read(paths))
     gate = evidence.judge(reports, kinds)
@@ -45,7 +45,7 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
 
 
 def show_gate(gate: Gate) -> None:
-    """Print a verdict for people, with each reason and, once for equal reasons, what would mend it."""
+    """Print a verdict for people, with each reason and, once for equal reasons, how to fix it."""
     color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
     reasons = len(gate.violations)
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
@@ -59,7 +59,7 @@ def show_gate(gate: Gate) -> None:
         if len(found) > len(found[:3]):
             put(f"      and {len(found) - 3} more")
         if found[0].mend:
-            put(f"      to mend it: {found[0].mend}")
+            put(f"      to fix it: {found[0].mend}")
 
 
 def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
@@ -72,7 +72,7 @@ def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
         for file in _reports_in(named) if named.is_dir() else [named]:
             data = read_regular(file, min(left, evidence.MAX_BYTES))
             if data is None and _size(file) > left:
-                fix = "Judge fewer of them at a time."
+                fix = "Check fewer reports at a time."
                 raise UsageError(
                     f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB", fix=fix
                 )
@@ -92,11 +92,12 @@ def _reports_in(folder: Path) -> list[Path]:
     ]
     if len(found) > limits.GATE_FILES:
         raise UsageError(
-            f"more than {limits.GATE_FILES} reports lie below {folder}", fix="Name some of them."
+            f"there are more than {limits.GATE_FILES} reports below {folder}",
+            fix="Name some of the files instead.",
         )
     if not found:
-        fix = "Name a report, or a folder that holds some: kakeya gate results/research"
-        raise UsageError(f"no reports (*.json) lie below {folder}", fix=fix, code="no_reports")
+        fix = "Name a report, or a folder with reports: kakeya gate results/research"
+        raise UsageError(f"there are no reports (*.json) below {folder}", fix=fix, code="no_reports")
     return sorted(found)
 
 

@@ -12,19 +12,24 @@ from bridge.console import Duration, json_option, put, put_json, say
 
 @click.command()
 @click.option(
-    "--older-than", type=Duration(), default="14d", show_default=True, help="How old a request must be."
+    "--older-than",
+    type=Duration(),
+    default="14d",
+    show_default=True,
+    help="Minimum age of the requests to remove.",
 )
-@click.option("--remote-branches", is_flag=True, help="Delete finished request branches on the remote too.")
-@click.option("--dry-run", "-n", is_flag=True, help="Only say which.")
+@click.option("--remote-branches", is_flag=True, help="Also delete answered request branches on the remote.")
+@click.option("--dry-run", "-n", is_flag=True, help="Only list them; remove nothing.")
 @remote_option
 @json_option
 @click.pass_context
 def command(
     context: click.Context, older_than: timedelta, *, remote_branches: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Forget old requests.
+    """Remove records of old requests, here or on the remote.
 
-    Here only the notes on what was sent are removed. On the remote a request without an answer is never deleted.
+    In this clone only the records of sent requests are removed. On the remote, a request without an answer is never
+    deleted.
     """
     swept = client_of(context).sweep(older_than, remote=remote_branches, dry_run=dry_run)
     if as_json:
@@ -32,9 +37,9 @@ def command(
         return
     for branch in swept.gone:
         put(branch)
-    say(f"{len(swept.gone)} {'would be ' if dry_run else ''}forgotten")
+    say(f"{len(swept.gone)} {'would be ' if dry_run else ''}removed")
     reasons = list(swept.why_the_others_stay(f"{older_than.total_seconds() / 86400:g} days"))
     for reason in reasons:
         say(f"  {reason}")
     if not swept.gone and not reasons:
-        say("  there is no request here to forget")
+        say("  there are no requests to remove")

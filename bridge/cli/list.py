@@ -23,11 +23,11 @@ _WIDTH = 250
     type=click.IntRange(1, 10_000),
     default=20,
     show_default=True,
-    help="How many, newest first.",
+    help="Number of requests to list, newest first.",
 )
 @click.option(
     "--claims", is_flag=False, flag_value="", metavar="[NAME]",
-    help="Show how the claims in their reports went over time: all, or those that fit NAME (decode_*).",
+    help="Show how claimed figures changed over time: all, or those that match NAME (decode_*).",
 )  # fmt: skip
 @remote_option
 @key_option
@@ -36,8 +36,8 @@ _WIDTH = 250
 def command(context: click.Context, limit: int, claims: str | None, *, as_json: bool) -> None:
     """List the requests on the remote.
 
-    With --claims each answer is verified first. One that does not hold, did not succeed or was not accepted by the gate
-    counts in no trend; --json tells its values too, with `counts` false.
+    With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
+    gate, its values are left out of the trends; --json shows them with `counts` false.
     """
     client = client_of(context)
     if claims is not None:
@@ -49,7 +49,7 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
             put_json(status.as_dict())
         return
     if not found:
-        say("no requests on the remote. Send one: kakeya run noop --wait")
+        say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
     table = Grid("state", "preset", "age", "runner", "branch")
     for status in found:
@@ -69,8 +69,8 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
                 put_json(line)
         return
     if not found:
-        what = f"figure fits {name!r}" if name else "answer claims anything"
-        say(f"no {what} among the newest {limit} requests. --limit looks further back.")
+        what = f"claimed figure matches {name!r}" if name else "answer claims a figure"
+        say(f"no {what} among the newest {limit} requests. Use --limit to look further back.")
         return
     table = Grid(show_header=True)
     for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
@@ -91,7 +91,9 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
         table.add_row(*cells, *([""] * (8 - len(cells))), sparkline(values))
     _print(table)
     if left_out:
-        say(f"{left_out} values count in no trend: their answers were not accepted, or do not hold")
+        say(
+            f"{left_out} values are left out of the trends: their answers were not accepted or failed verification"
+        )
 
 
 def _print(table: Grid) -> None:

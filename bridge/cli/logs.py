@@ -13,7 +13,7 @@ from bridge.console import json_option, put_block, put_json, say
 
 @click.command()
 @request_argument
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job has ended.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow the log until the job has ended.")
 @timeout_option
 @json_option
 @click.pass_context
@@ -40,5 +40,5 @@ def command(
         return 0
     put_block(text)
     if cut:
-        say(f"only the head and the tail of {', '.join(cut)} were kept")
+        say(f"note: only the head and tail of {', '.join(cut)} were kept")
     return 0

@@ -22,10 +22,10 @@ _WIDTH = 100
 @click.argument("name", required=False, shell_complete=complete_preset)
 @json_option
 def command(name: str | None, *, as_json: bool) -> None:
-    """List the jobs that can be asked for, or show one."""
+    """List the available jobs, or show one."""
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
     for error in presets.broken.values():
-        say(f"warning: left out, since it cannot be used: {error.message}")
+        say(f"warning: invalid preset ignored: {error.message}")
     chosen = [find_preset(presets, name)] if name else list(presets.values())
     if as_json:
         shown = [{**preset.model_dump(mode="json"), "digest": preset.digest} for preset in chosen]
@@ -50,7 +50,7 @@ def _list(presets: list[Preset]) -> None:
             for line in textwrap.wrap(text, width - 4, break_long_words=False, break_on_hyphens=False):
                 put(f"    {line}")
     put("")
-    put("A parameter with = must be given. One of them in full: kakeya presets NAME")
+    put("Parameters with = are required. To see one preset in full: kakeya presets NAME")
 
 
 def _params(preset: Preset) -> str:
@@ -66,19 +66,19 @@ def _show(preset: Preset) -> None:
     if preset.params:
         table = Grid("parameter", "allowed", "default", "")
         for name, param in preset.params.items():
-            default = Text("must be given", style="yellow") if param.required else Text(str(param.default))
+            default = Text("required", style="yellow") if param.required else Text(str(param.default))
             table.add_row(name, param.allowed, default, param.help)
         out.print(table)
         out.print()
-    whose = "what is installed on the runner" if preset.code == "installed" else "the tree of the request"
+    whose = "programs installed on the runner" if preset.code == "installed" else "the request's own tree"
     facts = Grid(Column(), Column(overflow="fold"), show_header=False)
-    facts.add_row("runs code of", whose)
+    facts.add_row("code", whose)
     if preset.inputs:
         facts.add_row("reads", f"*{preset.inputs.ending} below {preset.inputs.under} of the request, as data")
     facts.add_row("time limit", f"{preset.timeout_s} s")
     kinds = ", ".join(preset.kinds) or "reports of any known kind"
     facts.add_row("leaves", ", ".join(preset.collect) or "its log")
-    facts.add_row("gate", f"{kinds}, judged where they are measured" if preset.gated else "none")
+    facts.add_row("gate", f"{kinds}, checked on the machine that measured them" if preset.gated else "none")
     facts.add_row("network", "yes" if preset.network else "no")
     facts.add_row("digest", preset.digest)
     for step in preset.steps:

@@ -29,9 +29,11 @@ from bridge.verify.pins import find_pin
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write one HTML page that needs nothing else; with --markdown, that.",
+    help="Write a self-contained HTML page (with --markdown: Markdown) to FILE.",
 )  # fmt: skip
-@click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, as for a pull request's comment.")
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Write Markdown, for instance for a pull request comment."
+)
 @remote_option
 @key_option
 @json_option
@@ -45,11 +47,11 @@ def command(
     as_markdown: bool,
     as_json: bool,
 ) -> int:
-    """Show a run with its claims and evidence, or compare several.
+    """Show a run's results and evidence, or compare several runs.
 
     RUN is a branch, a nonce or a part of either; by default the last request sent from this repository. Every answer is
-    verified first. Ends with 0, whatever the job's own outcome, and with 1 where an answer does not hold: it is shown
-    all the same, and says so.
+    verified first. Exits with 0 whatever the job's own outcome, and with 1 if an answer fails verification; the answer
+    is then shown with a warning.
     """
     if as_markdown and as_json and not out:
         raise UsageError("--markdown and --json both go to standard output", fix="Name a file with --out.")
@@ -68,7 +70,7 @@ def command(
         show(view, screen)
     broken = [source.name for source in sources if not source.holds]
     for name in broken:
-        say(f"this answer does not hold: {name}")
+        say(f"this answer failed verification: {name}")
     return ExitCode.FAILED if broken else ExitCode.SUCCEEDED
 
 

@@ -28,7 +28,7 @@ class _Limit(Duration):
             near = difflib.get_close_matches(str(value), known, n=1)
             if not near:
                 raise
-            hint = f"Did you mean the preset? Write it first: kakeya run {near[0]} --wait"
+            hint = f"If you meant the preset, put it first: kakeya run {near[0]} --wait"
             self.fail(f"{error.message}. {hint}", param, ctx)
 
 
@@ -39,11 +39,11 @@ _NO_LIMIT = "inf"
 @click.argument("preset", shell_complete=complete_preset)
 @click.option(
     "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
-    help="A parameter of the preset; repeatable.",
+    help="Set a parameter of the preset; repeatable.",
 )  # fmt: skip
-@click.option("--ref", default="HEAD", show_default=True, help="The commit that the job is about.")
+@click.option("--ref", default="HEAD", show_default=True, help="Commit for the job to work on.")
 @click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
-@click.option("--snapshot", is_flag=True, help="Send the working tree as it is, uncommitted work included.")
+@click.option("--snapshot", is_flag=True, help="Send the working tree with its uncommitted changes.")
 @click.option(
     "--wait", "wait", type=_Limit(), is_flag=False, flag_value=_NO_LIMIT, default=None, metavar="[DUR]",
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
@@ -56,17 +56,17 @@ _NO_LIMIT = "inf"
     show_default=True,
     help="How long the request may wait for a runner.",
 )
-@click.option("--label", "labels", multiple=True, help="A label that the runner must have; repeatable.")
-@click.option("--requested-by", help="Who asks.  [default: git's user.email]")
+@click.option("--label", "labels", multiple=True, help="Require a runner with this label; repeatable.")
+@click.option("--requested-by", help="Name of the requester.  [default: git's user.email]")
 @click.option(
     "--idempotency-key", "key", metavar="TEXT",
-    help="Send nothing if a request was sent under this key before, and go on with that one.",
+    help="Send nothing if a request was already sent under this key; continue with that one.",
 )  # fmt: skip
 @click.option(
-    "--prefix", help="What the request branch begins with.  [default: detected; KAKEYA_BRANCH_PREFIX]"
+    "--prefix", help="Start of the request branch's name.  [default: KAKEYA_BRANCH_PREFIX, else detected]"
 )
 @click.option(
-    "--suffix", help="What the request branch ends with.  [default: detected; KAKEYA_BRANCH_SUFFIX]"
+    "--suffix", help="End of the request branch's name.  [default: KAKEYA_BRANCH_SUFFIX, else detected]"
 )
 @remote_option
 @json_option
@@ -89,10 +89,9 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Ask for a job.
+    """Request a job.
 
-    Pushes one request branch and prints its name. The working tree, the index, HEAD and the branches here are
-    not touched.
+    Pushes one request branch and prints its name. Does not change your working tree, index, HEAD or branches.
     """
     limit = None if wait == timedelta.max else wait
     client = client_of(context, prefix=prefix, suffix=suffix)

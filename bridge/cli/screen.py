@@ -1,4 +1,4 @@
-"""The door for text with columns and colours: what `rich` prints goes through the sanitiser, cell by cell."""
+"""The only module that prints tables and colours: all of `rich`'s output passes through the sanitiser."""
 
 from __future__ import annotations
 

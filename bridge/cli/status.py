@@ -14,7 +14,7 @@ from bridge.console import json_option, put_json
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, *, as_json: bool) -> None:
-    """Say where a request stands.
+    """Show the state of a request.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     """

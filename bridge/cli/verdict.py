@@ -1,4 +1,4 @@
-"""How a followed request ends on the screen: was its answer verified, and what does the gate say of its reports."""
+"""The end of a followed request on the screen: whether its answer is verified, and the gate's verdict."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ from bridge.errors import ExitCode
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, *, as_json: bool) -> int:
-    """Check an answer offline, from the branch alone and the runner's public key.
+    """Verify an answer offline, from its branch and the runner's public key.
 
-    The key is one that was pinned beforehand: by --key, by KAKEYA_PUBLIC_KEY, by `git config kakeya.publicKey`, or as
-    .kakeya/runner.pub on the remote's default branch as it was last fetched. Where one is pinned, an answer that it did
-    not sign does not hold.
+    The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
+    .kakeya/runner.pub on the remote's default branch as last fetched. If a key is pinned, an answer that it did not
+    sign fails verification.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
-    Ends with 0 where the answer holds, whatever the job's own outcome, and with 1 where it does not.
+    Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
     """
     report = run_of(context, request).verify()
     if as_json:

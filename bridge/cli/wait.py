@@ -16,9 +16,9 @@ from bridge.console import json_option, say
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, timeout: timedelta | None, *, as_json: bool) -> int:
-    """Wait for an answer and end with its exit code.
+    """Wait for an answer, verify it, and exit with its exit code.
 
-    At the end the answer is verified. One that does not hold ends with 1, whatever it says of the job.
+    If the answer fails verification, the exit code is 1, whatever the answer says about the job.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     """

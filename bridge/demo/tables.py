@@ -1,4 +1,4 @@
-"""What the demonstration shows of the reports that came back: one table of each."""
+"""Tables that the demonstration prints, one per report that came back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def codec_table(report: Row) -> Table:
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
     heads = [head for head, _ in _COLUMNS.values()]
-    made = _table("how fast the model writes; tau: tokens a round", "", *heads)
+    made = _table("generation speed; tau: tokens per round", "", *heads)
     found = claims_in(report)
     for arm in items(report["arms"]):
         name = text(arm["name"])
@@ -80,9 +80,9 @@ def speed_words(report: Row) -> Iterator[str]:
     if found:
         times, arm = max(found)
         loss = "" if times > 1 else ": a loss"
-        yield f"{_ARMS.get(arm, arm)}: {times:.2f} times the pace of mlx-lm alone{loss}"
+        yield f"{_ARMS.get(arm, arm)}: {times:.2f} times as fast as mlx-lm alone{loss}"
     else:
-        yield "no pace is claimed: too little was decoded for that"
+        yield "no speed is claimed: too few tokens were decoded"
 
 
 def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:

@@ -1,4 +1,4 @@
-"""The whole path on one machine: a throw-away bus, a clone, a runner process, real jobs, their verified answers."""
+"""The whole path on one machine: a temporary bus, a clone, a runner process, real jobs, their verified answers."""
 
 from __future__ import annotations
 
@@ -43,20 +43,21 @@ class Job:
 JOBS = (
     Job(
         "mlx-env-probe",
-        "Ask a machine that nobody can log in to what it is. The request is a branch that names a job; the answer is a "
-        "commit on that branch, with the job's log, signed by the runner.",
+        "Ask for a description of a machine that nobody can log in to. The request is a branch that names a job; the "
+        "answer is a commit on that branch, with the job's log, signed by the runner.",
     ),
     Job(
         "kv-codec-rd",
-        "Ask for a measurement: how much codes for vectors lose, at the bits that they store. The job leaves a report, "
-        "and the gate must accept it: where it was measured, and once more here.",
+        "Ask for a measurement: the error of several vector codecs at equal stored bits. The job leaves a report. The "
+        "evidence gate must accept it twice: on the machine that measured it, and here.",
         {"n_vectors": 1024},
     ),
     Job(
         "k3-step2-fused",
-        "Ask for a claim: does drafting tokens ahead make a model write faster? It decodes the same prompts alone, "
-        "with a small model that drafts in every round, and adaptively: the small model or the text so far drafts, "
-        "whichever pays. The gate computes each claimed figure again from the rows that were measured.",
+        "Ask for a claim: does speculative decoding make a model generate text faster? The job decodes the same "
+        "prompts without drafts, with drafts from a small model in every round, and adaptively: each round uses drafts "
+        "from the small model, drafts from the text so far, or none, whichever is fastest. The gate recomputes every "
+        "claimed figure from the measured rows.",
         {"n_samples": 3, "max_new_tokens": 48},
     ),
 )
@@ -93,10 +94,10 @@ def stage(keep: Path | None) -> Iterator[Stage]:
     Raises UsageError where the engine is not installed, or where `keep` is not an empty folder.
     """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
-        message = "the demonstration runs real MLX jobs, and the engine is not installed"
+        message = "the demonstration runs real MLX jobs, but the engine is not installed here"
         raise UsageError(message, fix=engine_install.how(python=sys.executable))
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{keep} is not an empty folder", fix="Name another one with --keep.")
+        raise UsageError(f"{keep} is not an empty folder", fix="Give --keep an empty or new folder.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -153,9 +154,15 @@ def more() -> list[tuple[str, str]]:
         near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         programs = f"{near}{os.sep}"
     return [
-        (f"{programs}kakeya-engine generate --prompt 'def main'", "the model writes in this terminal"),
-        (f"{programs}kakeya presets", "every job that can be asked for"),
-        (f"{programs}kakeya demo --keep DIR", "this again; DIR keeps the bus, the clone and the results"),
+        (
+            f"{programs}kakeya-engine generate --prompt 'def main'",
+            "let the model generate text in this terminal",
+        ),
+        (f"{programs}kakeya presets", "list all available jobs"),
+        (
+            f"{programs}kakeya demo --keep DIR",
+            "repeat this and keep the bus, the clone and the results in DIR",
+        ),
     ]
 
 

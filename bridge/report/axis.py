@@ -1,4 +1,4 @@
-"""Where values stand on an axis, and which of them are written there."""
+"""Where values lie on a plot's axis, and which of them are labelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From answers to the view of them."""
+"""Builds the view of one or more answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of `kakeya.codec-rd`: the error of each code against the bits that it stores."""
+"""The part of a report page about `kakeya.codec-rd`: the error of each code against its stored bits."""
 
 from __future__ import annotations
 

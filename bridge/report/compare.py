@@ -1,4 +1,4 @@
-"""What differs between runs: their figures side by side, and everything that was not the same."""
+"""Differences between runs: their figures side by side, and everything that was not the same."""
 
 from __future__ import annotations
 

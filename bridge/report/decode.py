@@ -1,4 +1,4 @@
-"""What is shown of decoded prompts: speed and accepted drafts by arm and prompt, what was recalled by length."""
+"""The part of a report page about decoding: speed and acceptance by arm and prompt, recall by prompt length."""
 
 from __future__ import annotations
 

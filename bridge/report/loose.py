@@ -1,4 +1,4 @@
-"""Reading reports that may be wrong in any way: also a rejected one is shown, as far as it makes sense."""
+"""Reads reports that may be wrong in any way, because rejected reports are shown too, as far as they make sense."""
 
 from __future__ import annotations
 

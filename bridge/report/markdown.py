@@ -1,4 +1,4 @@
-"""The view as Markdown, for a comment on a pull request: strangers' text names nobody, links nowhere, opens nothing."""
+"""The view as Markdown, for a pull request comment: untrusted text cannot mention people, add links or open tags."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _fault(fault: Fault) -> str:
     found = "; ".join(map(escape, fault.found)) + (f"; and {fault.more} more" if fault.more else "")
     why = f": {escape(fault.why)}" if fault.why else ""
     return f"- **{escape(fault.code)}**{why}. {found}." + (
-        f" To mend it: {escape(fault.mend)}." if fault.mend else ""
+        f" To fix it: {escape(fault.mend)}." if fault.mend else ""
     )
 
 

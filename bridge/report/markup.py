@@ -1,4 +1,4 @@
-"""HTML that a stranger's text cannot leave: what is no `Markup` is escaped, always."""
+"""HTML in which untrusted text cannot escape its element: everything that is not `Markup` is escaped."""
 
 from __future__ import annotations
 

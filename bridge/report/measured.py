@@ -1,4 +1,4 @@
-"""One report of a run in the form that is shown: claims and tables of any kind, plots of the kinds that are known."""
+"""One report in the form that is shown: claims and tables for any kind, plots for known kinds."""
 
 from __future__ import annotations
 

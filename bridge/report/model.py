@@ -1,4 +1,4 @@
-"""What a report shows, as plain data: made once, read by every renderer. All text in it may be a stranger's."""
+"""The content of a report page as plain data, used by every renderer. All text in it may be untrusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what no other module knows: the rows of any report, and objects of named values."""
+"""Generic tables: the rows of any report, and objects of named values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of sweeps: the cost of verifying L tokens, cache codecs at their stored bits, two implementations."""
+"""The part of a report page about sweeps: verification cost of L tokens, cache codecs, drafter parity."""
 
 from __future__ import annotations
 

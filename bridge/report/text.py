@@ -1,4 +1,4 @@
-"""How values are written, the same in every renderer."""
+"""How values are formatted, the same in every renderer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How figures went over time: every claim of the answers on the bus, oldest first."""
+"""How claimed figures changed over time, for the answers on the bus, oldest first."""
 
 from __future__ import annotations
 

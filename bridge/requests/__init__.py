@@ -1,1 +1,1 @@
-"""What a requester does: build a request, remember it, follow it, and say where it stands."""
+"""The requester's side: build a request, remember it, follow it, and show its state."""

@@ -1,4 +1,4 @@
-"""What a requester's signature is about: one branch of one repository, and one definition of the preset.
+"""What a requester's signature covers: one branch of one repository, and one definition of the preset.
 
 A commit's signature covers its message, so these stand there as trailers. Without them a commit that was signed for
 one runner could be pushed to another one, or run as something else than the signer saw.

@@ -1,4 +1,4 @@
-"""Whether anybody works on a request: the last sign of life of the runner that has it, or why it still waits.
+"""Whether anybody works on a request: the last heartbeat of its runner, or why it still waits.
 
 Clocks of two machines are never compared to decide anything. A lease has run out if this clone itself has seen the
 branch unchanged for that long; times that a runner wrote are shown as what they are, its own.
@@ -92,9 +92,9 @@ class Queue:
 
     def _parts(self) -> Iterator[str]:
         if self.before:
-            yield f"{self.before} of {self.waiting} requests that wait were made before it (requesters take turns)"
+            yield f"{self.before} of {self.waiting} waiting requests came before it (requesters take turns)"
         else:
-            yield "no older request waits"
+            yield "no older request is waiting"
         if self.runner is None:
             yield "no runner has written to this bus yet"
         elif self.busy_with:
@@ -103,7 +103,7 @@ class Queue:
             yield f"nobody has served this bus since {self.at} (by the clock of {self.runner})"
         if self.missing_labels:
             labels = ", ".join(self.missing_labels)
-            yield f"it asks for a label that no runner has shown here: {labels}"
+            yield f"it asks for a label that no runner on this bus has: {labels}"
 
 
 def life_of(view: View, unchanged_s: float) -> Life | None:

@@ -1,4 +1,4 @@
-"""Which requests were sent from this repository, and in which order, so that "the last one" means one's own.
+"""Records which requests this repository sent, in order, so that "the last one" means your own.
 
 Two private refs for each, made in one transaction: the note, and a number that grows. Names do not tell the order of
 requests that were sent within one second, and clocks can be set back.

@@ -1,4 +1,4 @@
-"""Building a request commit: the workload's tree with a manifest in it, and nothing of earlier runs."""
+"""Builds a request commit: the workload's tree plus a manifest, without files of earlier runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long this clone has seen a branch at one commit, remembered from one command to the next.
+"""How long this clone has seen a branch at one commit, remembered between commands.
 
 Both ends of that time are this machine's own, so the clocks of two machines are never compared. Its wall clock may be
 set, and the clock that only runs forward begins anew with each boot: the one that says less counts. The time is shown

@@ -1,4 +1,4 @@
-"""Where a request stands, and what happened to it: a branch's history in the form that is shown."""
+"""The state of a request and the events on its branch, in the form that is shown."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def status_of(view: View) -> Status:
     state = view.state
     detail = state.detail if state else ""
     if view.stands is State.REQUESTED and view.cancel:
-        detail = "cancelled by the requester; a runner will confirm"
+        detail = "cancelled by the requester; waits for a runner to confirm"
     elif view.cancel and not view.stands.is_final:
-        detail = "the requester asked for a stop"
+        detail = "the requester cancelled; waits for the runner to stop the job"
     return Status(
         branch=view.branch,
         state=view.stands,
@@ -120,7 +120,9 @@ def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
     Raises RefusedError where the branch was rewritten since.
     """
     if seen is not None and not history.is_ancestor(git, seen, view.tip):
-        raise RefusedError(f"{view.branch} was rewritten while it was followed", code="rewritten")
+        raise RefusedError(
+            f"{view.branch} was rewritten on the remote while it was being followed", code="rewritten"
+        )
     if seen is None:
         yield Event(status_of(View(view.branch, view.request, view.request, None, None, foreign=False)))
     for commit, state, piece in history.stream(git, seen or view.request, view.tip):
@@ -131,7 +133,7 @@ def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)
         gap = (
-            f"\n[{state.left_out} bytes not streamed: the answer will hold the log]\n"
+            f"\n[{state.left_out} bytes were not streamed; the answer will contain the log]\n"
             if state.left_out
             else ""
         )

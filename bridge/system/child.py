@@ -1,4 +1,4 @@
-"""A program that is asked through its pipes: it answers, or its output is taken as it comes."""
+"""A child process that is used through its pipes: it answers questions, or its output is read as a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Until when the programs may run that a block of code calls: it has a time, and this process may be asked to stop.
+"""A deadline for the programs that a block of code runs, and for stopping when this process is asked to stop.
 
 A deadline is a property of the caller's block and not of each call, so that none can be forgotten on the way to git.
 It holds in the thread that set it.

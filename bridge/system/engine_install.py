@@ -1,4 +1,4 @@
-"""How the engine is installed: the one sentence about it, for every message that says something is missing.
+"""How to install the engine: the one sentence that every message about a missing engine uses.
 
 Nobody has registered the project's name on a public index, where a stranger could take it. No message therefore
 suggests to install it, or an extra of it, by name.

@@ -1,4 +1,4 @@
-"""What the engine says of itself, for `kakeya doctor` and `kakeya-runner check`: asked as a process, never imported."""
+"""The engine's self-check for `kakeya doctor` and `kakeya-runner check`: run as a process, never imported."""
 
 from __future__ import annotations
 

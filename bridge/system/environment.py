@@ -1,4 +1,4 @@
-"""The one door to the process environment."""
+"""The only module that reads the process environment."""
 
 from __future__ import annotations
 

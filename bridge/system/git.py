@@ -1,4 +1,4 @@
-"""The one door to git.
+"""The only module that runs git.
 
 Git is called as a program, with argv lists, and never through a library: repositories come in forms
 (worktrees, alternates, partial clones, SHA-256, reftable) that only git itself reads in full.

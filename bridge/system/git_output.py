@@ -1,4 +1,4 @@
-"""The one place where git's output is taken apart.
+"""The only module that parses git's output.
 
 Git ends lines with LF, or entries with NUL if it is asked to. Names in it are bytes: a branch's name may hold anything
 but control characters, and Python's `splitlines` would find line ends in the middle of one. Bytes that are not UTF-8

@@ -1,4 +1,4 @@
-"""What GitHub Actions says of a request branch, where the remote is on GitHub and a token is there. Read only."""
+"""The GitHub Actions run of a request branch, if the remote is on GitHub and a token is set. Read only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading files that lie here, whoever put them there: regular files alone, and never more than a bound."""
+"""Reads local files that anybody may have written: only regular files, and never more than a limit."""
 
 from __future__ import annotations
 

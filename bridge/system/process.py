@@ -1,4 +1,4 @@
-"""The one door to other programs: argv lists only, never a shell.
+"""The only module that runs other programs: argument lists only, never a shell.
 
 Every program that is run to its end has a bound on what it may print and, where its caller sets one, on its time.
 """

@@ -1,4 +1,4 @@
-"""JSON as it arrives from strangers: one meaning only, and bounded in every direction."""
+"""Strict JSON for untrusted input: unambiguous, and limited in every dimension."""
 
 from __future__ import annotations
 

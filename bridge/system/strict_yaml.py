@@ -1,4 +1,4 @@
-"""YAML as people write it, without its traps: plain data only, each key once, bounded in size."""
+"""Strict YAML for files that people write: plain data only, no duplicate keys, limited size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in one sentence."""
+"""Turns pydantic's validation errors into one sentence."""
 
 from __future__ import annotations
 

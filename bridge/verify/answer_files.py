@@ -1,4 +1,4 @@
-"""The files of an answer as they lie on its branch: found without reading one, hashed and copied in pieces."""
+"""The files of an answer on its branch: found without reading one, hashed and copied in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking an answer offline, from the branch alone: is it whole, and is it the answer to this request."""
+"""Verifies an answer offline, from its branch alone: whether it is complete, and whether it answers this request."""
 
 from __future__ import annotations
 

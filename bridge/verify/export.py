@@ -1,4 +1,4 @@
-"""Writing an answer's files to disk, once they are known to hold together, and never through a link."""
+"""Writes an answer's files to disk after verification, never through a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an answer that is whole could be true: its times agree, and its logs are those that were streamed."""
+"""Whether a complete answer could be true: its times agree, and its logs are the streamed ones."""
 
 from __future__ import annotations
 

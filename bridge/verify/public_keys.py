@@ -1,4 +1,4 @@
-"""A runner's public key as maintainers pin it: PEM text, named by the SHA-256 of the key.
+"""A runner's public key in the form in which it is pinned: PEM text, named by the SHA-256 of the key.
 
 Ed25519 and nothing else: such a key has one encoding, so it is read here without a library.
 """

@@ -1,4 +1,4 @@
-"""The signature on an answer: was it made with a pinned key, and for exactly what lies on the branch."""
+"""The signature on an answer: made with a pinned key, and for exactly the content of the branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading request branches if only states count that one of some keys signed.
+"""Reads request branches counting only states that one of the given keys signed.
 
 Anyone who may push can put a commit with a state on a branch. Without keys the last state counts, whoever wrote it.
 With keys a state that none of them signed is passed over: the branch stands where its last signed state left it, or at

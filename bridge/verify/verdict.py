@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 # What each verdict of the gate means.
 MEANINGS = {
     "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
-    "REJECTED": "the figures were measured, and something in the report speaks against believing them",
-    "INCOMPLETE": "nothing is known to be wrong; something is missing or unclear: the figures cannot be believed yet",
+    "REJECTED": "the report breaks rules, so its figures cannot be relied on",
+    "INCOMPLETE": "no error was found, but something is missing or unclear, so the figures cannot be relied on yet",
 }
 
 
@@ -40,4 +40,4 @@ def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
         first, *others = [fault for fault in gate.violations if fault.code == code]
         more = f" (and {len(others)} more)" if others else ""
         yield code, f"{first.message}{more}"
-        yield "", f"to mend it: {first.mend}"
+        yield "", f"to fix it: {first.mend}"

@@ -19,7 +19,7 @@ LIVE_EVERY = 0.2  # seconds
 @click.command()
 @model
 @draft
-@click.option("--no-draft", is_flag=True, help="Load no drafter.")
+@click.option("--no-draft", is_flag=True, help="Decode without a draft model.")
 @click.option("--prompt", help="The text to continue.")
 @click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--max-tokens", type=click.IntRange(1, 1 << 20), default=256, show_default=True)
@@ -27,19 +27,20 @@ LIVE_EVERY = 0.2  # seconds
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default="all")
 @click.option("--top-k", type=click.IntRange(0), default=0, show_default="all")
 @click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, show_default="all")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Makes sampling repeatable.")
-@click.option("--stop", multiple=True, help="End before this text; may be given several times.")
-@click.option("--block-size", type=click.IntRange(1, 256), help="Rows to verify at once; 1 decodes plainly.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
+@click.option("--stop", multiple=True, help="Stop before this text; repeatable.")
+@click.option("--block-size", type=click.IntRange(1, 256), help="Tokens verified per pass; 1: no drafts.")
 @click.option("--kv", default="raw", show_default=True, help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
 @click.option("--rollback", type=click.Choice(ROLLBACKS), default="auto", show_default=True)
-@click.option("--lookup/--no-lookup", default=True, show_default=True, help="Draft from the text itself too.")
-@click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only what pays.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each step, then the sums.")
+@click.option("--lookup/--no-lookup", default=True, show_default=True, help="Also draft by prompt lookup.")
+@click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only if it is faster.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per step, then totals.")
 def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
-    """Continue a text: that of --prompt, of --prompt-file, or standard input.
+    """Continue the text of --prompt, of --prompt-file, or of standard input.
 
-    What is decoded goes to standard output as it comes, figures to standard error. A verify step is one forward
-    of the model over several drafts; its tokens count the model's own. Ctrl-C ends it with the figures so far.
+    Prints the text to standard output as it is decoded, and figures to standard error. A verify step is one forward
+    pass of the model over several drafts; its token count includes the model's own token. Ctrl-C stops and prints
+    the figures so far.
     """
     if options["draft"] and options["no_draft"]:
         raise click.UsageError("--draft and --no-draft exclude each other")

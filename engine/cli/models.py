@@ -9,14 +9,12 @@ FAILED = 2
 
 
 @click.command()
+@click.option("--check", "reference", metavar="REF", help="Load this model and run one token through it.")
 @click.option(
-    "--check", "reference", metavar="REF", help="Load this model here and run one token through it."
-)
-@click.option(
-    "--draft", metavar="REF", help="Its drafter.  [default: the drafter that belongs to the model, if any]"
+    "--draft", metavar="REF", help="Drafter to check with it.  [default: the model's own drafter, if any]"
 )
 @click.option("--no-draft", is_flag=True, help="Check the model without a drafter.")
-@click.option("--files", "only_files", is_flag=True, help="Check the files alone: nothing is loaded or run.")
+@click.option("--files", "only_files", is_flag=True, help="Check only the files; load and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def models(
@@ -28,7 +26,7 @@ def models(
     only_files: bool,
     as_json: bool,
 ) -> None:
-    """List the pairs that go by a name, or check that a model loads and runs on this machine.
+    """List the model pairs that have a name, or check that a model runs on this machine.
 
     REF is a name, a folder or a hub id. The check reads the configuration, the weights and the tokenizer, runs one
     token through the model and its drafter, and downloads nothing. It says which of the two is wrong, and exits with 2

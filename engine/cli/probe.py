@@ -12,7 +12,7 @@ import click
 def probe(ctx: click.Context, *, as_json: bool) -> None:
     """Show the machine, MLX and the BLAS in use, and check a small computation.
 
-    Fails where MLX or mlx-lm is missing or does not work, and says what to do.
+    Fails if MLX or mlx-lm is missing or does not work, and says how to fix it.
     """
     from engine.probe import probe as look
 

@@ -1,4 +1,4 @@
-"""Judging a request: from blobs alone, by this host's presets and policy. Nothing is checked out and nothing runs."""
+"""Decides on a request from blobs alone, by this host's presets and policy. Nothing is checked out or run."""
 
 from __future__ import annotations
 

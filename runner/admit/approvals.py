@@ -1,4 +1,4 @@
-"""What the operator approved: a file of its own beside the ledger, to which lines are added and which nothing rewrites.
+"""The operator's approvals: an append-only file of its own beside the ledger.
 
 The ledger is made anew from the bus when it is damaged, and no bus knows what an operator said. One line a decision,
 the last one about a branch and its commit counts: anyone can push a copy of the commit to another branch, and the copy

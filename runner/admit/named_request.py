@@ -28,15 +28,13 @@ def branch_of(commit: str, policy: Policy) -> str:
     found += [view.branch for view in views.values() if view.request == commit]
     if not found:
         message = f"no request branch on the bus is at {commit}"
-        raise RefusedError(message, code="no_such_request", fix="Push the request first, or name its branch.")
+        raise RefusedError(message, code="no_such_request", fix="Push the request first, or give its branch.")
     if len(found) > 1:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         message = (
             f"{len(found)} branches have this commit as their request: {', '.join(found[:_SHOWN])}{more}"
         )
-        raise RefusedError(
-            message, code="ambiguous", fix="Name the branch that you mean instead of the commit."
-        )
+        raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
     return found[0]
 
 
@@ -58,4 +56,4 @@ def request_on(branch: str, policy: Policy) -> tuple[str, str]:
 def _shown(git: Git, commit: str) -> str:
     """Return the manifest for people."""
     (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
-    return (manifest or b"it has no manifest").decode("utf-8", "replace").rstrip("\n")
+    return (manifest or b"(the request has no manifest)").decode("utf-8", "replace").rstrip("\n")

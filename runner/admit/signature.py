@@ -1,4 +1,4 @@
-"""The SSH signature on a request commit, and who made it by this host's own list of signers.
+"""The SSH signature on a request commit, and its signer according to this host's own list.
 
 The signature is taken out of the commit and given to `ssh-keygen`. Git is not asked: it would choose the checking
 program by what the signature claims to be, and would read settings that say whom to trust. Nothing is remembered.

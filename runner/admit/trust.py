@@ -1,4 +1,4 @@
-"""Whether a requester's own code may run here: by the policy's leave, a signature, or an operator's approval.
+"""Whether a requester's own code may run here: allowed by the policy, a signature, or an operator's approval.
 
 Asked when a request is admitted and once more before anything of it is written to disk. Each time the list of signers
 and the approvals are read anew, so a key that was taken off the list counts no longer.

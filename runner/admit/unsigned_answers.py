@@ -1,4 +1,4 @@
-"""Answers from before this host listed its runners' keys: which unsigned ones are left alone."""
+"""Unsigned answers from before this host listed its runners' keys: which of them are left alone."""
 
 from __future__ import annotations
 

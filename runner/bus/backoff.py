@@ -1,4 +1,4 @@
-"""When to try again what failed: soon at first, then ever more rarely."""
+"""Retry with back-off: soon at first, then less and less often."""
 
 from __future__ import annotations
 

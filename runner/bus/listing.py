@@ -1,4 +1,4 @@
-"""What the bus lists: its request branches and where they are, read as it comes and within bounds.
+"""The bus's listing of request branches and their tips, read as a stream and within limits.
 
 The listing is compared as a whole with the one before: between two polls mostly nothing has happened.
 """

@@ -1,4 +1,4 @@
-"""What killed processes left: git's unfinished packs and locks, and git processes of a runner that was killed itself.
+"""Removes what killed processes left behind: unfinished packs, locks, and git processes of a killed runner.
 
 A lock that nobody holds stops every later change for good, and unfinished packs are never removed by git itself while
 its automatic maintenance is off. Called while the state folder is locked, when no git of this runner's is at work.

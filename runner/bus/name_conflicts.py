@@ -1,4 +1,4 @@
-"""Branches in the way: git cannot hold both `mac-bridge` and `mac-bridge/x`, so the first blocks every request."""
+"""Branch names in conflict: git cannot hold both `mac-bridge` and `mac-bridge/x`, so the first blocks all requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often this runner may still push: servers count."""
+"""The push budget: how many more pushes the server's rate limit allows this runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches that are left out of a fetch, so that one that cannot be had does not keep the others from being seen.
+"""Branches that are left out of fetches, so that one bad branch does not hide the others.
 
 Git fetches all that it is asked for, or nothing. Two kinds stand in the way: objects that git's checks or our limits
 refuse, which no retry changes, and objects that the bus cannot send whole, because its disk or the way to it damages

@@ -1,4 +1,4 @@
-"""Reading branches so that one that cannot be read, whatever it holds, does not keep the others from being read."""
+"""Reads many branches so that one unreadable branch does not stop the others from being read."""
 
 from __future__ import annotations
 

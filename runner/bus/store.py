@@ -1,4 +1,4 @@
-"""The runner's own bare store, into which the bus is mirrored, under a configuration that is nobody else's."""
+"""The runner's own bare store, a mirror of the bus with a git configuration of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the request branches are in the runner's store: references below `refs/bus/`, all in one file.
+"""The tips of the request branches in the runner's store: references below `refs/bus/`, all in one file.
 
 Git would make a file for each new reference, which for ten thousand takes seconds and fails for names that do not fit
 below the store's path. So these references are written into git's file of packed references at once. Nobody else does

@@ -1,1 +1,1 @@
-"""What `kakeya-runner check`, `init` and `status` find out."""
+"""The checks behind `kakeya-runner check`, `init` and `status`."""

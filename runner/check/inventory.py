@@ -1,4 +1,4 @@
-"""What this host is and has, for `kakeya-runner check`: its shape, its versions, where its models lie."""
+"""The host's properties for `kakeya-runner check`: hardware, versions, and the paths that the policy names."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ def _location(name: str, value: str) -> Check:
     """Say whether a setting leads to something, and whether that is more than a stand-in for a file elsewhere."""
     path = Path(value)
     if value.startswith("~"):
-        fix = f"Jobs have a home of their own: write {path.expanduser()}"
+        fix = f"Write {path.expanduser()} in the policy, because jobs have another home folder."
         return Check("setting", None, f"{name}: {value} is not an absolute path", fix)
     if not path.exists():
         return Check(
-            "setting", None, f"{name}: there is nothing at {path}", f"Put it there, or change env.{name}."
+            "setting",
+            None,
+            f"{name}: {path} does not exist",
+            f"Create it on this machine, or change env.{name} in the policy.",
         )
     files = [path] if path.is_file() else [file for glob in _WEIGHTS for file in sorted(path.glob(glob))]
     pointers = [file.name for file in files if _is_pointer(file)]
     if pointers:
-        fix = f"Fetch the content: git -C {path if path.is_dir() else path.parent} lfs pull"
-        return Check(
-            "setting", None, f"{name}: {pointers[0]} is a pointer of git-lfs, not the file itself", fix
-        )
+        fix = f"Fetch the file: git -C {path if path.is_dir() else path.parent} lfs pull"
+        return Check("setting", None, f"{name}: {pointers[0]} is a Git LFS pointer, not the file itself", fix)
     return Check("setting", ok=True, message=f"{name}: {path}")
 
 
@@ -59,9 +60,11 @@ def way_is_free(session: Session) -> Check:
     try:
         names = squatters(session.bus)
     except InfrastructureError as error:
-        return Check("squatting", None, error.message, "See the line about the bus.")
+        return Check("squatting", None, error.message, "See the line `bus` above.")
     if names:
         remote = session.bus.url
-        fix = "Look at it, then: " + "; ".join(f"git push {remote} :refs/heads/{name}" for name in names)
+        fix = "If nobody needs it, delete it: " + "; ".join(
+            f"git push {remote} :refs/heads/{name}" for name in names
+        )
         return Check("squatting", ok=False, message=alert(names), fix=fix)
-    return Check("squatting", ok=True, message="no branch stands in the way of requests")
+    return Check("squatting", ok=True, message="no branch name blocks new requests")

@@ -58,7 +58,7 @@ def _load(session: Session, preset: Preset, need: Need) -> Mapping[str, Problem]
             if ended.timed_out
             else (lines or [ended.error or "it printed nothing"])[-1]
         )
-        fix = f"See why: {' '.join(argv)}"
+        fix = f"To see why, run on this machine: {' '.join(argv)}"
         return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {why}", fix))
     return problems
 
@@ -89,13 +89,13 @@ def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check
         refused += refusal_of(preset, policy) is not None
         yield check
     if found:
-        how = "their files are there" if loaded is None else "loaded as a job loads them"
+        how = "their files are present" if loaded is None else "loaded in a job without errors"
         yield Check("models", ok=True, message=f"{', '.join(sorted(found))}: {how}")
     others = len(allowed) - ready - refused
     told = [f"{ready} can run"]
     told += [f"{refused} are refused by the policy"] if refused else []
-    told += [f"{others} lack something: see the lines above"] if others else []
-    fix = "Allow one under presets in the policy, or install what the lines above name."
+    told += [f"{others} lack something (see the lines above)"] if others else []
+    fix = "Allow more under presets in the policy, or install what the lines above name."
     yield Check("presets", True if ready == len(allowed) else None if ready else False, ", ".join(told), fix)
 
 
@@ -110,7 +110,11 @@ def refused_by(policy: Policy) -> list[str]:
     """Return a line for each preset that is installed and that the policy refuses, with the reason."""
     lines = []
     for preset in load_presets(policy.preset_folder).values():
-        why = refusal_of(preset, policy) if policy.allows(preset.name) else "presets does not name it"
+        why = (
+            refusal_of(preset, policy)
+            if policy.allows(preset.name)
+            else "the policy's list `presets` does not include it"
+        )
         lines += [f"{preset.name}: {why}"] if why else []
     return lines
 
@@ -122,11 +126,11 @@ def _allowed(presets: Mapping[str, Preset], policy: Policy) -> list[Preset]:
 def _names(presets: Presets, policy: Policy) -> Iterator[Check]:
     """Say which presets are broken, and which entries of the policy name none."""
     for name, error in presets.broken.items():
-        yield Check("preset", None, f"{name}: cannot be used: {error.message}", error.fix)
+        yield Check("preset", None, f"{name}: invalid: {error.message}", error.fix)
     for pattern in policy.presets:
         if not any(fnmatchcase(name, pattern) for name in (*presets, *presets.broken)):
             fix = did_you_mean(pattern, presets) or "`kakeya presets` lists them."
-            yield Check("preset", None, f"the policy names {pattern}, and there is no such preset", fix)
+            yield Check("preset", None, f"the policy names {pattern}, but there is no such preset", fix)
 
 
 def _interpreter(interpreter: Interpreter) -> Check:
@@ -134,8 +138,8 @@ def _interpreter(interpreter: Interpreter) -> Check:
     if problem:
         return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
     if interpreter.version is None:
-        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
-        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
+        fix = "Pin it, so that a system update cannot replace it unnoticed: kakeya-runner pin"
+        return Check("interpreter", ok=None, message=f"{interpreter.path}, any version", fix=fix)
     return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
 
 
@@ -143,7 +147,7 @@ def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Se
     """Say of one preset whether it could run now."""
     refused = refusal_of(preset, policy)
     if refused:
-        fix = "docs/operations.md, Whose code runs, says how to allow it to people that you list."
+        fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'
         return Check("preset", None, f"{preset.name}: refused: {refused}", fix)
     missing = [name for name in preset.env_names if not policy.settings.get(name)]
     if missing:

@@ -1,4 +1,4 @@
-"""Whether this host can serve: each thing that it needs, and what to do where it is missing."""
+"""Whether this host can serve: each thing that is needed, and how to fix it if it is missing."""
 
 from __future__ import annotations
 
@@ -62,35 +62,35 @@ def examine(path: Path | None) -> Iterator[Check]:
 
 def _serving(policy: Policy) -> Check:
     message = f"a runner is serving with {policy.state}"
-    fix = "The bus, the sandbox and loading models are tried when it does not run."
+    fix = "Stop it to check the bus and the sandbox, and to load the models."
     return Check(SERVING, ok=None, message=message, fix=fix)
 
 
 def _trust(policy: Policy) -> Check:
     if policy.trust.code_request == "allow":
-        fix = "Set trust.code_request to deny unless everyone who can push may use this host as you."
-        return Check("trust", ok=None, message="whoever can push to the bus can run code here", fix=fix)
+        fix = "Set trust.code_request to deny, unless everybody who can push may use this host with your rights."
+        return Check("trust", ok=None, message="everybody who can push to the bus can run code here", fix=fix)
     if policy.trust.code_request == "signed":
         return _signers(policy)
-    return Check("trust", ok=True, message="only installed code is run; requests that bring code are refused")
+    return Check("trust", ok=True, message="only installed code runs; requests that bring code are refused")
 
 
 def _signers(policy: Policy) -> Check:
     """Say whose code is run where signatures count."""
     signers = policy.trust.allowed_signers
     if signers is None:
-        return Check("trust", ok=True, message="the code of approved requests is run, and no other")
+        return Check("trust", ok=True, message="only the code of approved requests runs")
     try:
         check_list(signers)
         run("ssh-keygen", "-Y", "match-principals", env=environment.for_isolated_git(), check=False)
     except KakeyaError as error:
         return Check("trust", ok=False, message=error.message, fix=error.fix or "Install OpenSSH's client.")
-    return Check("trust", ok=True, message=f"code signed by a key in {signers}, or approved, is run")
+    return Check("trust", ok=True, message=f"code runs if it is approved or signed with a key in {signers}")
 
 
 def _evidence(session: Session) -> Check:
     if session.signer is None:
-        fix = "Make a key: kakeya-runner keygen. Readers pin its public half."
+        fix = "Create a key: kakeya-runner keygen. Readers then pin its public key."
         return Check("evidence", ok=None, message="answers are not signed: this runner has no key", fix=fix)
     keyid = session.signer.public_key.keyid
     return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
@@ -100,7 +100,7 @@ def _bus(session: Session) -> Iterator[Check]:
     try:
         tips = session.bus.fetch()
     except InfrastructureError as error:
-        fix = "Check bus.url, and what the user who runs the runner may reach (SSH key, or bus.token_file)."
+        fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
         yield Check("bus", ok=False, message=error.message, fix=fix)
         return
     yield Check("bus", ok=True, message=f"{session.bus.url}: reached, {len(tips)} request branches")
@@ -111,39 +111,41 @@ def _bus(session: Session) -> Iterator[Check]:
     try:
         repo("push", "--quiet", "--dry-run", "--", session.bus.url, f"{commit}:{ref}", timeout=60)
     except GitError as error:
-        fix = "The runner must be able to push request branches: give its key or token that right."
+        fix = "On the git server, give the runner's key or token the right to push request branches."
         yield Check("push", ok=False, message=error.words(), fix=fix)
         return
-    yield Check("push", ok=True, message="a dry run went through")
+    yield Check("push", ok=True, message="a dry run succeeded")
     yield way_is_free(session)
 
 
 def _left_out(session: Session) -> Iterator[Check]:
     """Name the branches that are not looked at, a few of them where there are many."""
     listing = session.bus.listing
-    why = dict.fromkeys(listing.some_odd, "no request can have its name") | session.bus.quarantine.why
+    why = dict.fromkeys(listing.some_odd, "no request can have this name") | session.bus.quarantine.why
     for branch in list(why)[:_SHOWN]:
         # The name is a stranger's, and this line is made to be pasted.
         command = shlex.join(["git", "push", session.bus.url, f":refs/heads/{branch}"])
-        message = one_line(f"{branch} is left out: {why[branch]}")
-        yield Check("branch", None, message, f"Look at it on the bus, then: {one_line(command)}")
+        message = one_line(f"{branch} is skipped: {why[branch]}")
+        yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
     more = len(session.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
     if more > 0:
-        yield Check("branch", None, f"{more} more are left out", "See the lines above.")
+        yield Check("branch", None, f"{more} more branches are skipped", "See the lines above.")
 
 
 def _disk(policy: Policy) -> Check:
     free = shutil.disk_usage(policy.state).free / 1e9
-    fix = "Make room: jobs write reports, and models are large."
+    fix = "Free some disk space: jobs write reports, and models are large."
     return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
 
 
 def _sandbox(session: Session) -> Check:
     box = session.sandbox
     if box.kind == "off":
-        fix = "Install bubblewrap and allow it user namespaces; `sandbox: require` makes this an error."
+        fix = (
+            "Install bubblewrap and allow it to use user namespaces. `sandbox: require` makes this an error."
+        )
         return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box.why}", fix=fix)
-    return Check("sandbox", ok=True, message=f"{box.kind}: a job was tried in it and could not get out")
+    return Check("sandbox", ok=True, message=f"{box.kind}: a test job ran in it and could not get out")
 
 
 def _supervisor(session: Session) -> Check:
@@ -158,7 +160,9 @@ def _supervisor(session: Session) -> Check:
             pass
         ended = command.stop()
     works = ended.exit_code == 0 and sink.kept == b"ok\n"
-    return Check("jobs", works, "a job ran and ended" if works else f"a job could not be run: {ended.error}")
+    return Check(
+        "jobs", works, "a test job ran and ended" if works else f"a test job could not run: {ended.error}"
+    )
 
 
 def _engine(session: Session) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""What an operator wants to know about a runner, read beside it: nothing here takes its lock or touches the bus."""
+"""The overview for `kakeya-runner status`: read without the runner's lock and without touching the bus."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def checks(found: dict[str, Any]) -> Iterator[Check]:
     yield _disk(found)
     yield _sandbox(found)
     key = found["key"]
-    no_key = Check("key", ok=None, message="answers are not signed", fix="Make a key: kakeya-runner keygen")
+    no_key = Check("key", ok=None, message="answers are not signed", fix="Create a key: kakeya-runner keygen")
     yield Check("key", ok=True, message=f"answers are signed with {key}") if key else no_key
     if found["blas"]:
         yield _engine(found["blas"])
@@ -77,10 +77,12 @@ def _serving(found: dict[str, Any]) -> Check:
         return Check(
             "runner", ok=True, message=f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
         )
-    fix = "Start it: kakeya-runner serve, or the service that kakeya-runner install made."
+    fix = "Start it on this machine: kakeya-runner serve, or the service made by kakeya-runner install."
     if facts is None:
-        return Check("runner", ok=False, message=f"{who}: none has served with {found['state']} yet", fix=fix)
-    how = "ended without a word (killed, or the machine went down)" if facts["serving"] else "stopped"
+        return Check("runner", ok=False, message=f"{who}: no runner has used {found['state']} yet", fix=fix)
+    how = (
+        "ended without a final message (killed, or the machine went down)" if facts["serving"] else "stopped"
+    )
     return Check("runner", ok=False, message=f"{who}: {how}; it last wrote at {facts['written_at']}", fix=fix)
 
 
@@ -88,25 +90,23 @@ def _bus(found: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
     trouble = facts["trouble"]
     last = facts["last_poll_at"] or "never"
     if trouble:
-        fix = "The runner goes on trying. `kakeya-runner check` says more when it does not serve."
+        fix = "The runner keeps trying. For more details, stop it and run kakeya-runner check."
         yield Check("bus", ok=False, message=f"since {trouble['since']}: {trouble['message']}", fix=fix)
     if found["serving"] or not trouble:
-        yield Check("poll", ok=True if not trouble else None, message=f"the last one that succeeded: {last}")
+        yield Check("poll", ok=True if not trouble else None, message=f"last successful poll: {last}")
 
 
 def _job(facts: dict[str, Any], *, serving: bool) -> Check:
     job = facts["job"]
     if job is None:
-        return Check("job", ok=True, message="none runs")
+        return Check("job", ok=True, message="no job is running")
     step = f", step {job['step']}" if job["step"] else ""
-    said = (
-        f"{job['branch']}: {'runs since' if serving else 'was cut short; it ran since'} {job['since']}{step}"
-    )
+    said = f"{job['branch']}: {'running since' if serving else 'was cut short; it had run since'} {job['since']}{step}"
     return Check("job", ok=True if serving else None, message=f"{said}; {job['what']}")
 
 
 def _queue(facts: dict[str, Any]) -> Iterator[Check]:
-    yield Check("queue", ok=True, message=f"requests that wait: {facts['waiting']}")
+    yield Check("queue", ok=True, message=f"waiting requests: {facts['waiting']}")
     for one in facts["queue"][:_QUEUE_SHOWN]:
         yield Check("", ok=None, message=f"{one['branch']}: {one['why']}")
     if facts["waiting"] > _QUEUE_SHOWN:
@@ -117,7 +117,7 @@ def _answers(facts: dict[str, Any]) -> Iterator[Check]:
     if not facts["answers"]:
         yield Check("answers", ok=True, message="none yet")
     for one in facts["answers"]:
-        kept = "" if one["published"] else "; kept, since it could not be published then"
+        kept = "" if one["published"] else "; kept here, because it could not be published"
         said = (
             f"{one['at']} {one['branch']}: {one['state']} after {one['seconds']:g} s ({one['reason']}){kept}"
         )
@@ -129,7 +129,11 @@ def _disk(found: dict[str, Any]) -> Check:
     if free is None:
         return Check("disk", ok=None, message=f"{found['state']} does not exist yet")
     enough = free > least
-    fix = None if enough else f"Make room: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
+    fix = (
+        None
+        if enough
+        else f"Free some disk space: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
+    )
     return Check("disk", ok=enough, message=f"{free / 1e9:.1f} GB free at {found['state']}", fix=fix)
 
 
@@ -137,7 +141,9 @@ def _sandbox(found: dict[str, Any]) -> Check:
     box = found["sandbox"]
     if box["kind"] is None:
         return Check(
-            "sandbox", ok=None, message=f"the policy says {box['policy']}; known once the runner serves"
+            "sandbox",
+            ok=None,
+            message=f"the policy says {box['policy']}; the result is known once the runner serves",
         )
     if box["kind"] == "off":
         return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box['why']}")
@@ -170,5 +176,5 @@ def _blas(policy: Policy) -> dict[str, Any]:
         return {"name": found["name"], "library": found.get("library"), "gflops": found.get("gflops")}
     except (ProcessError, ValueError, KeyError, TypeError):
         return {
-            "problem": f"unknown: `{policy.interpreter} -m engine probe` gave no answer; is the engine installed?"
+            "problem": f"unknown: `{policy.interpreter} -m engine probe` gave no answer. Is the engine installed?"
         }

@@ -10,34 +10,34 @@ import click
 from bridge.console import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
-    "setup": ("runner.cli.setup", "From nothing to serving: policy, key, check, service."),
-    "init": ("runner.cli.init", "Write a policy to start from."),
-    "keygen": ("runner.cli.keygen", "Make the key with which answers are signed."),
-    "pin": ("runner.cli.pin", "Write the interpreter that runs jobs into the policy."),
+    "setup": ("runner.cli.setup", "Set up a runner: policy, key, checks, service."),
+    "init": ("runner.cli.init", "Write a first policy file."),
+    "keygen": ("runner.cli.keygen", "Create the key that signs answers."),
+    "pin": ("runner.cli.pin", "Pin the interpreter that runs jobs in the policy."),
     "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
-    "status": ("runner.cli.status", "Say what the runner does: its job, its queue, its last answers."),
-    "approve": ("runner.cli.approve", "Let the code of one request run on this host."),
-    "serve": ("runner.cli.serve", "Take requests from the bus until stopped."),
-    "once": ("runner.cli.once", "Handle one request branch and end with its exit code."),
-    "install": ("runner.cli.install", "Let this machine start the runner by itself."),
-    "watchdog": ("runner.cli.watchdog", "Look whether the runner hangs, and end it then."),
+    "status": ("runner.cli.status", "Show what the runner is doing: its job, its queue, its last answers."),
+    "approve": ("runner.cli.approve", "Allow the code of one request to run on this host."),
+    "serve": ("runner.cli.serve", "Serve requests from the bus until stopped."),
+    "once": ("runner.cli.once", "Handle one request branch and exit with its exit code."),
+    "install": ("runner.cli.install", "Install the runner as a service of this machine."),
+    "watchdog": ("runner.cli.watchdog", "Check once whether the runner hangs, and if so kill it."),
     "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
-    "hook": ("runner.cli.hook", "Let GitHub start a job here, or refuse it."),
+    "hook": ("runner.cli.hook", "Allow or refuse a job that GitHub is about to start here."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
 @click.option(
     "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="What this host allows.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
+    help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
 )  # fmt: skip
 @click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, policy: Path | None) -> None:
-    """Run jobs that others ask for over git, by this host's own rules.
+    """Run jobs that others request through a git repository, under this host's own rules.
 
-    Exit codes: 0 succeeded, 1 the job failed, 2 usage, 3 infrastructure (try again), 4 refused, 5 the evidence gate
-    rejected it, 6 cancelled, 70 a bug, 124 the job timed out, 130 interrupted.
+    Exit codes: 0 succeeded, 1 the job failed, 2 usage error, 3 infrastructure problem (retry later), 4 refused,
+    5 rejected by the evidence gate, 6 cancelled, 70 bug, 124 the job timed out, 130 interrupted.
     """
     context.obj = policy
 

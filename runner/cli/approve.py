@@ -18,19 +18,19 @@ from runner.policy import Policy, load_policy
 
 @click.command()
 @click.argument("request")
-@click.option("--withdraw", is_flag=True, help="Take an approval back, as long as the job has not begun.")
+@click.option("--withdraw", is_flag=True, help="Withdraw an approval, if the job has not started.")
 @click.pass_obj
 def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
-    """Let the code of one request run on this host.
+    """Allow the code of one request to run on this host.
 
-    REQUEST is a commit id or a request branch. The approval is for that exact commit on that one branch: read it
-    first, and name the commit that you read; a branch may have moved since. If several branches have the commit as
-    their request, name the branch. It may be given while the runner serves.
+    REQUEST is a commit id or a request branch. The approval is for exactly that commit on that one branch. Read the
+    commit first and give its id, because a branch may have moved since. If several branches have the commit as their
+    request, give the branch. You can do this while the runner serves.
     """
     rules = load_policy(policy)
     if rules.trust.code_request == "deny":
-        fix = "Set trust.code_request to signed; then what is signed or approved is run, and nothing else."
-        raise UsageError("the policy denies all code of requesters, so an approval means nothing", fix=fix)
+        fix = "Set trust.code_request to signed in the policy; then only signed or approved code runs."
+        raise UsageError("the policy denies all code of requesters, so an approval has no effect", fix=fix)
     approvals = Approvals(rules.state)
     if withdraw:
         _withdraw(approvals, request, rules)
@@ -42,7 +42,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         commit, branch = _request_on(request, rules), request
     approvals.approve(branch, commit, _operator())
     put(commit)
-    say(f"approved on {branch}; it runs when the runner sees it, and once")
+    say(f"approved on {branch}; the runner will run it once, when it sees it")
 
 
 def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:

@@ -18,8 +18,8 @@ from runner.check.readiness import SERVING, examine
 def command(policy: Path | None, *, as_json: bool) -> int:
     """Check this host: policy, bus, interpreter, models, presets.
 
-    The models that the presets need are really loaded, as jobs would load them. Nothing is downloaded.
-    Ends with 0 where it can serve, with 1 where it cannot.
+    Loads the models that the presets need, as jobs would load them. Downloads nothing.
+    Exits with 0 if this host can serve, otherwise with 1.
     """
     return show_as_they_come(examine(policy), next_step, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""What the subcommands share: messages with a time, and an end that hands the job back."""
+"""Shared by the subcommands: messages with a time, and a clean stop on signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def say_refused(policy: Policy) -> None:
     """Say which of the installed presets the policy refuses, and why."""
     lines = refused_by(policy)
     if lines:
-        say("this policy refuses these presets, and runs the others:")
+        say("the policy refuses these presets and allows all others:")
     for line in lines:
         say(f"  {line}")
 

@@ -15,18 +15,18 @@ from runner.upkeep.retention import sweep
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed; change nothing.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Archive answered requests and delete them from the bus, as `retention` in the policy says.
 
-    A request that waits, runs or was never answered stays. A serving runner does this by itself every hour.
+    A request that waits, runs or was never answered stays. A serving runner does this every hour by itself.
     """
     rules = load_policy(policy)
     if rules.retention is None:
-        fix = "Add for instance: retention: {days: 30, keep: 500}"
-        raise PolicyError("the policy has no section `retention`, so everything stays", fix=fix)
+        fix = "Add one to the policy, for instance: retention: {days: 30, keep: 500}"
+        raise PolicyError("the policy has no section `retention`, so nothing is removed", fix=fix)
     with open_session(rules, tell) as session:
         swept = sweep(session, rules.retention, dry_run=dry_run)
     if as_json:
@@ -34,12 +34,12 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         return
     for branch in swept.deleted:
         put(branch)
-    done = "would go" if dry_run else "are gone"
+    done = "would be removed" if dry_run else "were removed"
     say(
         f"{len(swept.deleted)} of {swept.answered} answered requests {done}; {swept.unanswered} wait for an answer"
     )
     if swept.deleted:
-        say(f"look into the archive: kakeya verify --remote {swept.archive} BRANCH")
+        say(f"to read the archive: kakeya verify --remote {swept.archive} BRANCH")
     if swept.stayed:
         say(
             f"{len(swept.stayed)} could not be deleted: they moved, or this credential may not delete branches"

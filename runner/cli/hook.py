@@ -15,10 +15,10 @@ from runner.service.actions_hook import VARIABLES, check_job
 @click.command()
 @click.pass_obj
 def command(policy: Path | None) -> None:
-    """Let GitHub start this job here, or refuse it.
+    """Allow or refuse the job that GitHub is about to start here.
 
-    For ACTIONS_RUNNER_HOOK_JOB_STARTED: `kakeya-runner install --hook` writes the script that it points to. Reads what
-    GitHub says of the job from the environment, and ends with 0 only for a job that `actions` in the policy allows.
+    For ACTIONS_RUNNER_HOOK_JOB_STARTED: `kakeya-runner install --hook` writes the script for that variable. Reads
+    GitHub's description of the job from the environment, and exits with 0 only if `actions` in the policy allows it.
     """
     allowed = check_job(load_policy(policy), {name: environment.get(name) for name in VARIABLES})
     say(f"allowed: {allowed}")

@@ -18,10 +18,10 @@ from runner.policy import default_path, load_policy, write_template
 @click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
 @click.pass_obj
 def command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
-    """Write a policy to start from.
+    """Write a first policy file.
 
-    It refuses presets that run the requester's own code; edit it to allow more. The interpreter is pinned by its
-    real path and its version.
+    The policy refuses presets that run the requester's own code; edit it to allow more. It pins the interpreter by
+    its real path and version.
     """
     path = policy or default_path()
     interpreter, version = find(python)

@@ -18,24 +18,31 @@ from runner.service.setup import SYSTEMS
 
 @click.command()
 @click.option(
-    "--user", "scope", flag_value="user", default="user", help="A service of your own (the default)."
+    "--user",
+    "scope",
+    flag_value="user",
+    default="user",
+    help="Install a service for your user (the default).",
 )
 @click.option(
-    "--system", "scope", flag_value="system", help="A service of the machine: starts at boot, needs root."
+    "--system", "scope", flag_value="system", help="Install a system service: starts at boot, needs root."
 )
 @click.option(
-    "--as", "name", metavar="NAME", help="With --system: the user that it runs as.  [default: SUDO_USER]"
+    "--as",
+    "name",
+    metavar="NAME",
+    help="With --system: the user that the service runs as.  [default: SUDO_USER]",
 )
-@click.option("--hook", is_flag=True, help="Instead: the script for GitHub's job-started hook.")
+@click.option("--hook", is_flag=True, help="Install the script for GitHub's job-started hook instead.")
 @click.option(
     "--listener", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="On macOS: watch GitHub's own runner in DIR too, and start it again.",
+    help="On macOS: also watch GitHub's own runner in DIR and restart it if needed.",
 )  # fmt: skip
-@click.option("--uninstall", is_flag=True, help="Remove what was installed; policy and state stay.")
-@click.option("--yes", is_flag=True, help="Do it. Without this, nothing is changed.")
+@click.option("--uninstall", is_flag=True, help="Remove the service; policy and state stay.")
+@click.option("--yes", is_flag=True, help="Make the changes. Without this option they are only shown.")
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Write files below DIR, as for a package, and run no command.",
+    help="Write the files below DIR, for packaging, and run no command.",
 )  # fmt: skip
 @click.pass_obj
 def command(
@@ -49,16 +56,16 @@ def command(
     uninstall: bool,
     yes: bool,
 ) -> None:
-    """Let this machine start the runner by itself: launchd on macOS, systemd on Linux.
+    """Install the runner as a service: launchd on macOS, systemd on Linux.
 
-    Says what it will do, with each file in full or as a diff, and does it with --yes. What is as it is to be is left
-    alone.
+    Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
+    that is already up to date is left alone.
     """
     plan = _plan(
         policy, listener, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall
     )
     if plan.is_done:
-        say("nothing to do: everything is as it is to be")
+        say("nothing to do: everything is up to date")
         return
     if not yes:
         for line in plan.show():
@@ -82,7 +89,7 @@ def _plan(
     uninstall: bool,
 ) -> Plan:
     if name and not system:
-        raise UsageError("--as is for --system: a service of your own runs as you")
+        raise UsageError("--as needs --system: a user service always runs as you")
     who = find_user(name, system=system)
     # Under sudo the settings are still those of the user.
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
@@ -90,11 +97,11 @@ def _plan(
     if hook:
         return hook_script.uninstall(file, root) if uninstall else hook_script.install(file, root)
     if listener and sys.platform != "darwin":
-        fix = f"systemd does it. Run: sudo systemctl edit $(cat {listener}/.service) and add Restart=always"
-        raise UsageError("--listener is for macOS", fix=fix)
+        fix = f"On Linux, systemd does it: run sudo systemctl edit $(cat {listener}/.service) and add Restart=always"
+        raise UsageError("--listener works only on macOS", fix=fix)
     service = SYSTEMS.get(sys.platform)
     if service is None:
-        fix = "Let your own start: kakeya-runner serve"
+        fix = "Let the service manager of this machine start: kakeya-runner serve"
         raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
     settings = settings_for(rules, file, who, system=system, listener=listener)
     plan: Plan = service.uninstall(settings, root) if uninstall else service.install(settings, root)

@@ -13,15 +13,15 @@ from runner.state import signing_key
 
 
 @click.command()
-@click.option("--show", is_flag=True, help="Print the public key that there is, and make none.")
-@click.option("--force", is_flag=True, help="Replace the key that there is.")
+@click.option("--show", is_flag=True, help="Print the existing public key; create none.")
+@click.option("--force", is_flag=True, help="Replace an existing key.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> None:
-    """Make the key with which this runner signs its answers.
+    """Create the key with which this runner signs its answers.
 
-    The private half stays in the state folder, readable by its owner alone. The public half is printed, for a
-    maintainer to pin. A runner that serves already uses a new key after its next start.
+    The private key stays in the state folder, readable only by its owner. The public key is printed, for a
+    maintainer to pin. A runner that is already serving uses a new key after its next start.
     """
     state = load_policy(policy).state
     key = signing_key.public_key(state) if show else signing_key.make_key(state, force=force)

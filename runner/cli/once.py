@@ -16,13 +16,13 @@ from runner.session import open_session
 
 @click.command()
 @click.option("--branch", required=True, help="The request branch.")
-@click.option("--commit", metavar="ID", help="Handle it only if this is the request commit.")
+@click.option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
 @click.pass_obj
 def command(policy: Path | None, branch: str, commit: str | None) -> int:
-    """Handle one request branch and end with its exit code.
+    """Handle one request branch and exit with its exit code.
 
-    This is what a GitHub Actions workflow calls. A branch that has its answer is left alone; where another
-    runner holds it, or where it waits for approval, the exit code is 3.
+    GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
+    holds the request, or if it waits for approval, the exit code is 3.
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)

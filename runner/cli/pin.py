@@ -12,12 +12,12 @@ from runner.policy import default_path, load_policy
 
 
 @click.command()
-@click.option("--python", metavar="PATH", help="Another interpreter.  [default: the one in the policy]")
+@click.option("--python", metavar="PATH", help="Interpreter to pin.  [default: the one in the policy]")
 @click.pass_obj
 def command(policy: Path | None, python: str | None) -> None:
-    """Write the interpreter that runs jobs into the policy, with the version that it has now.
+    """Pin the interpreter that runs jobs in the policy, with its current version.
 
-    Restart a runner that is serving: it reads its policy when it starts.
+    If a runner is serving, restart it: it reads its policy only when it starts.
     """
     path = policy or default_path()
     interpreter, version = find(python or str(load_policy(path).interpreter))

@@ -15,13 +15,14 @@ from runner.session import open_session
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N requests.")
-@click.option("--awake", "keep_awake", is_flag=True, help="Keep a Mac from sleeping meanwhile.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N requests.")
+@click.option("--awake", "keep_awake", is_flag=True, help="Keep a Mac from sleeping while the runner serves.")
 @click.pass_obj
 def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
-    """Take requests from the bus until stopped.
+    """Serve requests from the bus until stopped.
 
-    SIGTERM and ^C hand a running job back (or finish it, where the policy says `on_stop: finish`) and end the runner.
+    SIGTERM and ^C return a running job to the queue (or finish it, with `on_stop: finish` in the policy) and stop the
+    runner.
     """
     with open_session(load_policy(policy), tell) as session:
         stop_on_signals(session.stop)
@@ -31,7 +32,7 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
             f"; presets: {', '.join(session.presets)}"
         )
         for error in session.presets.broken.values():
-            tell(f"a preset is left out: {error.message}")
+            tell(f"invalid preset ignored: {error.message}")
         try:
             with awake() if keep_awake else nullcontext():
                 handled = serve(session, limit=limit)

@@ -24,21 +24,28 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
 @click.option(
     "--clone", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-    help="A clone of the bus: the public key is written into it, for a maintainer to commit.",
+    help="Write the public key into this clone of the bus, for a maintainer to commit.",
 )  # fmt: skip
 @click.option(
-    "--listener", type=_FOLDER, metavar="DIR", help="The folder of GitHub's own runner, to guard and watch."
+    "--listener",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Folder of GitHub's own runner: install the hook there and watch it.",
 )
 @click.option(
-    "--root", type=_FOLDER, metavar="DIR", help="Write the service's files below DIR, and run no command."
+    "--root", type=_FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command."
 )
-@click.option("--yes", is_flag=True, help="Do it all. Without this each step is asked for, or only shown.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do everything without asking. Without this option each step is confirmed, or only shown.",
+)
 @click.pass_obj
 def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
-    """From nothing to serving: write a policy, make a key, check the host, install the service.
+    """Set up a runner: write a policy, create a key, check the host, install the service.
 
-    Every step is shown before it is done, and one that is done already is left alone, so the command may be run again.
-    Without a terminal and without --yes nothing is changed.
+    Shows every step before doing it, and skips steps that are already done, so you can run it again. Without a
+    terminal and without --yes, nothing is changed.
     """
     wanted = Wanted((policy or default_path()).absolute(), **asked)
     asks = sys.stdin is not None and sys.stdin.isatty()
@@ -49,11 +56,11 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
             and wanted.policy.exists()
             and not _is_fit(wanted.policy, changes=yes or asks)
         ):
-            say("nothing more is installed: fix the lines marked FAIL and run this again")
+            say("stopped before installing the service: fix the lines marked FAIL and run this command again")
             return ExitCode.FAILED
         done = _take(step, wanted, yes=yes, asks=asks)
         if done is None:
-            say(f"stopped before: {step.title}. Run this again to go on")
+            say(f"stopped before this step: {step.title}. Run this command again to continue")
             return ExitCode.FAILED
         todo += step.then
     if not yes and not asks:
@@ -61,7 +68,7 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
         return ExitCode.SUCCEEDED
     say_refused(draft(wanted))
     if todo:
-        say("left to you:")
+        say("still to be done by you:")
     for line in todo:
         say(f"  {line}")
     return ExitCode.SUCCEEDED
@@ -81,7 +88,7 @@ def _is_fit(policy: Path, *, changes: bool) -> bool:
 def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:
     """Show a step and do it if that is agreed to. Returns whether it was done; None where it was turned down."""
     if not step.shown:
-        put(f"{step.title}: done already")
+        put(f"{step.title}: already done")
         return False
     put(f"{step.title}:")
     for line in step.shown:

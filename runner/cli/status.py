@@ -14,14 +14,14 @@ from runner.policy import load_policy
 
 
 @click.command()
-@click.option("--no-blas", is_flag=True, help="Do not ask the engine for its BLAS, which takes seconds.")
+@click.option("--no-blas", is_flag=True, help="Skip the BLAS check of the engine, which takes seconds.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, no_blas: bool, as_json: bool) -> int:
-    """Say what the runner does: its job, its queue, its last answers.
+    """Show what the runner is doing: its job, its queue, its last answers.
 
-    Reads the state folder beside a runner that serves, and disturbs nothing. Ends with 0 if a runner serves and reaches
-    the bus, with 1 if not.
+    Only reads the state folder, so it does not disturb a serving runner. Exits with 0 if a runner serves and reaches
+    the bus, otherwise with 1.
     """
     found = overview(load_policy(policy), blas=not no_blas)
     if as_json:

@@ -14,13 +14,13 @@ from runner.service.watchdog import Watchdog
 @click.command()
 @click.option(
     "--listener", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Look at GitHub's own listener too: the folder that it was installed in.",
+    help="Also check GitHub's own runner, installed in this folder.",
 )  # fmt: skip
 @click.pass_obj
 def command(policy: Path | None, listener: Path | None) -> None:
-    """Look once whether the runner hangs, and kill it then, so that its service starts it again.
+    """Check once whether the runner hangs, and if so kill it, so that its service restarts it.
 
-    `kakeya-runner install` has launchd do this every minute. On Linux systemd does it without this command.
+    On macOS, `kakeya-runner install` lets launchd run this every minute. On Linux, systemd does this by itself.
     """
     state = load_policy(policy).state
     if state.is_dir():

@@ -1,4 +1,4 @@
-"""Whether this machine's wall clock can be believed: it is watched beside a clock that only runs forward.
+"""Whether this machine's wall clock can be trusted: it is compared with the monotonic clock.
 
 Leases, time-outs and pauses are measured by the latter. The wall clock alone says how old a request and an answer
 are. While it is in doubt, nothing is refused or deleted for its age: for a while after it was set, forward or back,

@@ -1,4 +1,4 @@
-"""Whether this host can still write: a full disk is no fault of a branch, and passes."""
+"""Whether this host can still write: a full disk is not a branch's fault, and is temporary."""
 
 from __future__ import annotations
 

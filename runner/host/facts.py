@@ -1,4 +1,4 @@
-"""What this machine is, for results: enough to tell two machines apart, nothing that is secret."""
+"""Properties of the host, for results: enough to tell two machines apart, and nothing secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python that runs jobs: found once, pinned in the policy by path and version, looked at again before each job.
+"""The Python that runs jobs: found once, pinned in the policy by path and version, checked again before each job.
 
 A system update can replace `python3`, a package manager can move it, somebody can remove what a preset imports. A job
 that then fails after minutes, or worse measures something else, says nothing of the cause; a refusal does.

@@ -1,4 +1,4 @@
-"""The models that presets need: named by the policy, and looked at by the engine of the jobs' own interpreter.
+"""The models that presets need: named by the policy, and checked by the engine of the jobs' own interpreter.
 
 Before a job only the files are looked at, in half a second; `kakeya-runner check` has one token run through them.
 """

@@ -1,4 +1,4 @@
-"""What a job may take up at most: the smaller of what its preset and this host's policy say."""
+"""The limits of a job: the smaller of what its preset and this host's policy say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking the reports out of a workspace: regular files only, never through a link, and never much."""
+"""Collects the reports from a job's folder: only regular files, never through a link, within limits."""
 
 from __future__ import annotations
 

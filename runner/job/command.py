@@ -1,4 +1,4 @@
-"""Running one command of a job: argv only, an environment built from nothing, an end that is an end."""
+"""Runs one command of a job: starts from an empty environment; `stop()` leaves no descendant, or lists survivors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's processes hold that neither a folder nor their resident memory shows: deleted files and memory files.
+"""Memory and disk that a job holds outside its folder and resident memory: deleted files and memory files.
 
 Linux only; elsewhere nothing is found. A file that has no name any more lives as long as somebody has it open or
 mapped; a memfd never had one. A segment of System V's shared memory belongs to no process at all and outlives the job,

@@ -1,4 +1,4 @@
-"""One job's output, made harmless and bounded: what is kept, and a digest over all of it."""
+"""One job's output, sanitised and limited: the part that is kept, and a digest of all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Keeping what must not be known out of what is passed on: secrets, also in pieces and in common encodings.
+r"""Removes secrets from logs and reports, also in pieces and in common encodings.
 
 A secret is found as it is, in hexadecimal, in base64 at each of its three alignments, and where any of its characters
 is escaped as in a URL (`%41`) or in JSON (`\u0041`). Not found is what somebody hid on purpose: reversed, encrypted,

@@ -1,4 +1,4 @@
-"""Removing what a job left: any depth, any number of entries, any permissions, in little memory."""
+"""Removes a job's folder: any depth, any number of entries, any permissions, with little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's output on its way to the branch: the steps one after another, in pieces that say where they belong.
+"""A job's output on its way to the branch: the output of its steps in order, in pieces with their positions.
 
 One stream serves all steps of a job, so whatever a step leaves unsent goes out before the first byte of the next one.
 Each piece says how many bytes before it are missing. The pieces and these gaps, added up, are the job's whole output.

@@ -1,4 +1,4 @@
-"""The process between the runner and a job: it starts the job, ends it in time, and leaves nothing of it behind.
+"""The process between the runner and a job: it starts the job, ends it in time, and leaves no process behind.
 
 Run as a program of its own. The first line on standard input is the job as JSON; when that pipe ends (the runner is
 gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the

@@ -1,4 +1,4 @@
-"""What a job in bubblewrap's sandbox may not ask of the kernel: a seccomp filter, built without a library.
+"""The system calls that a job in bubblewrap's sandbox may not make: a seccomp filter, built without a library.
 
 The kernel keeps a few things outside all namespaces, or lets a process set up what no bound on memory can see. None of
 them is needed by a job that computes. The filter is classic BPF, as seccomp(2) describes; calls that it refuses fail

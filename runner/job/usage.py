@@ -1,4 +1,4 @@
-"""What a job takes up while it runs, and which bound it passed: memory, processes, disk, files.
+"""What a job uses while it runs, and which limit it exceeded: memory, processes, disk, files.
 
 Looked at by the supervisor a few times a second, so a bound can be overrun for a moment. Each look takes little: the
 job's folder is walked a few milliseconds at a time, and what the walk has found so far already counts.

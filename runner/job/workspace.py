@@ -1,4 +1,4 @@
-"""A throw-away folder for one run: a home, a temporary folder, and the request's tree where its code is to run.
+"""A temporary folder for one run: a home, a temporary folder, and the request's tree if its code is to run.
 
 The tree is written from git objects, file by file: no checkout, no `.git`, no hook, no filter, no submodule.
 """

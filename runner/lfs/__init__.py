@@ -1,4 +1,4 @@
-"""Files that Git LFS keeps beside a repository: fetched by the runner itself, without git's filters or hooks."""
+"""Git LFS files of a request's tree: fetched by the runner itself, without git's filters or hooks."""
 
 from __future__ import annotations
 

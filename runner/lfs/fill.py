@@ -1,4 +1,4 @@
-"""Putting files in the place of the pointers in a request's tree: within the policy's bounds, by their digests."""
+"""Replaces the Git LFS pointers in a request's tree by the files, within the policy's limits, checked by digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small text that stands in git for a file that Git LFS keeps, as its specification (version 1) lays it down."""
+"""The Git LFS pointer file, as version 1 of its specification defines it."""
 
 from __future__ import annotations
 

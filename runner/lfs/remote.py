@@ -1,4 +1,4 @@
-"""Which server has a bus's LFS objects: derived from the bus's address as git-lfs does it."""
+"""Which server has a bus's Git LFS objects: derived from the bus's address as git-lfs does it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Taking requests from the bus one after another: poll, decide, claim, run, answer."""
+"""Serves requests from the bus one after another: poll, decide, claim, run, answer."""

@@ -1,4 +1,4 @@
-"""Answering: the result, the older client's summary, and getting both onto the bus whatever happens meanwhile."""
+"""Builds the answer with its result and the older client's summary, and gets it onto the bus despite failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting a finished job's answer out, also while the disk is full: until then what it found is in memory alone."""
+"""Delivers a finished job's answer, even while the disk is full; until then it is kept in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing what was decided about one branch: run it, refuse it, close it, or let it wait."""
+"""Carries out the decision about one branch: run it, refuse it, close it, or let it wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running one admitted request from claim to answer."""
+"""Runs one accepted request from claim to answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate where the reports were measured: the installed rules over the files that the job left."""
+"""The gate on the machine that measured: applies the installed rules to the files that the job left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the branch is written to while a job runs: when there is something to say, else as the lease needs."""
+"""When to push while a job runs: soon after there is news, otherwise as often as the lease needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding a request: every state is a commit upon the one before, pushed by compare-and-swap.
+"""Holds a claim on a request: every state is a commit on top of the last one, pushed by compare-and-swap.
 
 Two runners that claim the same tip make different commits, so at most one push wins. Whoever claims later has
 the higher token; a runner that slept finds the branch moved and can publish nothing.

@@ -1,4 +1,4 @@
-"""Taking requests from the bus: one by its name (`once`), or all that come (`serve`)."""
+"""Serves requests from the bus: one by name (`once`), or all that arrive (`serve`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about each request branch: the one place where a branch's state becomes an action of this runner."""
+"""Decides what to do about each request branch: the only place where a branch's state becomes an action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One poll after another: what is new on the bus, whose turn it is, and what is not to be looked at again."""
+"""Polls the bus: what is new, whose turn it is, and which branches need not be looked at again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: requesters take turns, each with its oldest request, so that none can keep the others waiting.
+"""Whose turn it is: requesters take turns, each with its oldest request, so that nobody can block the others.
 
 A requester is who signed the request. Into one that is not signed anyone can write any name, and below a prefix that
 one may push to, one may push to as many longer prefixes as one likes. So turns are shared step by step: signers and the

@@ -1,4 +1,4 @@
-"""Watching a command while it runs: heartbeats with its output, the branch, and this runner's own end."""
+"""Watches a command while it runs: sends heartbeats with its output, and watches the branch and for a stop."""
 
 from __future__ import annotations
 

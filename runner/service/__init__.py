@@ -1,1 +1,1 @@
-"""Starting the runner by itself: as a service of the system, or for GitHub's own runner."""
+"""Installs the runner as a system service, or for GitHub's own runner."""

@@ -1,4 +1,4 @@
-"""The check that GitHub's job-started hook makes: a job that this host's policy does not name is refused.
+"""The check behind GitHub's job-started hook: refuses every job that this host's policy does not name.
 
 GitHub takes workflows from the commit that was pushed, so any of them can name this machine. The hook runs on the
 machine before the job's first command; what it does not know it refuses. It reads what GitHub's own runner says

@@ -1,4 +1,4 @@
-"""GitHub's own self-hosted listener, as far as it can be set up from here: the hook, and what to do by hand."""
+"""Sets up GitHub's own self-hosted runner as far as possible from here: the hook, and the manual steps."""
 
 from __future__ import annotations
 

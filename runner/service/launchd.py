@@ -1,4 +1,4 @@
-"""The runner as a service of macOS."""
+"""The runner as a launchd service on macOS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installation will do, as a list that can be shown before it is done."""
+"""The planned changes of an installation, as a list that can be shown before they are made."""
 
 from __future__ import annotations
 

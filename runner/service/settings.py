@@ -1,4 +1,4 @@
-"""What a service needs to know, whichever system starts it."""
+"""The settings of a service, common to launchd and systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nothing to serving: each step is shown, agreed to and done, and one that is done already is left alone."""
+"""Sets up a runner: each step is shown, confirmed and done; steps that are already done are skipped."""
 
 from __future__ import annotations
 

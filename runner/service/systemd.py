@@ -1,4 +1,4 @@
-"""The runner as a service of a Linux with systemd."""
+"""The runner as a systemd service on Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking from outside whether a runner, or GitHub's own listener, hangs: once a minute, by launchd.
+"""Checks from outside whether a runner or GitHub's own runner hangs: once a minute, started by launchd.
 
 A file's age says nothing after the machine slept, so what counts is how often in a row a look found no sign of life.
 """

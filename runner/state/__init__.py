@@ -1,1 +1,1 @@
-"""What this runner keeps between processes: ledger, key, identity, and files that others read."""
+"""What this runner keeps between processes: ledger, key, identity, and status files."""

@@ -1,4 +1,4 @@
-"""What a runner is doing, in a small file that `kakeya-runner status` reads beside it, without its lock."""
+"""What a runner is doing, in a small file that `kakeya-runner status` reads without the runner's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a runner is to others: an id that belongs to one state folder on one machine.
+"""A runner's identity: an id that belongs to one state folder on one machine.
 
 A claim in this runner's name is one that it may resume at once. Two runners under one id would resume each other's,
 so a folder that was copied gets an id of its own.

@@ -1,4 +1,4 @@
-"""What this runner has seen, kept through crashes: branches against replay, and answers that are not yet published."""
+"""The ledger, which survives crashes: branches seen, against replays, and answers not yet published."""
 
 from __future__ import annotations
 

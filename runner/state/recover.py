@@ -1,4 +1,4 @@
-"""The ledger after damage: moved aside, begun anew, and filled with what the store still holds of the bus.
+"""Rebuilds a damaged ledger: moves it aside and refills a new one from the store's copy of the bus.
 
 A ledger that forgot everything would take a copied request for a new one. The branches remember: each that a runner
 touched names its request and its nonce, and answers that were not pushed yet lie under references of their own.

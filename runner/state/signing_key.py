@@ -1,4 +1,4 @@
-"""The key with which this runner signs its states and answers: made once, and readable by its owner alone.
+"""The key that signs this runner's states and answers: created once, readable only by its owner.
 
 And the keys of the runners whose states count here, where the policy lists them.
 """

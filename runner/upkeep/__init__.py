@@ -1,1 +1,1 @@
-"""What is done beside requests: retention, and a look at what blocks the bus."""
+"""Maintenance beside requests: retention, and a check for branches that block the bus."""

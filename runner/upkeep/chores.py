@@ -1,4 +1,4 @@
-"""What a serving runner does now and then beside requests: retention, and a look at what blocks the bus."""
+"""Maintenance that a serving runner does now and then: retention, and a check for branches that block the bus."""
 
 from __future__ import annotations
 

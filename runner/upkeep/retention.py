@@ -1,4 +1,4 @@
-"""Retention: answered requests leave the bus by age and by number, each into an archive first.
+"""Retention: removes answered requests from the bus by age and number, after archiving each one.
 
 The archive is a bare repository. It holds the branches under their own names and shares what they have in common,
 and a client reads it as it reads the bus: `kakeya verify --remote ARCHIVE BRANCH`.

@@ -299,7 +299,7 @@ class TestRow15LogBombs:
         # `kakeya logs` says it, and so does what verifies the answer.
         shown = CliRunner().invoke(cli, ["-C", str(attacked.repo), "logs", answer.run.branch])
         assert "bytes left out" in shown.stdout
-        assert "only the head and the tail of .mac-bridge/logs/attack-0.log were kept" in shown.stderr
+        assert "only the head and tail of .mac-bridge/logs/attack-0.log were kept" in shown.stderr
         assert any("cut to head and tail" in check.message for check in answer.run.verify().checks)
 
     def test_row_15_nothing_that_steers_a_terminal_or_a_ci_system_comes_through(self, attacked):

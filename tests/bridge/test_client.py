@@ -84,7 +84,7 @@ def test_a_job_that_ends_badly_says_how(served, preset, state, code):
 def test_a_running_job_is_cancelled(served, wait_for):
     run = served.run("sleep")
     wait_for(lambda: run.status().state is State.RUNNING)
-    assert run.cancel("not needed").detail == "the requester asked for a stop"
+    assert run.cancel("not needed").detail == "the requester cancelled; waits for the runner to stop the job"
     status = run.wait(30)
     assert (status.state, status.exit_code) == (State.CANCELLED, 6)
     assert run.verify().holds
@@ -93,8 +93,8 @@ def test_a_running_job_is_cancelled(served, wait_for):
 def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, runners):
     client = Client(clone, presets=jobs)
     run = client.run("noop")
-    assert run.cancel().detail == "cancelled by the requester; a runner will confirm"
-    assert run.cancel().detail == "cancelled by the requester; a runner will confirm"
+    assert run.cancel().detail == "cancelled by the requester; waits for a runner to confirm"
+    assert run.cancel().detail == "cancelled by the requester; waits for a runner to confirm"
     runners.start(preset_folder=jobs)
     assert run.wait(30).state is State.CANCELLED
 

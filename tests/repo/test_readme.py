@@ -118,9 +118,9 @@ def test_the_demonstration_prints_what_is_shown(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
     printed = iter([shape(line) for line in done.stdout.splitlines()])
-    held = "everything held" in done.stdout
+    held = "all answers are verified and accepted" in done.stdout
     passing = ("  requested ", "  claimed ", "  running ")  # states that a quick job may go through unseen
-    verdict = ("everything ", "  succeeded", "adaptive drafts: ")
+    verdict = ("all answers ", "everything ", "  succeeded", "adaptive drafts: ")
     missing = [
         line
         for line in shown.splitlines()

@@ -1,4 +1,4 @@
-"""Fields of which lies pass, with the reason: what tests/bridge/evidence/mutations.py may find."""
+"""Fields in which a false value goes unnoticed, with the reason; tests/bridge/evidence/mutations.py may find these."""
 
 from __future__ import annotations
 

@@ -13,4 +13,4 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS)
 def bench() -> None:
-    """Measure how fast models decode, against mlx-lm itself."""
+    """Measure decoding speed, compared with mlx-lm."""

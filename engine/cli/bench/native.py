@@ -14,9 +14,10 @@ from engine.cli.measured import carry_out
 @asked
 @out_and_json
 def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
-    """Time mlx-lm's own generation, beside one forward pass a token that shows whether it is held back.
+    """Time mlx-lm's own generation: the baseline for other reports.
 
-    Nothing is drafted and nothing is patched: what others are compared with.
+    Uses no drafts and no patches. A plain loop of one forward pass per token is timed too; it shows whether mlx-lm
+    was slowed down.
     """
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation import job as spec_report

@@ -28,7 +28,7 @@ def draft(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--draft``."""
     return click.option(
         "--draft",
-        help="The drafter's folder or hub id, or its pair's name.  [default: the one that belongs to the model]",
+        help="Folder, hub id or pair name of the drafter.  [default: the model's own]",
     )(command)
 
 
@@ -43,12 +43,12 @@ def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
     for option in reversed(
         (
-            click.option("--max-prompts", type=click.IntRange(1), help="Only the first so many."),
+            click.option("--max-prompts", type=click.IntRange(1), help="Use only the first N prompts."),
             click.option("--task", type=click.Choice(TASKS), default="code", show_default=True),
             click.option(
                 "--chat/--no-chat",
                 default=None,
-                help="Use the chat template.  [default: where there is one, but for the tiny family]",
+                help="Use the chat template.  [default: if the model has one; not for the tiny family]",
             ),
             click.option(
                 "--cache",
@@ -70,5 +70,5 @@ def out_and_json(command: Callable[..., Any]) -> Callable[..., Any]:
         command
     )
     return click.option(
-        "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here."
+        "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file."
     )(command)

@@ -16,11 +16,11 @@ from engine.evals.verify_cost import medians
 
 WIDTH = 100  # where the terminal is narrower, or there is none
 LEGEND = """\
-tok/s: decoding, median over prompts of the median over repeats; quartiles: of all runs
-x, worst: times mlx-lm's rate (native), in the middle and on the worst prompt
-tau: tokens a round, the target's own counted; acc: drafts accepted; syncs: waits a round
-d/v/o %: drafting, verifying, overhead, told apart in one more run; KiB: live caches
-same: prompts on which every repeat gave mlx-lm's tokens"""
+tok/s: decoding speed, median over prompts of the median over repeats; quartiles: of all runs
+x, worst: speed relative to mlx-lm (native), median and worst prompt
+tau: tokens per round, with the target's own; acc: drafts accepted; syncs: waits per round
+d/v/o %: drafting, verifying, overhead, measured in a separate run; KiB: live caches
+same: prompts on which every repeat produced mlx-lm's tokens"""
 
 
 def spec_table(report: dict[str, Any]) -> None:

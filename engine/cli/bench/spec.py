@@ -16,7 +16,7 @@ NEEDLES = 5
 @draft
 @asked
 @click.option(
-    "--needles", type=click.IntRange(128, 1 << 20), help="No --prompts: codes in so many tokens of padding."
+    "--needles", type=click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts."
 )
 @speculation.options
 @out_and_json
@@ -25,11 +25,11 @@ def spec(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: A
     """Compare speculative decoding with mlx-lm's own generation.
 
     Arms: mlx-lm (native), one forward pass a token (verify1), our loop without drafts (incremental) and with
-    each drafter and rollback, and the dflash package where it is installed. With a cache that is not mlx-lm's
-    own these two keep the raw one, and mlx-lm's generation over that cache is there too. Every arm runs on
-    every prompt in each repeat, in an order that changes; one more repeat warms up. All arms decode greedily,
-    and whatever our loop decodes otherwise than mlx-lm has to be a near tie of two logits: the command fails
-    where it is not. An interrupted run with --out goes on where it stopped.
+    each drafter and rollback, and the dflash package if it is installed. With a cache that is not mlx-lm's own,
+    the baselines keep the raw cache, and mlx-lm over that cache is an additional arm. Each repeat runs every arm
+    on every prompt, in a changing order, after one warm-up repeat. All arms decode greedily. If our loop decodes
+    another token than mlx-lm and the two logits are not a near tie, the command fails. An interrupted run with
+    --out continues where it stopped.
     """
     if options["needles"] and options["prompts"]:
         raise click.UsageError("--prompts or --needles, not both")

@@ -22,10 +22,10 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--block-size",
                 type=click.IntRange(1, 64),
-                help="Rows to verify at once, at most; 1 drafts nothing.",
+                help="Maximum tokens verified per pass; 1: no drafts.",
             ),
             click.option(
-                "--package/--no-package", default=True, show_default=True, help="Run the dflash package too."
+                "--package/--no-package", default=True, show_default=True, help="Also run the dflash package."
             ),
         )
     ):

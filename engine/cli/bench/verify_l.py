@@ -19,11 +19,12 @@ from engine.cli.types import Numbers
 @click.option("--repeats", type=click.IntRange(1, 1000), default=10, show_default=True)
 @out_and_json
 def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
-    """Time a forward pass over L tokens on top of a context.
+    """Time a forward pass over L new tokens after a cached context.
 
-    Its cost over that of one token says how many drafts have to be right for speculation to pay. Lengths and
-    caches take turns. There is a report for each cache; of several, --json prints one a line, and --out is
-    given the cache's name before its suffix. An interrupted run with --out goes on where it stopped.
+    The cost relative to one token says how many drafts must be accepted for speculation to be faster. Lengths
+    and caches are interleaved. Each cache has a report of its own: with several caches, --json prints one report
+    per line, and the cache's name is inserted before the suffix of --out.
+    An interrupted run with --out resumes where it stopped.
     """
     from engine.measure import report
 

@@ -25,8 +25,8 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @click.option("--effort", type=click.Choice(["fast", "normal", "best"]), default="normal", show_default=True)
 @click.option("--distributions", type=ListOf(DISTRIBUTIONS), default=",".join(DISTRIBUTIONS))
 @click.option("--model", help="Measure on keys and values of this mlx-lm model instead (with --text).")
-@click.option("--text", type=click.Path(dir_okay=False, path_type=Path), help="What the model reads.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here.")
+@click.option("--text", type=click.Path(dir_okay=False, path_type=Path), help="Text for --model to read.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report instead of a table.")
 def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
     """Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values."""

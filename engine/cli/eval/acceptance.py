@@ -17,7 +17,7 @@ from engine.cli.types import Names
     type=Names(),
     default="code,functions",
     show_default=True,
-    help="Sets of prompts: code, functions or sums, which come with the engine, or files of JSON lines.",
+    help="Prompt sets: the engine's own (code, functions, sums) or JSON lines files.",
 )
 @options.decoding
 @speculation.options
@@ -27,12 +27,12 @@ def acceptance(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
     max_prompts: int | None, task: str, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
-    """Count how many drafts are accepted on sets of prompts, and what that is worth in speed.
+    """Measure draft acceptance and the resulting speed on sets of prompts.
 
-    Each set is a workload of its file's name, with figures of its own. Lines are {"id", "text"}, or as gsm8k
-    ("question") and humaneval ("task_id", "prompt") publish theirs. Arms are those of bench spec, and the command
-    fails where our loop decodes otherwise than mlx-lm has to. An interrupted run with --out goes on where it
-    stopped.
+    Each set is reported as a workload with the name of its file. Lines are {"id", "text"}, or in the published
+    formats of gsm8k ("question") and humaneval ("task_id", "prompt"). The arms are the same as in bench spec. The
+    command fails if our loop decodes other tokens than mlx-lm, except at near ties. An interrupted run with --out
+    continues where it stopped.
     """
     from engine.evals.speculation import job as spec_report
     from engine.measure.prompts import read_sets

@@ -19,13 +19,15 @@ CACHES = (
 
 @click.command(name="kv-quant")
 @options.model
-@click.option("--caches", type=Names(), default=CACHES, help=f"Beside the raw one.  [default: {CACHES}]")
+@click.option(
+    "--caches", type=Names(), default=CACHES, help=f"Caches to compare with raw.  [default: {CACHES}]"
+)
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
 @click.option(
-    "--text", type=click.Path(dir_okay=False, path_type=Path), help="A text instead, cut in pieces."
+    "--text", type=click.Path(dir_okay=False, path_type=Path), help="Use pieces of this text instead."
 )
 @click.option(
-    "--tokens", type=click.IntRange(16, 1 << 16), default=512, show_default=True, help="Of each text."
+    "--tokens", type=click.IntRange(16, 1 << 16), default=512, show_default=True, help="Tokens per text."
 )
 @click.option("--max-prompts", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option(
@@ -36,10 +38,14 @@ CACHES = (
     type=click.Choice(["float16", "model"]),
     default="float16",
     show_default=True,
-    help="Keep keys, values and scales of a float32 model in half precision.",
+    help="Type for the keys, values and scales of a float32 model.",
 )
 @click.option(
-    "--boundary", type=click.IntRange(0, 1000), default=0, show_default=True, help="Layers left raw."
+    "--boundary",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    help="Layers to keep raw at each end.",
 )
 @common.SEED
 @options.out_and_json
@@ -47,9 +53,9 @@ def kv_quant(
     *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: Path | None, text: Path | None,
     max_prompts: int, task: str, **asked: Any,
 ) -> None:  # fmt: skip
-    """Compare caches at the bits that they store: error, KL divergence, top token, perplexity.
+    """Compare caches at equal stored bits: error, KL divergence, top token, perplexity.
 
-    A plot is written beside the report. An interrupted run with --out goes on where it stopped.
+    A plot is written next to the report. An interrupted run with --out continues where it stopped.
     """
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")

@@ -18,23 +18,25 @@ from engine.cli.measured import carry_out
     type=click.Choice(["package", "float32"]),
     default="package",
     show_default=True,
-    help="The dflash package in the same type, or this engine's drafter in float32.",
+    help="Reference: the dflash package in the same type, or this engine's drafter in float32.",
 )
 @click.option(
     "--half", type=click.Choice(["bfloat16", "float16"]), default="bfloat16", show_default=True,
-    help="With --against float32: the type of the other side.",
+    help="With --against float32: the half-precision type to compare.",
 )  # fmt: skip
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
 @click.option("--max-prompts", type=click.IntRange(1, 10_000), default=3, show_default=True)
-@click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True, help="On each prompt.")
+@click.option(
+    "--blocks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Blocks per prompt."
+)
 @click.option(
     "--block-size", type=click.IntRange(1, 64),
-    help="Rows of a block; 1 drafts nothing, so 2 are compared.  [default: the drafter's own]",
+    help="Tokens per block; 1 counts as 2.  [default: the drafter's own]",
 )  # fmt: skip
 @click.option(
     "--least",
     type=click.FloatRange(0, 1),
-    help="Fail below this agreement.  [default: 1, or 0 against float32]",
+    help="Minimum agreement, or the command fails.  [default: 1; 0 against float32]",
 )
 @common.SEED
 @options.out_and_json
@@ -43,7 +45,7 @@ def parity(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
-    """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
+    """Run two drafters on the same inputs, step by step, and count the tokens on which they agree."""
     from engine.evals import parity as evaluation
     from engine.measure.prompts import encode, read
     from engine.models import load

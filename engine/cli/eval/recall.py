@@ -17,23 +17,33 @@ from engine.cli.types import Names, Numbers
     type=Names(),
     default="e8v@4.25,e8v@2.25,affine@4g64",
     show_default=True,
-    help="Beside the raw cache.",
+    help="Caches to test, besides raw.",
 )
 @click.option("--lengths", type=Numbers(32, 1 << 20), default="256,512,1024", show_default=True)
 @click.option("--depths", type=Numbers(0, 1, float), default="0.1,0.5,0.9", show_default=True)
-@click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Prompts per length and depth.",
+)
 @click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
 @click.option(
-    "--boundary", type=click.IntRange(0, 1000), default=0, show_default=True, help="Layers left raw."
+    "--boundary",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    help="Layers to keep raw at each end.",
 )
 @click.option("--chunk", type=click.IntRange(1, 1 << 16), default=512, show_default=True)
-@click.option("--chat", is_flag=True, help="Ask through the chat template.")
+@click.option("--chat", is_flag=True, help="Use the chat template.")
 @common.SEED
 @options.out_and_json
 def recall(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Look for needles in padding with each cache, beside a control that must fail and one that must not.
+    """Test needle recall with each cache, with a control that must fail and one that must succeed.
 
-    A plot is written beside the report. An interrupted run with --out goes on where it stopped.
+    A plot is written next to the report. An interrupted run with --out continues where it stopped.
     """
     from engine.evals import recall as evaluation
     from engine.models import load

@@ -17,29 +17,35 @@ from engine.cli.types import Names, Numbers
     type=Names(),
     default="e8v@4.25,e8v@2.25",
     show_default=True,
-    help="How evicted positions are kept.",
+    help="Caches that hold the evicted positions.",
 )
 @click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
 @click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
 @click.option("--lengths", type=Numbers(32, 1 << 20), default="512,1024", show_default=True)
 @click.option("--depths", type=Numbers(0, 1, float), default="0.1,0.4,0.7", show_default=True)
-@click.option("--samples", type=click.IntRange(1, 1000), default=5, show_default=True, help="Of each bucket.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Prompts per length and depth.",
+)
 @click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
-@click.option("--chat", is_flag=True, help="Ask through the chat template.")
+@click.option("--chat", is_flag=True, help="Use the chat template.")
 @click.option(
     "--restorer",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of a learned restorer.  [default: the one that belongs to the model]",
+    help="Folder of a trained restorer.  [default: the model's own]",
 )
 @common.SEED
 @options.out_and_json
 def restored_prefill(
     *, model: str, dtype: str | None, restorer: Path | None, out: Path | None, as_json: bool, **asked: Any
 ) -> None:
-    """Look for needles that the cache has let go: given back whole, from codes, as learned, as noise, not at all.
+    """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.
 
-    Full-attention layers keep a sink and a window. A plot is written beside the report. An interrupted run
-    with --out goes on where it stopped.
+    Full-attention layers keep the first tokens (the sink) and a recent window. A plot is written next to the
+    report. An interrupted run with --out continues where it stopped.
     """
     from engine.errors import BadInput
     from engine.evals import restored

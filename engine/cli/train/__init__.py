@@ -14,4 +14,4 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS)
 def train() -> None:
-    """Train a drafter or a restorer for any target, or the bundled family anew."""
+    """Train a drafter or restorer for any target, or retrain the bundled models."""

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--target``, ``--out``, ``--text`` and ``--steps``."""
     options = (
-        click.option("--target", "name", required=True, help="A bundled name, a folder or a hub id."),
+        click.option("--target", "name", required=True, help="Bundled name, folder or hub id of the target."),
         click.option(
-            "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            required=True,
+            help="Output folder for checkpoints, log and model.",
         ),
         click.option(
             "--text",
             type=click.Path(exists=True, path_type=Path),
             multiple=True,
-            help="Files or folders to learn from. This machine's Python sources if left out.",
+            help="Files or folders with training text.  [default: this machine's Python sources]",
         ),
         click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True),
     )

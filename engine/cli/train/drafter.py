@@ -12,34 +12,40 @@ from engine.cli.types import Numbers
 @click.command()
 @for_a_target
 @click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
-@click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Rows of a block.")
-@click.option("--taps", type=Numbers(0, 255), help="Target layers to read; three spread ones if left out.")
-@click.option("--mask-token", type=click.IntRange(0), help="Token id that stands for: not known yet.")
+@click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Tokens per block.")
+@click.option("--taps", type=Numbers(0, 255), help="Target layers to read.  [default: three, evenly spread]")
 @click.option(
-    "--written", type=click.IntRange(0), default=1024, show_default=True, help="Rows the target writes."
+    "--mask-token", type=click.IntRange(0), help="Token id of the mask for tokens still to be drafted."
 )
 @click.option(
-    "--share", type=click.FloatRange(0, 1), default=0.6, show_default=True, help="Share of those rows."
+    "--written", type=click.IntRange(0), default=1024, show_default=True, help="Rows that the target writes."
 )
 @click.option(
-    "--length", type=click.IntRange(64, 65536), default=320, show_default=True, help="Tokens of a row."
+    "--share",
+    type=click.FloatRange(0, 1),
+    default=0.6,
+    show_default=True,
+    help="Share of those rows in training.",
 )
 @click.option(
-    "--anchors", type=click.IntRange(1, 4096), default=64, show_default=True, help="Blocks of a row."
+    "--length", type=click.IntRange(64, 65536), default=320, show_default=True, help="Tokens per row."
 )
-@click.option("--rows", type=click.IntRange(1, 512), default=8, show_default=True, help="Rows of a step.")
+@click.option(
+    "--anchors", type=click.IntRange(1, 4096), default=64, show_default=True, help="Anchors (blocks) per row."
+)
+@click.option("--rows", type=click.IntRange(1, 512), default=8, show_default=True, help="Rows per step.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option(
     "--start",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Go on from this drafter's weights instead of from nothing.",
+    help="Start from this drafter's weights.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Factor on the learning rates; less than 1 to refine a drafter given by --start.",
+    help="Factor for the learning rates; use less than 1 to refine a drafter given by --start.",
 )
 @click.option(
     "--with",
@@ -47,14 +53,12 @@ from engine.cli.types import Numbers
     type=click.Choice(["mlx", "torch"]),
     default="mlx",
     show_default=True,
-    help="torch is faster on a CPU, and runs on CUDA.",
+    help="Library; torch is faster on a CPU and supports CUDA.",
 )
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Torch's."
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device for torch."
 )
-@click.option(
-    "--threads", type=click.IntRange(1, 256), help="Torch's; as many as there are cores if left out."
-)
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads for torch.  [default: all cores]")
 def drafter(
     *,
     name: str,
@@ -77,11 +81,11 @@ def drafter(
     device: str,
     threads: int | None,
 ) -> None:
-    """Train a DFlash drafter for a target that mlx-lm loads; run again to go on after ^C.
+    """Train a DFlash drafter for any target that mlx-lm loads; after ^C, run again to continue.
 
-    The target first writes some rows itself, from openings of the text, because its own text is what the
-    drafter has to foresee. The folder gets those rows, a checkpoint, a log, and at the end draft/, which this
-    engine and the dflash package load.
+    The target first writes some rows itself, from openings of the text, because the drafter must predict the
+    target's own text. The output folder gets those rows, a checkpoint, a log, and at the end draft/, which this
+    engine and the dflash package can load.
     """
     if anchors >= length - block:
         raise click.UsageError(

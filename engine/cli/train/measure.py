@@ -12,16 +12,26 @@ from engine.cli.progress import progress
 @click.command()
 @click.argument("model")
 @click.option(
-    "--recall-count", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Needles each."
+    "--recall-count",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Needles per task kind and length.",
 )
 @click.option(
-    "--prompts", type=click.IntRange(1, 1000), default=20, show_default=True, help="For the acceptance."
+    "--prompts",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="Prompts for draft acceptance.",
 )
 @click.option(
-    "--tokens", type=click.IntRange(8, 4096), default=128, show_default=True, help="Tokens a prompt."
+    "--tokens", type=click.IntRange(8, 4096), default=128, show_default=True, help="Tokens per prompt."
 )
-@click.option("--block", type=click.IntRange(2, 64), help="Rows of a block; the drafter's own if left out.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too.")
+@click.option("--block", type=click.IntRange(2, 64), help="Tokens per block.  [default: the drafter's own]")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to this file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def measure(
     *,
@@ -33,10 +43,10 @@ def measure(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Print what a model of the bundled family can do: held-out loss, recall, accepted drafts.
+    """Measure a model of the bundled family: held-out loss, recall, accepted drafts.
 
-    The held-out files are those of this interpreter's standard library. They are the ones that were held out
-    in training only if corpus_digest is the one in the model's card.
+    The held-out files come from this interpreter's standard library. They are the files that were held out in
+    training only if corpus_digest equals the one in the model card.
     """
     from engine import models
     from engine.train.data import corpus, tokenizer

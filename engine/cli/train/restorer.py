@@ -15,11 +15,21 @@ from engine.cli.types import Numbers
     type=click.IntRange(0, 1_000_000),
     default=300,
     show_default=True,
-    help="First steps, on the error of keys and values alone.",
+    help="First steps, which train only the error of keys and values.",
 )
-@click.option("--width", type=click.IntRange(8, 8192), default=96, show_default=True, help="Of its states.")
 @click.option(
-    "--dilations", type=Numbers(1, 4096), default="1,4,16", show_default=True, help="Of its convolutions."
+    "--width",
+    type=click.IntRange(8, 8192),
+    default=96,
+    show_default=True,
+    help="Width of the restorer's states.",
+)
+@click.option(
+    "--dilations",
+    type=Numbers(1, 4096),
+    default="1,4,16",
+    show_default=True,
+    help="Dilations of its convolutions.",
 )
 @click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
 @click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
@@ -31,9 +41,9 @@ from engine.cli.types import Numbers
     help="Share of rows with generated retrieval tasks.",
 )
 @click.option(
-    "--length", type=click.IntRange(16, 65536), default=512, show_default=True, help="Tokens of a row."
+    "--length", type=click.IntRange(16, 65536), default=512, show_default=True, help="Tokens per row."
 )
-@click.option("--rows", type=click.IntRange(1, 512), default=2, show_default=True, help="Rows of a step.")
+@click.option("--rows", type=click.IntRange(1, 512), default=2, show_default=True, help="Rows per step.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 def restorer(
     *,
@@ -51,10 +61,10 @@ def restorer(
     rows: int,
     seed: int,
 ) -> None:
-    """Train a restorer for a target that mlx-lm loads; run again to go on after ^C.
+    """Train a restorer for any target that mlx-lm loads; after ^C, run again to continue.
 
-    It gives back the keys and values of evicted positions from their token ids. The folder gets a checkpoint, a
-    log, and at the end restore/, which `eval restored-prefill --restorer` takes.
+    A restorer reconstructs the keys and values of evicted positions from their token ids. The output folder gets a
+    checkpoint, a log, and at the end restore/, which `eval restored-prefill --restorer` loads.
     """
     from engine import models
     from engine.mx import mx

@@ -13,19 +13,20 @@ STEPS = 1400
 @click.command()
 @click.argument("name", type=click.Choice(FAMILY))
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where it grows."
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Output folder for checkpoints, log and model.",
 )
 @click.option("--steps", type=click.IntRange(1, 1_000_000), default=STEPS, show_default=True)
-@click.option("--rows", type=click.IntRange(2, 512), default=8, show_default=True, help="Rows of a batch.")
+@click.option("--rows", type=click.IntRange(2, 512), default=8, show_default=True, help="Rows per batch.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
-@click.option(
-    "--threads", type=click.IntRange(1, 256), help="CPU threads; as many as there are cores if left out."
-)
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads.  [default: all cores]")
 @click.option(
     "--start",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Go on from this model's weights and tokenizer instead of from nothing.",
+    help="Start from this model's weights and tokenizer.",
 )
 def target(
     *,
@@ -38,10 +39,10 @@ def target(
     threads: int | None,
     start: Path | None,
 ) -> None:
-    """Train a target of the bundled family on this machine's Python sources; run again to go on after ^C.
+    """Train a target of the bundled family on this machine's Python sources; after ^C, run again to continue.
 
-    The folder gets a tokenizer, a checkpoint, a log, and at the end target/, which mlx-lm and transformers
-    load. Needs torch.
+    The output folder gets a tokenizer, a checkpoint, a log, and at the end target/, which mlx-lm and transformers
+    can load. Needs torch.
     """
     from engine.train.data import corpus, tokenizer
     from engine.train.tiny import shapes

@@ -1,4 +1,4 @@
-"""What a job can see and reach of the host: chosen and tried once a runner process, and put around every command."""
+"""The sandbox around every command of a job: chosen and tested once per runner process."""
 
 from __future__ import annotations
 

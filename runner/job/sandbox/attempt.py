@@ -1,4 +1,4 @@
-"""What the self-probe runs inside a sandbox: it tries what must not work, and then what must.
+"""The self-test that runs inside a sandbox: it tries what must fail, and then what must succeed.
 
 Run from its text by whatever interpreter the jobs use, so nothing but the standard library is at hand. Arguments:
 a file of the runner's, a port on loopback and an abstract socket at which somebody listens, the runner's process id,

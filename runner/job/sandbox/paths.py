@@ -1,4 +1,4 @@
-"""What a sandbox shows and hides of the host's file system."""
+"""Which parts of the host's file system a sandbox shows and hides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trying a sandbox before it is relied upon: a real job that must fail at what is forbidden and manage the rest."""
+"""Tests a sandbox before the runner relies on it: a real job tries what must fail and what must succeed."""
 
 from __future__ import annotations
 

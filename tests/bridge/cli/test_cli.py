@@ -174,8 +174,8 @@ def test_a_wait_of_no_time_looks_once(kakeya, clone, args):
 @pytest.mark.parametrize(
     ("args", "hint"),
     [
-        (("--wait", "noop"), "Write it first: kakeya run noop --wait"),
-        (("--wait", "nop"), "Write it first: kakeya run noop --wait"),
+        (("--wait", "noop"), "put it first: kakeya run noop --wait"),
+        (("--wait", "nop"), "put it first: kakeya run noop --wait"),
         (("noop", "--wait", "15min"), "write 90s, 15m, 2h or 7d"),
         (("noop", "--wait", "soon"), "'soon' is not a time span"),
     ],
@@ -184,7 +184,7 @@ def test_a_word_after_wait_that_is_no_time_span_gets_a_hint(kakeya, clone, git, 
     done = kakeya(clone, "run", *args)
     assert done.returncode == 2
     assert hint in done.stderr
-    assert ("Did you mean the preset" in done.stderr) == ("first" in hint)
+    assert ("If you meant the preset" in done.stderr) == ("first" in hint)
     assert "mac-bridge" not in git(bus, "branch", "--list")
 
 
@@ -271,7 +271,7 @@ def test_the_whole_path_for_people(kakeya, clone, runners):
     assert "succeeded" in kakeya(clone, "list").stdout
     assert "not signed" in kakeya(clone, "verify").stdout
     assert kakeya(clone, "fetch").stdout.startswith("kakeya-results/noop-")
-    assert "had ended before" in kakeya(clone, "cancel").stderr
+    assert "had already ended" in kakeya(clone, "cancel").stderr
 
 
 @pytest.mark.bus

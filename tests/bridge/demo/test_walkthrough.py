@@ -211,9 +211,9 @@ class TestRun:
         assert run["holds"]
         assert run["signed"]
         assert "mlx-lm alone" in text
-        assert "no pace is claimed" in text
+        assert "no speed is claimed" in text
         assert "gate: ACCEPTED" in text
-        assert "everything held" in text
+        assert "all answers are verified and accepted" in text
 
     def test_a_job_that_cannot_run_here_is_a_failure_with_its_reason(self, shown, monkeypatch):
         monkeypatch.setitem(walkthrough.MODELS, "KAKEYA_MAC_VERIFIER_PATH", "/nowhere")

@@ -248,5 +248,5 @@ def test_a_list_of_claims_needs_the_key_that_was_named(kakeya, answered):
 
 def test_without_claims_the_list_says_so(kakeya, answered):
     assert kakeya("list", "--claims") == (
-        0, "", "no answer claims anything among the newest 20 requests. --limit looks further back.\n"
+        0, "", "no answer claims a figure among the newest 20 requests. Use --limit to look further back.\n"
     )  # fmt: skip

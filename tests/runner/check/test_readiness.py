@@ -74,8 +74,8 @@ def test_every_problem_names_its_remedy(check, tmp_path):
     settings = {line["message"].partition(":")[0]: line for line in found["setting"]}
     assert set(settings) == {"A_MISSING_MODEL", "A_HOME", "A_POINTER", "A_MODEL"}
     assert settings["A_MODEL"]["ok"] is True
-    assert "there is nothing at" in settings["A_MISSING_MODEL"]["message"]
-    assert "pointer of git-lfs" in settings["A_POINTER"]["message"]
+    assert "does not exist" in settings["A_MISSING_MODEL"]["message"]
+    assert "Git LFS pointer" in settings["A_POINTER"]["message"]
     assert f"git -C {model} lfs pull" in settings["A_POINTER"]["fix"]
     assert found["interpreter"][0]["ok"] is False
     wrong = [line for lines in found.values() for line in lines if line["ok"] is not True]
@@ -96,7 +96,7 @@ def test_what_loads_can_run_and_what_is_refused_says_why(check):
     assert lines["pytest-path"]["ok"] is None
     assert "trust.code_request is deny" in lines["pytest-path"]["message"]
     assert found["presets"][0]["message"] == "3 can run, 1 are refused by the policy"
-    loaded = "KAKEYA_MAC_DRAFTER_ID tiny, KAKEYA_MAC_VERIFIER_PATH tiny: loaded as a job loads them"
+    loaded = "KAKEYA_MAC_DRAFTER_ID tiny, KAKEYA_MAC_VERIFIER_PATH tiny: loaded in a job without errors"
     assert found["models"][0]["message"] == loaded
 
 
@@ -132,9 +132,9 @@ def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(che
     (folder / "bad.yaml").write_text("name: [")
     lines = check(presets=["noop", "nop", "bad", "zz-*"], preset_folder=str(folder))["preset"]
     said = {line["message"]: line for line in lines}
-    assert said["the policy names nop, and there is no such preset"]["fix"] == "Did you mean noop?"
-    assert "the policy names zz-*, and there is no such preset" in said
-    assert any(message.startswith("bad: cannot be used: ") and "bad.yaml" in message for message in said)
+    assert said["the policy names nop, but there is no such preset"]["fix"] == "Did you mean noop?"
+    assert "the policy names zz-*, but there is no such preset" in said
+    assert any(message.startswith("bad: invalid: ") and "bad.yaml" in message for message in said)
     assert said["noop: can run"]["ok"] is True
 
 

@@ -70,7 +70,7 @@ def test_the_operator_sees_the_job_the_queue_and_the_answers_while_it_serves(
     assert why[theirs].startswith("waits for approval: kakeya-runner approve ")
     done = status(runner)
     assert done.returncode == 0
-    assert f"{running}: runs since" in done.stdout
+    assert f"{running}: running since" in done.stdout
     assert "\x1b" not in done.stdout
 
     go.touch()
@@ -99,7 +99,7 @@ def test_a_runner_that_was_killed_or_cannot_reach_its_bus_is_not_called_fine(run
 
     runner.process.send_signal(signal.SIGKILL)
     runner.process.wait()
-    assert "ended without a word" in status(runner).stdout
+    assert "ended without a final message" in status(runner).stdout
 
 
 @pytest.mark.bus
@@ -182,7 +182,7 @@ class TestOverview:
 
     def test_without_a_state_folder(self, policy):
         found = self.lines(overview(policy, blas=False))
-        assert "none has served" in found["runner"].message
+        assert "no runner has used" in found["runner"].message
         assert found["disk"].message.endswith("does not exist yet")
         assert found["key"].ok is None
         assert found["sandbox"].message.startswith("the policy says off")
@@ -200,7 +200,7 @@ class TestOverview:
         assert f"process {os.getpid()}" in found["runner"].message
         assert ", step 1; noop, asked by x" in found["job"].message
         assert found[""].message == "and 2 more"
-        assert "kept, since it could not be published then" in found["answer"].message
+        assert "kept here, because it could not be published" in found["answer"].message
         assert "NOT confined" in found["sandbox"].message
         assert "signed with" in found["key"].message
 

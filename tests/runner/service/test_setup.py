@@ -78,8 +78,8 @@ def test_with_yes_it_does_them_all_and_a_second_time_nothing(setup, clone):
 
     again = setup("--yes", "--clone", str(clone))
     assert again.returncode == 0, again.stderr
-    assert [line for line in again.stdout.splitlines() if "done already" in line] == [
-        f"{step}: done already" for step in ("policy", "key", "pin", "service")
+    assert [line for line in again.stdout.splitlines() if "already done" in line] == [
+        f"{step}: already done" for step in ("policy", "key", "pin", "service")
     ]
     assert (clone / ".kakeya" / "runner.pub").read_text() == pinned
 
