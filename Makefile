@@ -77,6 +77,7 @@ docs: .venv/.dev
 	@$(PY) docs/build_cli.py
 	@$(PY) docs/build_presets.py
 	@$(PY) docs/build_rules.py
+	@$(PY) docs/build_skill.py
 	@$(PY) docs/build_schema.py
 	@$(PY) docs/build_bundled.py
 

@@ -36,6 +36,20 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# What a code says, for every document that lists them.
+EXIT_MEANINGS = {
+    ExitCode.SUCCEEDED: "succeeded",
+    ExitCode.FAILED: "the job ran and failed; or a check did not hold",
+    ExitCode.USAGE: "the call is wrong; nothing was sent",
+    ExitCode.INFRASTRUCTURE: "infrastructure, worth a retry: the remote, the disk, no runner in time",
+    ExitCode.REFUSED: "refused, with a reason",
+    ExitCode.GATE_REJECTED: "the job ran, and its reports did not pass the evidence gate",
+    ExitCode.CANCELLED: "cancelled",
+    ExitCode.BUG: "a bug in this program",
+    ExitCode.TIMED_OUT: "the job was ended after its time limit",
+    ExitCode.INTERRUPTED: "interrupted (^C)",
+}
+
 # Longer than any sentence of ours; it bounds what a stranger's text can add.
 MAX_MESSAGE = 1000
 

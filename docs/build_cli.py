@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.cli import cli as kakeya
-from bridge.errors import ExitCode
+from bridge.errors import EXIT_MEANINGS
 from engine.cli import cli as kakeya_engine
 from runner.cli import cli as kakeya_runner
 
@@ -27,23 +27,10 @@ One table for `kakeya` and `kakeya-runner`:
 
 """
 
-MEANING = {
-    ExitCode.SUCCEEDED: "succeeded",
-    ExitCode.FAILED: "the job ran and failed; or a check did not hold",
-    ExitCode.USAGE: "the call is wrong; nothing was sent",
-    ExitCode.INFRASTRUCTURE: "infrastructure, worth a retry: the remote, the disk, no runner in time",
-    ExitCode.REFUSED: "refused, with a reason",
-    ExitCode.GATE_REJECTED: "the job ran, and its reports did not pass the evidence gate",
-    ExitCode.CANCELLED: "cancelled",
-    ExitCode.BUG: "a bug in this program",
-    ExitCode.TIMED_OUT: "the job was ended after its time limit",
-    ExitCode.INTERRUPTED: "interrupted (^C)",
-}
-
 
 def main() -> None:
     parts = [HEAD, "| code | meaning |\n|---|---|\n"]
-    parts += [f"| {int(code)} | {text} |\n" for code, text in MEANING.items()]
+    parts += [f"| {int(code)} | {text} |\n" for code, text in EXIT_MEANINGS.items()]
     for name, program in PROGRAMS.items():
         parts += describe(program, click.Context(program, info_name=name, **STYLE), level=2)
     Path(__file__).with_name("cli.md").write_text("".join(parts), encoding="utf-8")
