@@ -52,6 +52,7 @@ lint: .venv/.dev
 	.venv/bin/lint-imports
 	.venv/bin/zizmor --offline --persona=regular --strict-collection --no-progress --quiet .github
 	$(CHECK) vendor.github-workflows .github/workflows/*.yaml
+	$(CHECK) vendor.github-actions .github/actions/run/action.yml
 	$(CHECK) vendor.dependabot .github/dependabot.yml
 	$(CHECK) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/preset.yml
 	$(CHECK) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml

@@ -9,22 +9,33 @@ import click
 from bridge.errors import ExitCode
 from bridge.wire import EXIT_CODES
 from runner.cli.common import stop_on_signals, tell
+from runner.keep import keep_results
 from runner.policy import load_policy
 from runner.serve import once
 from runner.session import open_session
+from runner.workflow_models import with_workflow_models
 
 
 @click.command()
 @click.option("--branch", required=True, help="The request branch.")
 @click.option("--commit", metavar="ID", help="Handle it only if this is the request commit.")
+@click.option(
+    "--results", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Write the answer's files there too, for the workflow to keep.",
+)  # fmt: skip
 @click.pass_obj
-def command(policy: Path | None, branch: str, commit: str | None) -> int:
+def command(policy: Path | None, branch: str, commit: str | None, results: Path | None) -> int:
     """Handle one request branch and end with its exit code.
 
     This is what a GitHub Actions workflow calls. A branch that has its answer is left alone; where another
     runner holds it, or where it waits for approval, the exit code is 3.
+
+    KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, as far as the policy's
+    actions.models allows them.
     """
-    with open_session(load_policy(policy), tell) as session:
+    with open_session(with_workflow_models(load_policy(policy), tell), tell) as session:
         stop_on_signals(session.stop)
         state = once(session, branch, commit)
+        if results:
+            keep_results(session, branch, results)
     return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)
