@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,11 @@ from bridge.client import Client
 from bridge.wire import State
 from runner import keys
 from tests.repo.composite import Job
+from tests.system import program
 
 pytestmark = [
     pytest.mark.bus,
-    pytest.mark.skipif(not shutil.which("jq") or not shutil.which("bash"), reason="needs bash and jq"),
+    pytest.mark.skipif(not program("jq") or not program("bash"), reason="bash or jq is not on the PATH"),
 ]
 
 ROOT = Path(__file__).parents[2]
