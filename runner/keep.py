@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bridge.errors import KakeyaError
-from bridge.export import write_answer
-from bridge.verify import verify
+from bridge.verify.check import verify
+from bridge.verify.export import write_answer
 from runner.session import Session
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bridge import environment
 from bridge.errors import PolicyError
-from runner.models import DRAFTER, TARGET
+from bridge.system import environment
+from runner.host.models import DRAFTER, TARGET
 from runner.policy import Policy
 
 

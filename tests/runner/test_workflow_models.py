@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from bridge import wire
+from bridge.bus import wire
 from bridge.errors import PolicyError
 from runner.cli import cli
+from runner.host.models import DRAFTER, TARGET
 from runner.keep import keep_results
-from runner.models import DRAFTER, TARGET
 from runner.policy import load_policy
 from runner.session import open_session
 from runner.workflow_models import with_workflow_models
