@@ -10,14 +10,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus load jobs signing codec codec_memory
+BENCHMARKS := bus load jobs signing mcp codec codec_memory
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench measure results fuzz docs parity dist clean
+.PHONY: help demo test lint bench measure results fuzz conformance docs parity dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -31,6 +31,7 @@ help:
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
 	@echo "make results measure the engine and write docs/results.md  (ARGS=--render: write it again)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
+	@echo "make conformance  run the public MCP conformance suite (needs npm)"
 	@echo "make docs    write the generated parts of docs/ anew"
 	@echo "make parity  add the published drafter code to .venv, for the tests that compare with it"
 	@echo "make dist    build the two wheels of a release into dist/"
@@ -51,6 +52,7 @@ lint: .venv/.dev
 	.venv/bin/lint-imports
 	.venv/bin/zizmor --offline --persona=regular --strict-collection --no-progress --quiet .github
 	$(CHECK) vendor.github-workflows .github/workflows/*.yaml
+	$(CHECK) vendor.github-actions .github/actions/run/action.yml
 	$(CHECK) vendor.dependabot .github/dependabot.yml
 	$(CHECK) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/preset.yml
 	$(CHECK) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
@@ -69,10 +71,14 @@ fuzz: .venv/.dev
 	@$(PY) -m pip install --quiet atheris==3.0.0 >/dev/null 2>&1 || true
 	@$(PY) -P tests/fuzz/run.py $(or $(ARGS),30)
 
+conformance: .venv/.dev
+	@$(PY) tests/mcp/conformance.py
+
 docs: .venv/.dev
 	@$(PY) docs/build_cli.py
 	@$(PY) docs/build_presets.py
 	@$(PY) docs/build_rules.py
+	@$(PY) docs/build_skill.py
 	@$(PY) docs/build_schema.py
 	@$(PY) docs/build_bundled.py
 

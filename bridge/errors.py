@@ -36,6 +36,20 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# What a code says, for every document that lists them.
+EXIT_MEANINGS = {
+    ExitCode.SUCCEEDED: "succeeded",
+    ExitCode.FAILED: "the job failed, or a check failed",
+    ExitCode.USAGE: "usage error; nothing was sent",
+    ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
+    ExitCode.REFUSED: "the request was refused; the answer says why",
+    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
+    ExitCode.CANCELLED: "cancelled",
+    ExitCode.BUG: "a bug in this program",
+    ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
+    ExitCode.INTERRUPTED: "interrupted (^C)",
+}
+
 # Longer than any sentence of ours; it bounds what a stranger's text can add.
 MAX_MESSAGE = 1000
 

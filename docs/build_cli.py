@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.cli import cli as kakeya
-from bridge.errors import ExitCode
+from bridge.errors import EXIT_MEANINGS
 from engine.cli import cli as kakeya_engine
 from runner.cli import cli as kakeya_runner
 
@@ -27,23 +27,10 @@ messages on standard error; several objects are printed one per line.
 
 """
 
-MEANING = {
-    ExitCode.SUCCEEDED: "succeeded",
-    ExitCode.FAILED: "the job failed, or a check failed",
-    ExitCode.USAGE: "usage error; nothing was sent",
-    ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
-    ExitCode.REFUSED: "the request was refused; the answer says why",
-    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
-    ExitCode.CANCELLED: "cancelled",
-    ExitCode.BUG: "a bug in this program",
-    ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
-    ExitCode.INTERRUPTED: "interrupted (^C)",
-}
-
 
 def main() -> None:
     parts = [HEAD, "| code | meaning |\n|---|---|\n"]
-    parts += [f"| {int(code)} | {text} |\n" for code, text in MEANING.items()]
+    parts += [f"| {int(code)} | {text} |\n" for code, text in EXIT_MEANINGS.items()]
     for name, program in PROGRAMS.items():
         parts += describe(program, click.Context(program, info_name=name, **STYLE), level=2)
     Path(__file__).with_name("cli.md").write_text("".join(parts), encoding="utf-8")

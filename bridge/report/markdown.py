@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bridge.report.model import Cell, Facts, Fault, Log, Measured, RunsView, RunView, Table
+from bridge.report.model import Cell, Facts, Fault, Log, Measured, Plot, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
 from bridge.report.text import cell, is_numeric, printable
+from bridge.report.textplot import text_plot
 
 MAX_ROWS = 60
+MAX_PLOTS = 8
 
 _EVIDENCE = {
     "signed": "signed with a pinned key",
@@ -79,7 +81,13 @@ def _fault(fault: Fault) -> str:
 
 def _report(report: Measured) -> list[str]:
     parts = [f"#### {escape(report.kind or report.path)}", escape(report.problem)]
-    return parts + _tables((*claims_tables(report.claims), *report.tables))
+    parts += _tables((*claims_tables(report.claims), *report.tables))
+    return parts + [part for plot in report.plots[:MAX_PLOTS] for part in _plot(plot)]
+
+
+def _plot(plot: Plot) -> list[str]:
+    lines = text_plot(plot)
+    return [f"**{escape(plot.title)}**", fenced(lines), escape(plot.note)] if lines else []
 
 
 def _tables(tables: Iterable[Table]) -> list[str]:

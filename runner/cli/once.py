@@ -9,22 +9,33 @@ import click
 from bridge.bus.wire import EXIT_CODES
 from bridge.errors import ExitCode
 from runner.cli.common import stop_on_signals, tell
+from runner.keep import keep_results
 from runner.policy import load_policy
 from runner.serve.loop import once
 from runner.session import open_session
+from runner.workflow_models import with_workflow_models
 
 
 @click.command()
 @click.option("--branch", required=True, help="The request branch.")
 @click.option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
+@click.option(
+    "--results", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Also write the answer's files here, for the workflow to keep.",
+)  # fmt: skip
 @click.pass_obj
-def command(policy: Path | None, branch: str, commit: str | None) -> int:
+def command(policy: Path | None, branch: str, commit: str | None, results: Path | None) -> int:
     """Handle one request branch and exit with its exit code.
 
     GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
     holds the request, or if it waits for approval, the exit code is 3.
+
+    KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, if the policy's
+    actions.models allows them.
     """
-    with open_session(load_policy(policy), tell) as session:
+    with open_session(with_workflow_models(load_policy(policy), tell), tell) as session:
         stop_on_signals(session.stop)
         state = once(session, branch, commit)
+        if results:
+            keep_results(session, branch, results)
     return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)

@@ -150,6 +150,13 @@ class Actions(_Section):
     branches: Annotated[list[str], Field(min_length=1)] | None = None
     # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF decides what stands in it.
     workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
+    # Folders below which a workflow's variables may name models: see runner.workflow_models.
+    models: list[Path] = []
+
+    @field_validator("models")
+    @classmethod
+    def _paths_are_whole(cls, value: list[Path]) -> list[Path]:
+        return [whole for path in value if (whole := _whole(path))]
 
 
 class Retention(_Section):

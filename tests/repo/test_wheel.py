@@ -13,15 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOT_SHIPPED = re.compile(r"tests?|test_.*|conftest\.py|.*\.pyc")
 
-# Imports every module of `bridge` and `runner` and the top of `engine`, with MLX and NumPy out of reach. The
-# environment's packages stay importable; this checkout, to which an editable install points, does not.
+# Imports every module of `bridge` and `runner` but those of an extra, and the top of `engine`, with MLX, NumPy and the
+# MCP SDK out of reach. The environment's packages stay importable; this checkout, to which an editable install
+# points, does not.
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 wheel, checkout = sys.argv[1:]
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"mlx", "mlx_lm", "numpy"}:
+        if name.split(".")[0] in {"mlx", "mlx_lm", "numpy", "mcp", "mcp_types", "anyio", "starlette", "uvicorn"}:
             raise ModuleNotFoundError(f"{name} is not part of the base install", name=name)
 
 sys.meta_path.insert(0, Blocked())
@@ -31,7 +32,7 @@ for name in ("bridge", "runner", "engine", "engine.cli", "presets"):
     places[name] = importlib.import_module(name).__file__
 for name in ("bridge", "runner"):
     for found in pkgutil.walk_packages(sys.modules[name].__path__, name + "."):
-        if not found.name.endswith(".__main__"):
+        if not found.name.endswith(".__main__") and not found.name.startswith("bridge.mcp."):
             places[found.name] = importlib.import_module(found.name).__file__
 print(json.dumps(places))
 """
@@ -130,10 +131,11 @@ def test_base_install_asks_for_neither_mlx_nor_numpy(metadata):
     assert {re.match(r"[\w-]+", line)[0] for line in asked} & {"mlx", "mlx-lm", "numpy", "torch"} == set()
 
 
-def test_three_programs_are_installed(unpacked):
+def test_the_programs_are_installed(unpacked):
     (path,) = unpacked.glob("*.dist-info/entry_points.txt")
     assert re.findall(r"^[\w-]+ = .*$", path.read_text(), re.MULTILINE) == [
         "kakeya = bridge.cli:main",
+        "kakeya-bridge = bridge.cli:main",
         "kakeya-engine = engine.cli:main",
         "kakeya-runner = runner.cli:main",
     ]

@@ -75,19 +75,26 @@ def test_bridge_starts_on_the_branches_that_the_code_accepts(bridge):
 
 
 def test_bridge_only_calls_the_installed_runner(job):
-    (step,) = job["steps"]
+    step, keep = job["steps"]
     assert "uses" not in step
-    assert step["run"] == 'exec kakeya-runner once --branch "$BRANCH" --commit "$COMMIT"'
+    call = 'exec kakeya-runner once --branch "$BRANCH" --commit "$COMMIT" --results "$RUNNER_TEMP/kakeya-results"'
+    assert step["run"] == call
     assert step["env"] == {
         "BRANCH": "${{ github.ref_name }}",
         "COMMIT": "${{ github.sha }}",
         "KAKEYA_BUS_TOKEN": "${{ github.token }}",
+        "KAKEYA_MAC_VERIFIER_PATH": "${{ vars.KAKEYA_MAC_VERIFIER_PATH }}",
+        "KAKEYA_MAC_DRAFTER_ID": "${{ vars.KAKEYA_MAC_DRAFTER_ID }}",
     }
+    # The one action that is used reads what the runner wrote, and gets no token.
+    assert keep["uses"].startswith("actions/upload-artifact@")
+    assert keep["with"]["path"] == "${{ runner.temp }}/kakeya-results"
+    assert "env" not in keep
     assert step["working-directory"] == "/"
 
 
 def test_bridge_shell_reads_no_profile(job):
-    (step,) = job["steps"]
+    step, _ = job["steps"]
     shell = step["shell"].split()
     assert shell[0] == "/bin/bash"
     # -p is what keeps BASH_ENV and functions from the environment out.

@@ -1,0 +1,103 @@
+"""A plot as lines of text, for where no picture is shown: Markdown on GitHub drops drawings that are not files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bridge.report.axis import Axis, axis, written
+from bridge.report.model import Plot, Point, Series
+from bridge.report.text import printable
+
+_WIDTH, _HEIGHT = 64, 14
+# One mark a series; what comes after is left out, and that is said. The last is a limit's.
+_MARKS = "ox+*#%@&$=ab"
+_LIMIT = "."
+_CATEGORIES = 30
+_LABEL = 24
+# Beyond it, and for what is no number, no axis is drawn.
+_MOST = 1e15
+
+
+def text_plot(plot: Plot) -> list[str]:
+    """Return a plot as lines, or none if nothing in it can be drawn."""
+    series = [(one, _points(plot, one)) for one in plot.series]
+    shown = [(one, points) for one, points in series if points]
+    drawn = _marked(shown)
+    if not drawn:
+        return []
+    body = _by_category(plot, drawn) if plot.categories else _scatter(plot, drawn)
+    keys = [f"{mark} {_cut(one.name)}" for mark, one, _ in drawn if one.name]
+    rest = [f"and {len(shown) - len(drawn)} more"] if len(shown) > len(drawn) else []
+    return [*body, "   ".join((*keys, *rest))]
+
+
+def _points(plot: Plot, series: Series) -> list[Point]:
+    """Return the points that have a place on the axes."""
+    return [
+        point
+        for point in series.points
+        if abs(point.at) < _MOST and abs(point.value) < _MOST and (point.value > 0 or not plot.log)
+    ]
+
+
+def _marked(series: Sequence[tuple[Series, list[Point]]]) -> list[tuple[str, Series, list[Point]]]:
+    marks = iter(_MARKS)
+    found = []
+    for one, points in series:
+        mark = _LIMIT if one.style == "limit" else next(marks, None)
+        if mark:
+            found.append((mark, one, points))
+    # A limit lies behind the rest.
+    return sorted(found, key=lambda entry: entry[0] != _LIMIT)
+
+
+def _scatter(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> Iterator[str]:
+    points = [point for _, _, some in drawn for point in some]
+    across = axis([point.at for point in points], 0, _WIDTH - 1)
+    up = axis([point.value for point in points], _HEIGHT - 1, 0, log=plot.log)
+    rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
+    for mark, _, some in drawn:
+        for point in some:
+            rows[round(up.place(point.value))][round(across.place(point.at))] = mark
+    ticks = {round(up.place(tick)): written(tick) for tick in up.ticks()}
+    room = max(map(len, ticks.values()), default=0)
+    yield _cut(plot.value, _WIDTH)
+    for i, row in enumerate(rows):
+        yield f"{ticks.get(i, ''):>{room}} |{''.join(row).rstrip()}"
+    yield f"{'':>{room}} +{'-' * _WIDTH}"
+    yield f"{'':>{room}}  {_scale(across)}"
+    yield f"{'':>{room}}  {_cut(plot.at, _WIDTH)}"
+
+
+def _by_category(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> Iterator[str]:
+    names = [_cut(name) for name in plot.categories[:_CATEGORIES]]
+    values = [point.value for _, _, some in drawn for point in some]
+    across = axis(values, 0, _WIDTH - 1, log=plot.log, from_zero=not plot.log)
+    rows = [[" "] * _WIDTH for _ in names]
+    for mark, _, some in drawn:
+        for point in some:
+            if 0 <= point.at < len(rows):
+                rows[int(point.at)][round(across.place(point.value))] = mark
+    room = max(map(len, names))
+    for name, row in zip(names, rows, strict=True):
+        yield f"{name:>{room}} |{''.join(row).rstrip()}"
+    if len(plot.categories) > len(names):
+        yield f"{'':>{room}}  and {len(plot.categories) - len(names)} more"
+    yield f"{'':>{room}} +{'-' * _WIDTH}"
+    yield f"{'':>{room}}  {_scale(across)}"
+    yield f"{'':>{room}}  {_cut(plot.value, _WIDTH)}"
+
+
+def _scale(across: Axis) -> str:
+    """Return the values below an axis, each at its place, as far as they do not touch."""
+    line = ""
+    for tick in across.ticks():
+        at, text = round(across.place(tick)), written(tick)
+        if at >= len(line) + bool(line) and at + len(text) <= _WIDTH:
+            line = line.ljust(at) + text
+    return line
+
+
+def _cut(text: str, most: int = _LABEL) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."

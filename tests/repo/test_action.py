@@ -1,0 +1,264 @@
+"""The GitHub Action, its steps run as GitHub would, against a bus and a real runner."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bridge.bus import wire
+from bridge.bus.wire import State
+from bridge.client import Client
+from runner.state import signing_key
+from tests.repo.composite import Job
+from tests.system import program
+
+pytestmark = [
+    pytest.mark.bus,
+    pytest.mark.skipif(not program("jq") or not program("bash"), reason="bash or jq is not on the PATH"),
+]
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github" / "actions" / "run"
+PYTHON = "${ENV:KAKEYA_MAC_PYTHON}"
+SHOUT = "print('::error::gotcha\\n::set-output name=branch::evil\\n##[error]x\\n::stop-commands::y\\n::endgroup::')"
+
+
+@pytest.fixture
+def jobs(presets):
+    number = {"type": "int", "min": 1, "max": 50, "default": 5}
+    return str(presets(
+        noop={"steps": [{"argv": ["/bin/echo", "done"]}]},
+        count={"params": {"n": number, "m": number}, "steps": [{"argv": ["/bin/echo", "{n}", "{m}"]}]},
+        fail={"steps": [{"argv": [PYTHON, "-c", "raise SystemExit(3)"]}]},
+        sleep={"steps": [{"argv": [PYTHON, "-c", "import time; print('on', flush=True); time.sleep(90)"]}]},
+        slow={"steps": [{"argv": [PYTHON, "-c", "import time; time.sleep(60)"]}], "timeout_s": 1},
+        shout={"steps": [{"argv": [PYTHON, "-c", SHOUT]}]},
+        elsewhere={"labels": ["gpu"], "steps": [{"argv": ["/bin/true"]}]},
+        gated={"steps": [{"argv": ["/bin/true"]}], "collect": ["results/research/x.json"], "gate": "reports"},
+    ))  # fmt: skip
+
+
+@pytest.fixture
+def key(runners):
+    """The public key with which the runner `one` signs."""
+    state = runners.folder / "state-one"
+    signing_key.make_key(state)
+    return (state / signing_key.PUBLIC).read_text()
+
+
+@pytest.fixture
+def served(runners, jobs, key):
+    return runners.start(preset_folder=jobs, bus={"poll_s": 0.1, "pushes_per_minute": 600})
+
+
+@pytest.fixture
+def use(clone, jobs, tmp_path):
+    """Make a use of the action in a clone."""
+    program = tmp_path / "kakeya"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m bridge "$@"\n')
+    program.chmod(0o755)
+
+    def make(**inputs: str) -> Job:
+        named = {name.replace("_", "-"): value for name, value in inputs.items()}
+        env = {**os.environ, "KAKEYA_PRESETS": jobs}
+        temp = tmp_path / f"temp-{len(list(tmp_path.glob('temp-*')))}"
+        return Job(ACTION, {"kakeya": str(program), "wait": "60s", **named}, env, clone, temp)
+
+    return make
+
+
+def test_a_signed_answer_ends_with_zero_and_leaves_everything(use, served, key, clone):
+    job = use(preset="count", params="n=7\r\n\n  \nm=8\n", public_key=key, folder="out")
+
+    job.run()
+
+    assert not job.failed, job.log
+    branch = job.outputs["branch"]
+    assert job.outputs == {
+        "branch": branch, "state": "succeeded", "exit-code": "0", "signed": "true", "gate": "", "folder": "out",
+        "verified": job.outputs["verified"],
+    }  # fmt: skip
+    assert "signed with the pinned key" in job.outputs["verified"]
+    assert (clone / "out" / wire.RESULT).exists()
+    assert "### count: succeeded" in job.summary
+    assert "signed with a pinned key" in job.summary
+    assert "\n7 8\n" in job.log
+    assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
+    assert Client(clone).find(branch).status().state is State.SUCCEEDED
+
+
+def test_the_summary_has_verdict_claims_and_plots(use, runners, key, clone):
+    runners.start(bus={"poll_s": 0.1, "pushes_per_minute": 600})
+    job = use(preset="kv-codec-rd", params="n_vectors=64\ndim=64", public_key=key, wait="120s")
+
+    job.run()
+
+    assert not job.failed, job.log
+    assert job.outputs["gate"] == "ACCEPTED"
+    assert "### kv-codec-rd: succeeded, gate\\: ACCEPTED" in job.summary
+    assert "| stored bits | code |" in job.summary
+    assert "relative squared error\n" in job.summary
+    assert " +-----" in job.summary
+
+
+@pytest.mark.parametrize(
+    ("preset", "state", "code"),
+    [("fail", "failed", 1), ("slow", "timed_out", 124), ("gated", "gate_rejected", 5)],
+)
+def test_the_action_ends_as_the_job_did(use, served, key, preset, state, code):
+    job = use(preset=preset, public_key=key)
+
+    job.run()
+
+    assert (job.outputs["state"], job.outputs["exit-code"]) == (state, str(code))
+    assert job.failed
+    assert job.ran[-1] == "End as the job did"
+    assert f"### {preset}: {state}".replace("_", "\\_") in job.summary
+    assert ("error", f"The job ended as {state}, with exit code {code}.") in job.commands
+
+
+def test_a_request_that_is_wrong_fails_and_asks_for_nothing(use, git, bus):
+    job = use(preset="noop", params="n=1")
+
+    job.run()
+
+    assert job.failed
+    assert "noop has no parameter 'n'" in job.log
+    assert job.outputs["branch"] == ""
+    assert job.ran == ["Install the client", "Ask for the job"]
+    assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == ""
+
+
+@pytest.mark.parametrize(
+    "params", ["--ref=main", "-p", "$(touch pwned)=1", "; touch pwned", "`touch pwned`=1"]
+)
+def test_inputs_are_words_and_no_options_or_commands(use, clone, params):
+    job = use(preset="noop", params=params)
+    job.run()
+    assert job.failed
+
+    other = use(preset=params)
+    other.run()
+    assert other.failed
+    assert not (clone / "pwned").exists()
+
+
+def test_nobody_takes_the_request_in_time(use, clone):
+    job = use(preset="noop", wait="2s")
+
+    job.run()
+
+    assert (job.outputs["state"], job.outputs["exit-code"]) == ("", "3")
+    assert job.failed
+    assert job.summary == ""
+    assert "no runner took" in job.log
+
+
+@pytest.mark.parametrize("required", ["true", "false"])
+def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, jobs, required):
+    runners.start(preset_folder=jobs)
+    job = use(preset="noop", require_signature=required)
+
+    job.run()
+
+    assert job.failed is (required == "true")
+    assert job.outputs["exit-code"] == ("1" if required == "true" else "0")
+    assert job.outputs["signed"] == "false"
+
+
+def test_an_answer_signed_with_another_key_does_not_hold(use, served, runners):
+    other = runners.folder / "state-other"
+    signing_key.make_key(other)
+    job = use(preset="noop", public_key=(other / signing_key.PUBLIC).read_text())
+
+    job.run()
+
+    assert job.failed
+    assert job.outputs["exit-code"] == "1"
+    assert job.outputs["verified"].startswith("NOT verified: ")
+    assert job.outputs["folder"] == ""
+    assert "the answer does not hold" in job.summary
+
+
+def test_what_a_job_prints_commands_nothing(use, served, key, forger):
+    job = use(preset="shout", public_key=key)
+
+    job.run()
+
+    assert "gotcha" in job.log
+    assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
+    assert job.outputs["branch"].startswith("mac-bridge/shout-")
+
+
+def test_a_cancelled_workflow_withdraws_its_request(use, served, key, clone, wait_for):
+    job = use(preset="sleep", public_key=key)
+    client = Client(clone)
+
+    def runs() -> None:
+        wait_for(lambda: any(one.state is State.RUNNING for one in client.list()), 60)
+
+    job.run(cancel_during="wait", when=runs)
+
+    assert job.ran[-1] == "Withdraw the request"
+    assert client.find(job.outputs["branch"]).wait(60).state is State.CANCELLED
+
+
+def test_a_workflow_that_is_cancelled_while_it_asks_withdraws_the_request_too(
+    use, clone, bus, tmp_path, wait_for
+):
+    hook = bus / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/pushing\nsleep 2\n")
+    hook.chmod(0o755)
+    job = use(preset="noop")
+
+    job.run(cancel_during="request", when=lambda: wait_for((tmp_path / "pushing").exists, 60))
+
+    assert job.ran == ["Install the client", "Ask for the job", "Withdraw the request"]
+    (status,) = Client(clone).list()
+    assert status.branch == job.outputs["branch"]
+    assert "cancelled by the requester" in status.detail
+
+
+def test_a_key_sends_one_request_when_the_job_runs_again(use, served, key, clone):
+    for _ in range(2):
+        job = use(preset="noop", public_key=key, idempotency_key="run-1")
+        job.run()
+        assert not job.failed, job.log
+
+    assert len(Client(clone).list()) == 1
+
+
+def test_the_page_describes_every_input_and_output():
+    page = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8")
+    about = yaml.safe_load((ACTION / "action.yml").read_text())
+
+    tables = {name: page.split(f"## {name}\n")[1].split("\n## ")[0] for name in ("Inputs", "Outputs")}
+
+    assert re.findall(r"^\| `([a-z-]+)` \|", tables["Inputs"], re.MULTILINE) == list(about["inputs"])
+    assert re.findall(r"^\| `([a-z-]+)` \|", tables["Outputs"], re.MULTILINE) == list(about["outputs"])
+
+
+def test_the_example_is_a_workflow_that_the_linters_take(tmp_path):
+    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "actions.md").read_text(), re.DOTALL)
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "example.yaml").write_text(example)
+    programs = Path(sys.executable).parent
+    schema = [
+        programs / "check-jsonschema",
+        "--builtin-schema",
+        "vendor.github-workflows",
+        folder / "example.yaml",
+    ]
+    audit = [programs / "zizmor", "--offline", "--no-progress", "--quiet", "--min-severity=medium", tmp_path]
+    for argv in (schema, audit):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    used = yaml.safe_load(example)["jobs"]["evaluate"]["steps"][1]
+    assert used["with"].keys() <= yaml.safe_load((ACTION / "action.yml").read_text())["inputs"].keys()
