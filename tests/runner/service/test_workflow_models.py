@@ -10,10 +10,10 @@ from bridge.bus import wire
 from bridge.errors import PolicyError
 from runner.cli import cli
 from runner.host.models import DRAFTER, TARGET
-from runner.keep import keep_results
 from runner.policy import load_policy
+from runner.serve.keep_results import keep_results
+from runner.service.workflow_models import with_workflow_models
 from runner.session import open_session
-from runner.workflow_models import with_workflow_models
 
 pytestmark = pytest.mark.bus
 
