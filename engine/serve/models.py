@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.dflash.joint import Joint
 from engine.errors import BadInput
 from engine.models import Pair, files, load
 from engine.mx import tree
@@ -33,6 +34,7 @@ class Resident:
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
     grammars: Any = None
+    joint: Any = None
 
     @property
     def vocabulary(self) -> int:
@@ -62,7 +64,9 @@ def load_resident(name: str, draft: str, dtype: str | None) -> Resident:
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
     most = files.text_config(pair.parts["target"].config).get("max_position_embeddings")
     context = most if isinstance(most, int) and most > 0 else CONTEXT
-    return Resident(name, pair, int(time.time()), context, weight_bytes(pair))
+    made = Resident(name, pair, int(time.time()), context, weight_bytes(pair))
+    made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
+    return made
 
 
 def weight_bytes(pair: Pair) -> int:

@@ -50,6 +50,13 @@ class Server:
         self.metrics = Metrics()
         self.engine = EngineThread(settings, self.metrics)
         self.started = time.time()
+        engine, watch = self.engine, self.metrics.watch
+        watch("kakeya_active", "Answers that are being made.", lambda: len(engine.active))
+        watch("kakeya_waiting", "Answers that are queued.", lambda: engine.waiting)
+        watch("kakeya_cache_bytes", "Caches of answers.", lambda: sum(each.nbytes for each in engine.active))
+        watch(
+            "kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.prefixes.nbytes if engine.prefixes else 0
+        )
         self.names = {_short(reference): reference for reference in settings.models}
 
     def choose(self, request: Sampled) -> Chosen:

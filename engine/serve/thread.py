@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from engine.errors import EngineError
 from engine.mx import mx
@@ -21,6 +22,7 @@ from engine.serve.job import Failed, Job
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident, load_resident
 from engine.serve.prefix import Prefixes
+from engine.serve.rounds import Forward
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -128,9 +130,12 @@ class EngineThread:
             mx.set_default_device(getattr(mx, self.settings.device))
         while not self._stopping:
             self._receive()
-            self._drop()
-            self._admit()
-            self._cycle()
+            try:
+                self._drop()
+                self._admit()
+                self._cycle()
+            except Exception:
+                log.exception("a cycle failed")  # the next one goes on with whatever is left
         for generation in self._active:
             generation.close()
             generation.job.emit(Failed(generation.job.index, _closing()))
@@ -190,22 +195,45 @@ class EngineThread:
         for each in self._active:
             each.together = max(each.together, len(self._active))
         reading = [each for each in self._active if each.prefilling]
-        decoding = [each for each in self._active if not each.prefilling]
+        turns = [each for each in self._active if not each.prefilling]
+        for generation in turns:
+            generation.alone = len(turns) == 1
         if reading:
             self._turn += 1
-            self._advance(reading[self._turn % len(reading)])
-        for generation in decoding:
-            self._advance(generation)
+            turns.insert(0, reading[self._turn % len(reading)])
+            turns[0].alone = len(turns) == 1
+        waiting = [(each, asked) for each in turns if (asked := self._advance(each)) is not None]
+        for resident in {generation.resident for generation, _ in waiting}:
+            self._together(resident, [each for each in waiting if each[0].resident is resident])
 
-    def _advance(self, generation: Generation) -> None:
+    def _together(self, resident: Resident, waiting: list[tuple[Generation, Forward]]) -> None:
+        """Run the forwards that a model's answers wait for, at once if they can be."""
+        joined = [each for each in waiting if resident.joint.takes(each[1].run)]
+        if len(joined) > 1:
+            self.metrics.joint.observe(len(joined))
+            try:
+                outputs = resident.joint.forward([f.run for _, f in joined], [f.tokens for _, f in joined])
+            except Exception as error:  # noqa: BLE001 - answers of other models go on
+                for generation, _ in joined:
+                    self._end(generation, error)
+                outputs = []
+            for (generation, _), output in zip(joined, outputs, strict=False):
+                generation.joint += 1
+                self._advance(generation, output)
+            waiting = [each for each in waiting if each not in joined]
+        for generation, asked in waiting:
+            self._advance(generation, asked.run.forward(asked.tokens))
+
+    def _advance(self, generation: Generation, output: Any = None) -> Forward | None:
+        """Advance an answer by a turn, passing on what it gives; return the forward that it waits for."""
         first = not generation.stats.steps
         try:
-            piece = generation.turn()
+            piece = generation.turn(output)
         except Exception as error:  # noqa: BLE001 - the others go on
             self._end(generation, error)
-            return
-        if piece is None:
-            return
+            return None
+        if piece is None or isinstance(piece, Forward):
+            return piece
         if first:
             self.metrics.first.observe(time.monotonic() - generation.job.created)
         self.metrics.generated.inc(piece.tokens)
@@ -213,6 +241,7 @@ class EngineThread:
             self._active.remove(generation)
             self.metrics.count(generation)
         generation.job.emit(piece)
+        return None
 
     def _end(self, generation: Generation, error: Exception | None) -> None:
         self._active.remove(generation)
