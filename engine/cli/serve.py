@@ -106,6 +106,11 @@ class Size(click.ParamType):
     help="Memory for the beginnings of prompts that were read before; 0 keeps none.",
 )
 @click.option(
+    "--memory-budget",
+    type=Size(),
+    help="Memory for weights, caches and kept prefixes together; requests wait or are refused by it.",
+)
+@click.option(
     "--prefill-chunk",
     type=click.IntRange(16, 8192),
     default=64,

@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from engine import host
-from engine.serve import chat, completions, listing
+from engine.serve import chat, completions, listing, webpage
 from engine.serve.body import read_body
 from engine.serve.errors import ApiError, bug
 from engine.serve.guard import Guard
@@ -81,6 +81,12 @@ def _routes(app: FastAPI, server: Server) -> None:
     @app.get("/v1/kakeya/stats")
     async def stats() -> dict[str, Any]:
         return listing.stats(server)
+
+    @app.get("/", include_in_schema=False)
+    @app.get("/page.js", include_in_schema=False)
+    @app.get("/page.css", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return webpage.answer(request.url.path)
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -35,6 +35,7 @@ class Generation:
         prefilling: whether the prompt is still being read.
         done: whether the answer is complete.
         stats: what its rounds added up to.
+        predicted: the bytes that it was admitted for.
         cached: how many tokens of the prompt came from a kept prefix.
         alone: whether no other answer is decoded now; to be set by whoever advances them.
         together: the most answers that were made at the same time, this one counted.
@@ -44,7 +45,7 @@ class Generation:
     def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Any = None) -> None:
         self.job, self.resident = job, resident
         self.prefilling, self.done = True, False
-        self.stats, self.cached = Stats(), 0
+        self.stats, self.cached, self.predicted = Stats(), 0, 0
         self.together, self.joint, self.alone = 1, 0, True
         self.fallback: str | None = None
         self._closing = ExitStack()

@@ -41,6 +41,11 @@ class Resident:
         """Rows of the target's logits."""
         return int(files.text_config(self.pair.parts["target"].config)["vocab_size"])
 
+    @property
+    def width(self) -> int:
+        """Values of a hidden state."""
+        return int(files.text_config(self.pair.parts["target"].config)["hidden_size"])
+
     def encode(self, text: str) -> list[int]:
         """Return the tokens of text in which special tokens are written out."""
         with self.lock:

@@ -19,6 +19,7 @@ from engine.mx import mx
 from engine.serve.errors import ApiError, bug
 from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
+from engine.serve.memory import predicted
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident, load_resident
 from engine.serve.prefix import Prefixes
@@ -176,15 +177,58 @@ class EngineThread:
 
     def _admit(self) -> None:
         while self._queue and len(self._active) < self.settings.max_active:
-            job = self._queue.popleft()
+            job = self._queue[0]
+            try:
+                needed = self._needed(job)
+                if not self._fits(needed):
+                    return
+            except Exception as error:  # noqa: BLE001 - it is this request's failure alone
+                self._queue.popleft()
+                self._begun()
+                self._fail(job, error)
+                continue
+            self._queue.popleft()
             self._begun()
             self.metrics.waited.observe(time.monotonic() - job.created)
             try:
                 resident = self._loaded(job.model)
                 resident.used = time.monotonic()
-                self._active.append(Generation(job, resident, self.settings.prefill_chunk, self.prefixes))
+                generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)
+                generation.predicted = needed
+                self._active.append(generation)
             except Exception as error:  # noqa: BLE001 - it is this request's failure alone
                 self._fail(job, error)
+
+    def _needed(self, job: Job) -> int:
+        """Return the bytes that a job takes at most; ApiError if it can never have them."""
+        if self.settings.memory_budget is None:
+            return 0
+        resident = self._loaded(job.model)
+        needed = predicted(resident, job.options, len(job.ids), self.settings.prefill_chunk)
+        room = self.settings.memory_budget - self._weights()
+        if needed > room:
+            said = (
+                f"The answer may take {needed >> 20} MB, and {max(0, room) >> 20} MB are left beside the weights. "
+                "Ask for fewer tokens or a packed cache."
+            )
+            raise ApiError(400, said, param="max_tokens", code="memory_budget")
+        return needed
+
+    def _fits(self, needed: int) -> bool:
+        """Say whether so many bytes are free, giving back kept prefixes if that is what it takes."""
+        if self.settings.memory_budget is None:
+            return True
+        taken = self._weights() + sum(each.predicted for each in self._active)
+        room = self.settings.memory_budget - taken - needed
+        if room < 0:
+            return False
+        if self.prefixes is not None:
+            self.prefixes.budget = min(self.settings.prefix_cache, room)
+            self.prefixes.shrink(self.prefixes.budget)
+        return True
+
+    def _weights(self) -> int:
+        return sum(each.nbytes for each in self.residents.values())
 
     def _begun(self) -> None:
         with self._count:
@@ -222,7 +266,12 @@ class EngineThread:
                 self._advance(generation, output)
             waiting = [each for each in waiting if each not in joined]
         for generation, asked in waiting:
-            self._advance(generation, asked.run.forward(asked.tokens))
+            try:
+                output = asked.run.forward(asked.tokens)
+            except Exception as error:  # noqa: BLE001 - the others go on
+                self._end(generation, error)
+            else:
+                self._advance(generation, output)
 
     def _advance(self, generation: Generation, output: Any = None) -> Forward | None:
         """Advance an answer by a turn, passing on what it gives; return the forward that it waits for."""
