@@ -218,6 +218,39 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     yield event(DONE)
 
 
+async def deltas(chat: Chat) -> AsyncIterator[tuple[str, Any, Piece]]:
+    """Yield the only answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
+
+    With each comes a piece whose tokens count once: of the parts of one piece only the first has them.
+    """
+    parts = chat.parts()
+    async for piece in chat.asked.pieces():
+        counted = piece
+        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
+            for kind, value in _told(delta):
+                yield kind, value, counted
+                counted = replace(piece, tokens=0)
+        if piece.finish_reason:
+            yield "end", _finish(piece, parts), counted
+        elif counted is piece:
+            yield "nothing", None, counted
+
+
+def _told(delta: Delta) -> list[tuple[str, Any]]:
+    if "content" in delta:
+        return [("text", delta["content"])]
+    if "reasoning_content" in delta:
+        return [("thinking", delta["reasoning_content"])]
+    found: list[tuple[str, Any]] = []
+    for call in delta["tool_calls"]:
+        function = call["function"]
+        if "id" in call:
+            found.append(("call", {"id": call["id"], "name": function["name"]}))
+        if function["arguments"]:
+            found.append(("arguments", function["arguments"]))
+    return found
+
+
 def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:
     """Return the log-probabilities of a piece as chat answers have them."""
 

@@ -145,6 +145,7 @@ class Generation:
             "cache_bytes": self.nbytes,
             "together": self.together,
             "joint_rounds": self.joint,
+            "stop": self._run.stops.matched,
             "prefill_seconds": self.stats.prefill,
             "fallback": self.fallback,
         }
