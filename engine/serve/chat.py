@@ -148,7 +148,8 @@ async def whole(chat: Chat) -> dict[str, Any]:
     """Return the answer in one object."""
     n = chat.request.n or 1
     texts = [chat.parts() for _ in range(n)]
-    messages: list[dict[str, Any]] = [{"role": "assistant", "content": None} for _ in range(n)]
+    empty = {"role": "assistant", "content": None, "refusal": None}
+    messages: list[dict[str, Any]] = [{**empty, "annotations": []} for _ in range(n)]
     choices: list[dict[str, Any]] = [{"index": i, "message": messages[i], "logprobs": None} for i in range(n)]
     tokens = cached = 0
     async for piece in chat.asked.pieces():
@@ -275,6 +276,7 @@ def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -284,7 +286,8 @@ def new_id(prefix: str) -> str:
 
 
 def _finish(piece: Piece, parts: Parts) -> str:
-    return "tool_calls" if parts.calls and piece.finish_reason == "stop" else str(piece.finish_reason)
+    closed = piece.finish_reason == "stop" or (piece.report or {}).get("closed_early")
+    return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
 
 
 def _merge(message: dict[str, Any], delta: Delta) -> None:

@@ -146,6 +146,7 @@ class Generation:
             "together": self.together,
             "joint_rounds": self.joint,
             "stop": self._run.stops.matched,
+            "closed_early": self._guide is not None and self._guide.landed,
             "prefill_seconds": self.stats.prefill,
             "fallback": self.fallback,
         }

@@ -12,6 +12,7 @@ from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
 
+DIRECT = {"type": "direct"}  # who calls a tool: the model itself
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -119,14 +120,14 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
     if message.get("reasoning_content"):
         content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
     if message["content"]:
-        content.append({"type": "text", "text": message["content"]})
+        content.append({"type": "text", "text": message["content"], "citations": None})
     for call in message.get("tool_calls", ()):
         function = call["function"]
-        block = {"type": "tool_use", "id": call["id"], "name": function["name"]}
+        block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
         content.append({**block, "input": _object(function["arguments"])})
     return {
         **_head(begun),
-        "content": content or [{"type": "text", "text": ""}],
+        "content": content or [{"type": "text", "text": "", "citations": None}],
         **_end(choice["finish_reason"], found["x_kakeya"]),
         "usage": _usage(found["usage"]),
         "x_kakeya": found["x_kakeya"],
@@ -135,7 +136,7 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
 
 async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
-    start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None}
+    start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
     usage = _usage(chat.usage(begun.asked.prompt_tokens, 0, 0))
     yield _event("message_start", message={**start, "usage": usage})
     blocks, tokens = Blocks(), 0
@@ -171,7 +172,13 @@ class Blocks:
             self._index, self._kind = self._index + 1, kind
             opened: dict[str, Any] = {"type": kind, kind: ""}
             if kind == "call":
-                opened = {"type": "tool_use", "id": value["id"], "name": value["name"], "input": {}}
+                opened = {
+                    "type": "tool_use",
+                    "id": value["id"],
+                    "name": value["name"],
+                    "input": {},
+                    "caller": DIRECT,
+                }
             events.append(_event("content_block_start", index=self._index, content_block=opened))
         if kind in ("text", "thinking"):
             delta = {"type": f"{kind}_delta", kind: value}
@@ -198,22 +205,33 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def _head(begun: chat.Chat) -> dict[str, Any]:
-    return {"id": chat.new_id("msg"), "type": "message", "role": "assistant", "model": begun.asked.model}
+    return {
+        "id": chat.new_id("msg"),
+        "type": "message",
+        "role": "assistant",
+        "model": begun.asked.model,
+        "container": None,
+    }
 
 
 def _end(reason: str, report: dict[str, Any]) -> dict[str, Any]:
     if reason == "stop" and report.get("stop"):
-        return {"stop_reason": "stop_sequence", "stop_sequence": report["stop"]}
-    return {"stop_reason": STOPS.get(reason, "end_turn"), "stop_sequence": None}
+        return {"stop_reason": "stop_sequence", "stop_sequence": report["stop"], "stop_details": None}
+    return {"stop_reason": STOPS.get(reason, "end_turn"), "stop_sequence": None, "stop_details": None}
 
 
-def _usage(usage: dict[str, Any]) -> dict[str, int]:
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
     cached = usage["prompt_tokens_details"]["cached_tokens"]
     return {
         "input_tokens": usage["prompt_tokens"] - cached,
         "output_tokens": usage["completion_tokens"],
         "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
+        "cache_creation": None,
+        "output_tokens_details": None,
+        "server_tool_use": None,
+        "service_tier": "standard",
+        "inference_geo": None,
     }
 
 

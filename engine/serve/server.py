@@ -62,7 +62,10 @@ class Server:
     def choose(self, request: Sampled) -> Chosen:
         """Return which model and cache a request is for; ApiError 404 or 422 if there is no such."""
         given = overrides(request.x_kakeya)
-        asked = request.model if request.model is not None else next(iter(self.names))
+        if request.model is None:
+            said = f"The request names no model. This server has: {', '.join(self.names)}."
+            raise ApiError(400, said, param="model", code="missing")
+        asked = request.model
         cache, boundary, short = self.settings.cache, self.settings.boundary, asked
         if asked not in self.names:
             try:

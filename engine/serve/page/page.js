@@ -58,7 +58,7 @@ async function* events(response) {
 
 const ask = async (line) => {
   const body = {
-    model: $("model").value || null,
+    model: $("model").value,
     messages: turns,
     temperature: Number($("temperature").value),
     max_tokens: Number($("tokens").value),

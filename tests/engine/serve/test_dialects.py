@@ -35,7 +35,7 @@ def events(server, path, body):
 
 def test_message(server):
     found = messages(server).json()
-    assert found["content"] == [{"type": "text", "text": chat(server)}]
+    assert found["content"] == [{"type": "text", "text": chat(server), "citations": None}]
     assert (found["type"], found["role"], found["stop_reason"]) == ("message", "assistant", "end_turn")
     assert found["usage"]["output_tokens"] > 0
     assert found["usage"]["input_tokens"] + found["usage"]["cache_read_input_tokens"] > 0
@@ -52,7 +52,7 @@ def test_message_with_system_and_blocks(server):
     )
     said = [{"role": "system", "content": "x"}, *TURN]
     same = server.http.post(
-        "/v1/chat/completions", json={"messages": said, "max_tokens": 24, "temperature": 0}
+        "/v1/chat/completions", json={"model": "tiny", "messages": said, "max_tokens": 24, "temperature": 0}
     )
     assert found.json()["content"][0]["text"] == same.json()["choices"][0]["message"]["content"]
 
@@ -168,7 +168,7 @@ def test_response_calls_a_function(server):
     ],
 )
 def test_response_refusals(server, fields, status):
-    refused = server.http.post("/v1/responses", json=fields)
+    refused = server.http.post("/v1/responses", json={"model": "tiny", **fields})
     assert refused.status_code == status, refused.text
     assert set(refused.json()["error"]) == {"message", "type", "param", "code"}
 

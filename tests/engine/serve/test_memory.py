@@ -18,7 +18,7 @@ def budgeted(tmp_path_factory):
 
 
 def ask(server, i, **fields):
-    body = {"prompt": f"# {i}\n{WORDS}", "max_tokens": 24, "temperature": 0, **fields}
+    body = {"model": "tiny", "prompt": f"# {i}\n{WORDS}", "max_tokens": 24, "temperature": 0, **fields}
     return server.http.post("/v1/completions", json=body)
 
 
