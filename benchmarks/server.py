@@ -21,6 +21,10 @@ from pathlib import Path
 import httpx
 from common import print_machine
 
+from engine.dflash import stream_generate
+from engine.models import load, registry
+from engine.mx import mx
+
 SHARED = 2000
 ANSWER = 96
 TEXT = "import os\nimport sys\n\n\ndef main(argv):\n    return os.path.join(*argv)\n\n\n"
@@ -122,9 +126,6 @@ def throughput(client: httpx.Client, runs: int, clients: int, **more: object) ->
 
 def library(runs: int) -> float:
     """Return tokens a second of the library's own loop with its defaults."""
-    from engine.dflash import stream_generate
-    from engine.models import load
-
     pair = load("tiny", dtype="float32")
 
     def once() -> float:
@@ -138,6 +139,17 @@ def library(runs: int) -> float:
     return median(runs, once)
 
 
+def show_rates(rates: dict[tuple[str, int], float]) -> None:
+    """Print what four clients gain over one, and what drafts gain."""
+    for draft in ("none", "auto"):
+        one, four = rates[draft, 1], rates[draft, 4]
+        print(f"draft {draft}: 1 client {one:.0f} tok/s, 4 clients {four:.0f} tok/s, ", end="")
+        print(f"ratio {four / one:.2f} (goal at least 1.8)")
+    for clients in (1, 4):
+        ratio = rates["auto", clients] / rates["none", clients]
+        print(f"speculation over plain, {clients} clients: {ratio:.2f} (goal at least 0.97)")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -145,8 +157,6 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each figure (default 5)")
     runs = parser.parse_args().runs
     print_machine()
-    from engine.models import load, registry
-
     tokenizer = load("tiny", draft=False).tokenizer
     prompt = prompt_of(SHARED, tokenizer)
     ours = ["engine", "serve", "--model", "tiny", "--dtype", "float32", "--prewarm"]
@@ -154,10 +164,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         stock = Path(folder) / "tiny-float32"
         _as_float32(target, stock)
-        with (
-            served(ours, "/health") as client,
-            served(["mlx_lm", "server", "--model", str(stock)], "/v1/models") as other,
-        ):
+        theirs = ["mlx_lm", "server", "--model", str(stock)]
+        with served(ours, "/health") as client, served(theirs, "/v1/models") as other:
             for draft in ("none", "dflash"):
                 first_token(client, prompt, runs, draft)
             rates = {
@@ -165,28 +173,19 @@ def main() -> int:
                 for draft in ("none", "auto")
                 for clients in (1, 4)
             }
-            for draft in ("none", "auto"):
-                one, four = rates[draft, 1], rates[draft, 4]
-                print(
-                    f"draft {draft}: 1 client {one:.0f} tok/s, 4 clients {four:.0f} tok/s, ratio {four / one:.2f} (goal 1.8)"
-                )
-            for clients in (1, 4):
-                ratio = rates["auto", clients] / rates["none", clients]
-                print(f"speculation over plain, {clients} clients: {ratio:.2f} (goal at least 0.97)")
+            show_rates(rates)
             alone = library(runs)
             print(f"streaming over the library's rate: {rates['auto', 1] / alone:.2f} (goal at least 0.95)")
             for clients in (1, 4):
                 rate = throughput(other, runs, clients, model=str(stock))
-                print(
-                    f"mlx-lm's server, {clients} clients: {rate:.0f} tok/s, ours over it {rates['none', clients] / rate:.2f} plain, {rates['auto', clients] / rate:.2f} with drafts"
-                )
+                plain, drafted = (rates[draft, clients] / rate for draft in ("none", "auto"))
+                print(f"mlx-lm's server, {clients} clients: {rate:.0f} tok/s; ours over it:", end=" ")
+                print(f"{plain:.2f} plain, {drafted:.2f} with drafts")
     return 0
 
 
 def _as_float32(source: Path, folder: Path) -> None:
     """Write a model's weights in float32, which is what both servers then compute in."""
-    from engine.mx import mx
-
     folder.mkdir()
     for path in source.iterdir():
         if path.suffix == ".json":

@@ -126,6 +126,14 @@ class Size(click.ParamType):
     help="Seconds that a request may take, waiting included.",
 )
 @click.option(
+    "--idle-unload",
+    "idle_seconds",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default="never",
+    help="Seconds without requests after which a model is unloaded.",
+)
+@click.option(
     "--drain",
     "drain_seconds",
     type=click.FloatRange(0),

@@ -45,6 +45,11 @@ def _shapes(resident: Resident, spec: str, boundary: int) -> list[tuple[str, int
     return [_shape(cache) for cache in flat(caches)]
 
 
+def forget_shapes() -> None:
+    """Forget what was found out about models, so that they can be freed."""
+    _shapes.cache_clear()
+
+
 def _shape(cache: Any) -> tuple[str, int, int]:
     if type(cache) in GROWING:
         return "growing", 0, cache.nbytes

@@ -19,7 +19,7 @@ from engine.mx import mx
 from engine.serve.errors import ApiError, bug
 from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
-from engine.serve.memory import predicted
+from engine.serve.memory import forget_shapes, predicted
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident, load_resident
 from engine.serve.prefix import Prefixes
@@ -150,6 +150,8 @@ class EngineThread:
             try:
                 found = self._inbox.get(block=idle, timeout=IDLE)
             except queue.Empty:
+                if idle:
+                    self._unload()
                 return
             idle = False
             if found is None:
@@ -198,6 +200,19 @@ class EngineThread:
                 self._active.append(generation)
             except Exception as error:  # noqa: BLE001 - it is this request's failure alone
                 self._fail(job, error)
+
+    def _unload(self) -> None:
+        """Give back models that nobody has asked for in a while."""
+        most = self.settings.idle_seconds
+        for name, resident in list(self.residents.items()):
+            if not most or time.monotonic() - resident.used < most:
+                continue
+            del self.residents[name]
+            forget_shapes()
+            if self.prefixes is not None:
+                self.prefixes.forget(name)
+            log.info("unloaded %s after %g s without requests", name, most)
+        mx.clear_cache()
 
     def _needed(self, job: Job) -> int:
         """Return the bytes that a job takes at most; ApiError if it can never have them."""
@@ -287,6 +302,7 @@ class EngineThread:
             self.metrics.first.observe(time.monotonic() - generation.job.created)
         self.metrics.generated.inc(piece.tokens)
         if generation.done:
+            generation.resident.used = time.monotonic()
             self._active.remove(generation)
             self.metrics.count(generation)
         generation.job.emit(piece)
