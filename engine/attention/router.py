@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from engine.attention import ragged
 from engine.attention.packed import attend
 from engine.attention.views import PackedView
 from engine.lm import base
@@ -31,6 +32,9 @@ def scaled_dot_product_attention(
     sinks: mx.array | None = None,
 ) -> mx.array:
     """Attend over arrays as mlx-lm does, over :class:`PackedView` without decoding it whole."""
+    if isinstance(keys, ragged.Parts):
+        one = scaled_dot_product_attention
+        return ragged.attend(one, queries, keys, values, cache, mask, scale=scale, sinks=sinks)
     if isinstance(keys, PackedView) and isinstance(values, PackedView):
         return attend(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     keys, values = (x.dense() if isinstance(x, PackedView) else x for x in (keys, values))

@@ -106,6 +106,11 @@ class Size(click.ParamType):
     help="Memory for the beginnings of prompts that were read before; 0 keeps none.",
 )
 @click.option(
+    "--memory-budget",
+    type=Size(),
+    help="Memory for weights, caches and kept prefixes together; requests wait or are refused by it.",
+)
+@click.option(
     "--prefill-chunk",
     type=click.IntRange(16, 8192),
     default=64,
@@ -119,6 +124,14 @@ class Size(click.ParamType):
     default=600.0,
     show_default=True,
     help="Seconds that a request may take, waiting included.",
+)
+@click.option(
+    "--idle-unload",
+    "idle_seconds",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default="never",
+    help="Seconds without requests after which a model is unloaded.",
 )
 @click.option(
     "--drain",

@@ -118,13 +118,13 @@ def rounds(run: Run) -> Iterator[Step]:
     while run.finish_reason is None:
         plan = run.plan()
         if plan.drafter == PLAIN:
-            yield from _plain(run, plan)
+            yield from plain(run, plan)
         else:
-            yield _speculate(run, plan)
+            yield speculate(run, plan)
             run.clock.restart()
 
 
-def _speculate(run: Run, plan: Plan) -> Step:
+def speculate(run: Run, plan: Plan) -> Step:
     """Run one round: draft, verify all drafts in one forward, keep those up to the first that is refused."""
     match = run.match
     drafts, drawn_from = run.propose(plan)
@@ -139,7 +139,7 @@ def _speculate(run: Run, plan: Plan) -> Step:
     return run.report(plan, match, n, tokens, text)
 
 
-def _plain(run: Run, plan: Plan) -> Iterator[Step]:
+def plain(run: Run, plan: Plan) -> Iterator[Step]:
     """Decode token by token, each forward queued before the token that it follows is read.
 
     Such a forward is an open round: it is taken back where its token turns out to be the last.

@@ -35,6 +35,9 @@ class Stops:
         tokenizer: what decodes; None gives no text, and takes no stop strings.
         tokens: stop tokens; None takes the tokenizer's own ends. They end an answer and are not in its text.
         strings: stop strings; the text ends before the first.
+
+    Attributes:
+        matched: the stop string that ended the answer, if one did.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Stops:
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None
         self._held = ""
+        self.matched: str | None = None
 
     def take(self, tokens: Sequence[int]) -> Cut:
         """Return what is left of the next tokens, up to the first stop."""
@@ -66,6 +70,7 @@ class Stops:
             self._held += self._text.add([token]) if self._text else ""
             found = [at for at in map(self._held.find, self.strings) if at >= 0]
             if found:
+                self.matched = next(s for s in self.strings if self._held.startswith(s, min(found)))
                 given, self._held = given + self._held[: min(found)], ""
                 self._text = None
                 return Cut(tuple(tokens[: i + 1]), given, stopped=True)

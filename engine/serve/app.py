@@ -1,6 +1,5 @@
 """The routes."""
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,14 +11,15 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from engine import host
-from engine.serve import chat, completions, listing
+from engine.serve import chat, completions, listing, messages, responses, webpage
 from engine.serve.body import read_body
-from engine.serve.errors import ApiError, bug
+from engine.serve.errors import ApiError
 from engine.serve.guard import Guard
-from engine.serve.protocol import ChatRequest, CompletionRequest, Sampled, parse
+from engine.serve.messages import MessagesRequest
+from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
+from engine.serve.responses import ResponsesRequest
 from engine.serve.server import Asked, Server
 from engine.serve.streams import EventStream, attended
-from engine.serve.thread import log
 
 AT_ONCE = 0.5  # seconds in which a request may still fail with a status of its own
 
@@ -50,6 +50,7 @@ def make_app(server: Server) -> FastAPI:
         )
     _on_errors(app)
     _routes(app, server)
+    _figures(app, server)
     return app
 
 
@@ -66,6 +67,20 @@ def _routes(app: FastAPI, server: Server) -> None:
         begun = await completions.begin(server, found)
         return await _answer(server, request, begun.asked, found, completions, begun)
 
+    @app.post("/v1/messages", openapi_extra=_takes(MessagesRequest))
+    async def anthropic_messages(request: Request) -> Response:
+        found = parse(MessagesRequest, await read_body(request, server.settings))
+        begun = await messages.begin(server, found)
+        return await _answer(server, request, begun.asked, found, messages, begun)
+
+    @app.post("/v1/responses", openapi_extra=_takes(ResponsesRequest))
+    async def openai_responses(request: Request) -> Response:
+        found = parse(ResponsesRequest, await read_body(request, server.settings))
+        begun = await responses.begin(server, found)
+        return await _answer(server, request, begun.asked, found, responses, begun)
+
+
+def _figures(app: FastAPI, server: Server) -> None:
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         return listing.models(server)
@@ -82,13 +97,19 @@ def _routes(app: FastAPI, server: Server) -> None:
     async def stats() -> dict[str, Any]:
         return listing.stats(server)
 
+    @app.get("/", include_in_schema=False)
+    @app.get("/page.js", include_in_schema=False)
+    @app.get("/page.css", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return webpage.answer(request.url.path)
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _answer(
-    server: Server, request: Request, asked: Asked, found: Sampled, made: Any, begun: Any
+    server: Server, request: Request, asked: Asked, found: Any, made: Any, begun: Any
 ) -> Response:
     """Answer whole or as a stream; what fails at once fails with its status either way."""
     if not found.stream:
@@ -98,7 +119,7 @@ async def _answer(
     return EventStream(made.streamed(begun), asked, server.settings.write_seconds)
 
 
-def _takes(kind: type[Sampled]) -> dict[str, Any]:
+def _takes(kind: type[Loose]) -> dict[str, Any]:
     """Return what the OpenAPI document says of a body that is read by hand."""
     schema = kind.model_json_schema(by_alias=True)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -106,8 +127,11 @@ def _takes(kind: type[Sampled]) -> dict[str, Any]:
 
 def _on_errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
-    async def refused(_: Request, error: ApiError) -> JSONResponse:
-        return JSONResponse(error.body(), error.status, error.headers)
+    async def refused(request: Request, error: ApiError) -> JSONResponse:
+        theirs = request.url.path == "/v1/messages"
+        return JSONResponse(
+            messages.error_body(error) if theirs else error.body(), error.status, error.headers
+        )
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> JSONResponse:
@@ -115,9 +139,3 @@ def _on_errors(app: FastAPI) -> None:
         said = {404: f"There is no {path} here.", 405: f"{path} takes another method."}
         made = ApiError(error.status_code, said.get(error.status_code, str(error.detail)), code="no_route")
         return JSONResponse(made.body(), made.status, dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> JSONResponse:
-        error_id = f"err-{secrets.token_hex(6)}"
-        log.error("%s", error_id, exc_info=error)
-        return JSONResponse(bug(error_id).body(), 500)

@@ -148,7 +148,8 @@ async def whole(chat: Chat) -> dict[str, Any]:
     """Return the answer in one object."""
     n = chat.request.n or 1
     texts = [chat.parts() for _ in range(n)]
-    messages: list[dict[str, Any]] = [{"role": "assistant", "content": None} for _ in range(n)]
+    empty = {"role": "assistant", "content": None, "refusal": None}
+    messages: list[dict[str, Any]] = [{**empty, "annotations": []} for _ in range(n)]
     choices: list[dict[str, Any]] = [{"index": i, "message": messages[i], "logprobs": None} for i in range(n)]
     tokens = cached = 0
     async for piece in chat.asked.pieces():
@@ -218,6 +219,39 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     yield event(DONE)
 
 
+async def deltas(chat: Chat) -> AsyncIterator[tuple[str, Any, Piece]]:
+    """Yield the only answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
+
+    With each comes a piece whose tokens count once: of the parts of one piece only the first has them.
+    """
+    parts = chat.parts()
+    async for piece in chat.asked.pieces():
+        counted = piece
+        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
+            for kind, value in _told(delta):
+                yield kind, value, counted
+                counted = replace(piece, tokens=0)
+        if piece.finish_reason:
+            yield "end", _finish(piece, parts), counted
+        elif counted is piece:
+            yield "nothing", None, counted
+
+
+def _told(delta: Delta) -> list[tuple[str, Any]]:
+    if "content" in delta:
+        return [("text", delta["content"])]
+    if "reasoning_content" in delta:
+        return [("thinking", delta["reasoning_content"])]
+    found: list[tuple[str, Any]] = []
+    for call in delta["tool_calls"]:
+        function = call["function"]
+        if "id" in call:
+            found.append(("call", {"id": call["id"], "name": function["name"]}))
+        if function["arguments"]:
+            found.append(("arguments", function["arguments"]))
+    return found
+
+
 def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:
     """Return the log-probabilities of a piece as chat answers have them."""
 
@@ -242,6 +276,7 @@ def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -251,7 +286,8 @@ def new_id(prefix: str) -> str:
 
 
 def _finish(piece: Piece, parts: Parts) -> str:
-    return "tool_calls" if parts.calls and piece.finish_reason == "stop" else str(piece.finish_reason)
+    closed = piece.finish_reason == "stop" or (piece.report or {}).get("closed_early")
+    return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
 
 
 def _merge(message: dict[str, Any], delta: Delta) -> None:

@@ -1,13 +1,13 @@
 """One answer in the making, advanced a turn at a time: a chunk of its prompt, or a round of its decoding."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any
 
 from engine.cache import make_caches
 from engine.dflash import Stats
 from engine.dflash.generation import Run
-from engine.dflash.loop import BLOCK, rounds
+from engine.dflash.loop import BLOCK
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
 from engine.dflash.propose.estimates import Nominal
 from engine.dflash.propose.lookup import Lookup
@@ -17,9 +17,9 @@ from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops
 from engine.serve.guide import Guide
-from engine.serve.guided import guided_rounds
 from engine.serve.job import Job, Options, Piece
 from engine.serve.models import Resident
+from engine.serve.rounds import Forward, rounds
 
 
 class Generation:
@@ -35,15 +35,18 @@ class Generation:
         prefilling: whether the prompt is still being read.
         done: whether the answer is complete.
         stats: what its rounds added up to.
+        predicted: the bytes that it was admitted for.
         cached: how many tokens of the prompt came from a kept prefix.
+        alone: whether no other answer is decoded now; to be set by whoever advances them.
         together: the most answers that were made at the same time, this one counted.
+        joint: rounds whose forward was shared with other answers.
     """
 
     def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Any = None) -> None:
         self.job, self.resident = job, resident
         self.prefilling, self.done = True, False
-        self.stats, self.cached = Stats(), 0
-        self.together = 1
+        self.stats, self.cached, self.predicted = Stats(), 0, 0
+        self.together, self.joint, self.alone = 1, 0, True
         self.fallback: str | None = None
         self._closing = ExitStack()
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
@@ -74,12 +77,22 @@ class Generation:
         )
         self._turns = self._all_turns()
 
-    def turn(self) -> Piece | None:
-        """Read a chunk of the prompt, or decode a round; return what is new of the answer."""
-        piece = next(self._turns, None)
+    def turn(self, output: Any = None) -> Piece | Forward | None:
+        """Read a chunk of the prompt, or decode a round.
+
+        Args:
+            output: what the forward gave that the last turn asked for.
+
+        Returns:
+            What is new of the answer; or a forward that the round waits for.
+        """
+        try:
+            made = self._turns.send(output)
+        except StopIteration:
+            return None
         if self.done:
             self.close()
-        return piece
+        return made
 
     def close(self) -> None:
         """Give the caches back."""
@@ -92,7 +105,7 @@ class Generation:
         proposer = self._run.proposer
         return live_bytes(self.caches) + (proposer.nbytes if proposer else 0)
 
-    def _all_turns(self) -> Iterator[Piece | None]:
+    def _all_turns(self) -> Generator[Piece | Forward | None, Any, None]:
         self._closing.enter_context(self._run.closing())
         self._run.clock.restart()
         for at in self._run.reading(self.job.ids, self._chunk, self.cached):
@@ -100,12 +113,14 @@ class Generation:
                 self._prefixes.keep(self._key, self.job.ids[:at], self.caches, self._run.proposer)
             yield None
         self.prefilling = False
-        if self._guide:
-            for step, told in guided_rounds(self._run, self._guide):
-                yield self._piece(step, told)
-        else:
-            for step in rounds(self._run):
-                yield self._piece(step, None)
+        turns = rounds(self._run, self._guide, lambda: self.alone)
+        made = next(turns, None)
+        while made is not None:
+            if isinstance(made, Forward):
+                made = turns.send((yield made))
+            else:
+                yield self._piece(*made)
+                made = next(turns, None)
 
     def _piece(self, step: Step, logprobs: Any) -> Piece:
         self.stats.add(step)
@@ -129,6 +144,9 @@ class Generation:
             "cached_tokens": self.cached,
             "cache_bytes": self.nbytes,
             "together": self.together,
+            "joint_rounds": self.joint,
+            "stop": self._run.stops.matched,
+            "closed_early": self._guide is not None and self._guide.landed,
             "prefill_seconds": self.stats.prefill,
             "fallback": self.fallback,
         }

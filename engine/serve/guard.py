@@ -6,20 +6,23 @@ host (or a strange name that now resolves to this machine would do), and may com
 
 import hmac
 import ipaddress
+import logging
+import secrets
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, bug
 from engine.serve.settings import Settings
 
+log = logging.getLogger("engine.serve")
 OPEN = ("/health", "/", "/page.js", "/page.css")  # what needs no key
 
 
 class Guard:
-    """ASGI middleware that refuses what may not ask.
+    """ASGI middleware that refuses what may not ask, and turns a bug into an answer.
 
     Args:
         app: what is guarded.
@@ -40,7 +43,20 @@ class Guard:
             response = JSONResponse(refusal.body(), refusal.status, refusal.headers)
             await response(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        started = False
+
+        async def watched(message: Any) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:  # the connection and all others go on
+            error_id = f"err-{secrets.token_hex(6)}"
+            log.exception("%s", error_id)
+            if not started:
+                await JSONResponse(bug(error_id).body(), 500)(scope, receive, send)
 
     def _refusal(self, headers: Headers, path: str) -> ApiError | None:
         origin = headers.get("origin")

@@ -23,14 +23,13 @@ class Metrics:
         self.refused = Counter("kakeya_refused", "Requests refused because the queue was full.", **of)
         self.fallbacks = Counter("kakeya_fallbacks", "Answers made otherwise than asked.", **of)
         self.first = Histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS, **of)
+        sizes = (2, 3, 4, 6, 8, 12, 16, 32)
+        self.joint = Histogram("kakeya_joint_answers", "Answers in one forward.", buckets=sizes, **of)
         self.waited = Histogram("kakeya_queue_seconds", "In the queue.", buckets=SECONDS, **of)
-        self._gauges: dict[str, Gauge] = {}
 
     def watch(self, name: str, about: str, read: Any) -> None:
         """Add a gauge that is read when it is asked for."""
-        gauge = Gauge(name, about, registry=self.registry)
-        gauge.set_function(read)
-        self._gauges[name] = gauge
+        Gauge(name, about, registry=self.registry).set_function(read)
 
     def count(self, generation: Any) -> None:
         """Take in an answer that is complete."""

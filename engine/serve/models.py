@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.checkpoints import files
+from engine.dflash.joint import Joint
 from engine.errors import BadInput
 from engine.models import Pair, load
 from engine.mx import tree
@@ -34,11 +35,17 @@ class Resident:
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
     grammars: Any = None
+    joint: Any = None
 
     @property
     def vocabulary(self) -> int:
         """Rows of the target's logits."""
         return int(files.text_config(self.pair.parts["target"].config)["vocab_size"])
+
+    @property
+    def width(self) -> int:
+        """Values of a hidden state."""
+        return int(files.text_config(self.pair.parts["target"].config)["hidden_size"])
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of text in which special tokens are written out."""
@@ -63,7 +70,9 @@ def load_resident(name: str, draft: str, dtype: str | None) -> Resident:
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
     most = files.text_config(pair.parts["target"].config).get("max_position_embeddings")
     context = most if isinstance(most, int) and most > 0 else CONTEXT
-    return Resident(name, pair, int(time.time()), context, weight_bytes(pair))
+    made = Resident(name, pair, int(time.time()), context, weight_bytes(pair))
+    made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
+    return made
 
 
 def weight_bytes(pair: Pair) -> int:

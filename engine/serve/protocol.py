@@ -135,7 +135,7 @@ class Overrides(BaseModel):
     prefix: bool | None = None
 
 
-def parse(kind: type[Sampled], body: bytes) -> Any:
+def parse(kind: type[Loose], body: bytes) -> Any:
     """Return the request that a body holds.
 
     Raises:
@@ -143,6 +143,14 @@ def parse(kind: type[Sampled], body: bytes) -> Any:
     """
     try:
         return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, 400) from error
+
+
+def from_python(kind: type[Sampled], found: dict[str, Any]) -> Any:
+    """Return the request that a translated one makes; ApiError as :func:`parse`."""
+    try:
+        return kind.model_validate(found)
     except ValidationError as error:
         raise _refusal(error, 400) from error
 

@@ -50,12 +50,22 @@ class Server:
         self.metrics = Metrics()
         self.engine = EngineThread(settings, self.metrics)
         self.started = time.time()
+        engine, watch = self.engine, self.metrics.watch
+        watch("kakeya_active", "Answers that are being made.", lambda: len(engine.active))
+        watch("kakeya_waiting", "Answers that are queued.", lambda: engine.waiting)
+        watch("kakeya_cache_bytes", "Caches of answers.", lambda: sum(each.nbytes for each in engine.active))
+        watch(
+            "kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.prefixes.nbytes if engine.prefixes else 0
+        )
         self.names = {_short(reference): reference for reference in settings.models}
 
     def choose(self, request: Sampled) -> Chosen:
         """Return which model and cache a request is for; ApiError 404 or 422 if there is no such."""
         given = overrides(request.x_kakeya)
-        asked = request.model if request.model is not None else next(iter(self.names))
+        if request.model is None:
+            said = f"The request names no model. This server has: {', '.join(self.names)}."
+            raise ApiError(400, said, param="model", code="missing")
+        asked = request.model
         cache, boundary, short = self.settings.cache, self.settings.boundary, asked
         if asked not in self.names:
             try:

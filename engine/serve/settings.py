@@ -1,7 +1,6 @@
 """What the command line decides for the whole server."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 MB = 1 << 20
 
@@ -32,7 +31,6 @@ class Settings:
         prefill_chunk: prompt tokens to run at once, between the rounds of other requests.
         memory_budget: bytes that weights, caches and kept prefixes may take together; None for no limit.
         prefix_cache: bytes that kept prefixes may take; 0 keeps none.
-        prefix_store: the folder of prefixes that outlive the server.
         idle_seconds: after how long without requests a model is unloaded; 0 for never.
     """
 
@@ -57,5 +55,4 @@ class Settings:
     prefill_chunk: int = 64
     memory_budget: int | None = None
     prefix_cache: int = 256 * MB
-    prefix_store: Path | None = None
     idle_seconds: float = 0.0

@@ -12,15 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from engine.errors import EngineError
 from engine.mx import mx
 from engine.serve.errors import ApiError, bug
 from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
+from engine.serve.memory import forget_shapes, predicted
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident, load_resident
 from engine.serve.prefix import Prefixes
+from engine.serve.rounds import Forward
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -128,9 +131,12 @@ class EngineThread:
             mx.set_default_device(getattr(mx, self.settings.device))
         while not self._stopping:
             self._receive()
-            self._drop()
-            self._admit()
-            self._cycle()
+            try:
+                self._drop()
+                self._admit()
+                self._cycle()
+            except Exception:
+                log.exception("a cycle failed")  # the next one goes on with whatever is left
         for generation in self._active:
             generation.close()
             generation.job.emit(Failed(generation.job.index, _closing()))
@@ -144,6 +150,8 @@ class EngineThread:
             try:
                 found = self._inbox.get(block=idle, timeout=IDLE)
             except queue.Empty:
+                if idle:
+                    self._unload()
                 return
             idle = False
             if found is None:
@@ -171,15 +179,71 @@ class EngineThread:
 
     def _admit(self) -> None:
         while self._queue and len(self._active) < self.settings.max_active:
-            job = self._queue.popleft()
+            job = self._queue[0]
+            try:
+                needed = self._needed(job)
+                if not self._fits(needed):
+                    return
+            except Exception as error:  # noqa: BLE001 - it is this request's failure alone
+                self._queue.popleft()
+                self._begun()
+                self._fail(job, error)
+                continue
+            self._queue.popleft()
             self._begun()
             self.metrics.waited.observe(time.monotonic() - job.created)
             try:
                 resident = self._loaded(job.model)
                 resident.used = time.monotonic()
-                self._active.append(Generation(job, resident, self.settings.prefill_chunk, self.prefixes))
+                generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)
+                generation.predicted = needed
+                self._active.append(generation)
             except Exception as error:  # noqa: BLE001 - it is this request's failure alone
                 self._fail(job, error)
+
+    def _unload(self) -> None:
+        """Give back models that nobody has asked for in a while."""
+        most = self.settings.idle_seconds
+        for name, resident in list(self.residents.items()):
+            if not most or time.monotonic() - resident.used < most:
+                continue
+            del self.residents[name]
+            forget_shapes()
+            if self.prefixes is not None:
+                self.prefixes.forget(name)
+            log.info("unloaded %s after %g s without requests", name, most)
+        mx.clear_cache()
+
+    def _needed(self, job: Job) -> int:
+        """Return the bytes that a job takes at most; ApiError if it can never have them."""
+        if self.settings.memory_budget is None:
+            return 0
+        resident = self._loaded(job.model)
+        needed = predicted(resident, job.options, len(job.ids), self.settings.prefill_chunk)
+        room = self.settings.memory_budget - self._weights()
+        if needed > room:
+            said = (
+                f"The answer may take {needed >> 20} MB, and {max(0, room) >> 20} MB are left beside the weights. "
+                "Ask for fewer tokens or a packed cache."
+            )
+            raise ApiError(400, said, param="max_tokens", code="memory_budget")
+        return needed
+
+    def _fits(self, needed: int) -> bool:
+        """Say whether so many bytes are free, giving back kept prefixes if that is what it takes."""
+        if self.settings.memory_budget is None:
+            return True
+        taken = self._weights() + sum(each.predicted for each in self._active)
+        room = self.settings.memory_budget - taken - needed
+        if room < 0:
+            return False
+        if self.prefixes is not None:
+            self.prefixes.budget = min(self.settings.prefix_cache, room)
+            self.prefixes.shrink(self.prefixes.budget)
+        return True
+
+    def _weights(self) -> int:
+        return sum(each.nbytes for each in self.residents.values())
 
     def _begun(self) -> None:
         with self._count:
@@ -190,29 +254,59 @@ class EngineThread:
         for each in self._active:
             each.together = max(each.together, len(self._active))
         reading = [each for each in self._active if each.prefilling]
-        decoding = [each for each in self._active if not each.prefilling]
+        turns = [each for each in self._active if not each.prefilling]
+        for generation in turns:
+            generation.alone = len(turns) == 1
         if reading:
             self._turn += 1
-            self._advance(reading[self._turn % len(reading)])
-        for generation in decoding:
-            self._advance(generation)
+            turns.insert(0, reading[self._turn % len(reading)])
+            turns[0].alone = len(turns) == 1
+        waiting = [(each, asked) for each in turns if (asked := self._advance(each)) is not None]
+        for resident in {generation.resident for generation, _ in waiting}:
+            self._together(resident, [each for each in waiting if each[0].resident is resident])
 
-    def _advance(self, generation: Generation) -> None:
+    def _together(self, resident: Resident, waiting: list[tuple[Generation, Forward]]) -> None:
+        """Run the forwards that a model's answers wait for, at once if they can be."""
+        joined = [each for each in waiting if resident.joint.takes(each[1].run)]
+        if len(joined) > 1:
+            self.metrics.joint.observe(len(joined))
+            try:
+                outputs = resident.joint.forward([f.run for _, f in joined], [f.tokens for _, f in joined])
+            except Exception as error:  # noqa: BLE001 - answers of other models go on
+                for generation, _ in joined:
+                    self._end(generation, error)
+                outputs = []
+            for (generation, _), output in zip(joined, outputs, strict=False):
+                generation.joint += 1
+                self._advance(generation, output)
+            waiting = [each for each in waiting if each not in joined]
+        for generation, asked in waiting:
+            try:
+                output = asked.run.forward(asked.tokens)
+            except Exception as error:  # noqa: BLE001 - the others go on
+                self._end(generation, error)
+            else:
+                self._advance(generation, output)
+
+    def _advance(self, generation: Generation, output: Any = None) -> Forward | None:
+        """Advance an answer by a turn, passing on what it gives; return the forward that it waits for."""
         first = not generation.stats.steps
         try:
-            piece = generation.turn()
+            piece = generation.turn(output)
         except Exception as error:  # noqa: BLE001 - the others go on
             self._end(generation, error)
-            return
-        if piece is None:
-            return
+            return None
+        if piece is None or isinstance(piece, Forward):
+            return piece
         if first:
             self.metrics.first.observe(time.monotonic() - generation.job.created)
         self.metrics.generated.inc(piece.tokens)
         if generation.done:
+            generation.resident.used = time.monotonic()
             self._active.remove(generation)
             self.metrics.count(generation)
         generation.job.emit(piece)
+        return None
 
     def _end(self, generation: Generation, error: Exception | None) -> None:
         self._active.remove(generation)

@@ -76,6 +76,11 @@ class Carrying(Rollback):
         self._skip = 0
 
     @property
+    def joins(self) -> bool:
+        """No: a tail belongs in front of the block."""
+        return False
+
+    @property
     def pending(self) -> int:
         """Kept tokens that the caches do not hold yet."""
         return 0 if self._tail is None else self._tail.shape[1]

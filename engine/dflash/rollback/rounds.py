@@ -143,6 +143,20 @@ class Rollback:
         self._open(tokens.shape[1])
         return model(tokens, cache=self._given)
 
+    @property
+    def joins(self) -> bool:
+        """Whether a round's forward may be run together with those of other generations."""
+        return not self._recomputes
+
+    def open(self, rows: int) -> list[Any]:
+        """Open a round whose forward over ``rows`` tokens the caller runs; return what the model takes in it.
+
+        Raises:
+            RollbackError: the round before was neither committed nor abandoned.
+        """
+        self._open(rows)
+        return self._given
+
     def rows(self, output: Any) -> Any:
         """Drop from arrays ``[1, rows, ...]`` (or a list, tuple or dict of them) the rows of a carried tail.
 

@@ -65,7 +65,7 @@ def test_stream_is_the_whole_answer(server):
 
 
 def test_stream_ends_with_done_and_has_no_usage_unasked(server):
-    body = {"messages": TURN, "max_tokens": 3, "stream": True}
+    body = {"model": "tiny", "messages": TURN, "max_tokens": 3, "stream": True}
     with server.http.stream("POST", "/v1/chat/completions", json=body) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         events = [line for line in response.iter_lines() if line]

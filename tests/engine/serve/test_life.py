@@ -1,5 +1,6 @@
 """The server's life: a full queue, clients that leave or dawdle, its end, and who may ask."""
 
+import json
 import signal
 import socket
 import threading
@@ -12,7 +13,13 @@ import pytest
 
 from tests.engine.serve.world import serving
 
-LONG = {"prompt": "import os\n", "max_tokens": 1500, "temperature": 0, "logit_bias": {"0": -100, "2": -100}}
+LONG = {
+    "model": "tiny",
+    "prompt": "import os\n",
+    "max_tokens": 1500,
+    "temperature": 0,
+    "logit_bias": {"0": -100, "2": -100},
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +75,9 @@ def test_disconnected_stream_frees_its_slot(narrow):
     assert narrow.stats()["cache_bytes"] == 0
 
 
-@pytest.mark.parametrize("stream", [b"true", b"false"])
+@pytest.mark.parametrize("stream", [True, False])
 def test_disconnected_request_frees_its_slot_before_an_answer(narrow, stream):
-    body = b'{"prompt":"import os","max_tokens":2000,"temperature":0,"logit_bias":{"0":-100,"2":-100},"stream":%s}'
-    body %= stream
+    body = json.dumps({**LONG, "max_tokens": 2000, "stream": stream}).encode()
     host, port = narrow.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as peer:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -83,7 +89,7 @@ def test_disconnected_request_frees_its_slot_before_an_answer(narrow, stream):
 def test_disconnected_while_it_waits(narrow):
     running, _ = occupied(narrow)
     host, port = narrow.url.removeprefix("http://").split(":")
-    body = b'{"prompt":"x","max_tokens":1}'
+    body = b'{"model":"tiny","prompt":"x","max_tokens":1}'
     with socket.create_connection((host, int(port))) as peer:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         peer.sendall(head.encode() + body)
@@ -183,3 +189,11 @@ def test_allowed_origin_gets_cors(tmp_path):
         found = server.http.get("/v1/models", headers={"Origin": "https://app.example"})
         assert found.headers["access-control-allow-origin"] == "https://app.example"
         assert server.http.get("/v1/models", headers={"Origin": "https://b.example"}).status_code == 403
+
+
+def test_idle_model_is_unloaded_and_comes_back(tmp_path):
+    with serving(tmp_path, "--idle-unload", "0.5") as server:
+        first = server.chat().json()["choices"]
+        until(lambda: server.stats()["models"] == {})
+        assert server.stats()["prefixes"]["bytes"] == 0
+        assert server.chat().json()["choices"][0]["message"] == first[0]["message"]

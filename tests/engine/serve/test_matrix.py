@@ -116,6 +116,7 @@ def check(both, plain, cell):
     if draft != "none":
         assert sum(each["accepted"] for each in told) > 0
     assert max(each["together"] for each in told) >= min(2, clients)
+    assert (sum(each["joint_rounds"] for each in told) > 0) == (clients > 1)
 
 
 def name(cell):

@@ -26,8 +26,18 @@ REFUSED = [
     ("text without text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 400, "messages"),
     ("a part of no kind", {"messages": [{"role": "user", "content": [{}]}]}, 501, "messages"),
     ("too hot", {"messages": TURN, "temperature": 3}, 400, "temperature"),
-    ("NaN", b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "temperature"),
-    ("infinite", b'{"messages": [{"role": "user", "content": "x"}], "top_p": 1e999}', 400, "top_p"),
+    (
+        "NaN",
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+        400,
+        "temperature",
+    ),
+    (
+        "infinite",
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "top_p": 1e999}',
+        400,
+        "top_p",
+    ),
     ("text for a number", {"messages": TURN, "max_tokens": "5"}, 400, "max_tokens"),
     ("none of it", {"messages": TURN, "max_tokens": 0}, 400, "max_tokens"),
     ("too many answers", {"messages": TURN, "n": 1000}, 400, "n"),
@@ -45,6 +55,7 @@ REFUSED = [
     ("choice without tools", {"messages": TURN, "tool_choice": "required"}, 400, "tool_choice"),
     ("a strange choice", {"messages": TURN, "tools": [TOOL], "tool_choice": "maybe"}, 400, "tool_choice"),
     ("audio", {"messages": TURN, "audio": {"voice": "x"}}, 501, "audio"),
+    ("no model", {"messages": TURN, "model": None}, 400, "model"),
     ("no such model", {"messages": TURN, "model": "gpt-4"}, 404, "model"),
     ("no such channel", {"messages": TURN, "model": "tiny@e9-q1"}, 404, "model"),
     ("another's channel", {"messages": TURN, "model": "huge@e8-q38"}, 404, "model"),
@@ -64,7 +75,7 @@ REFUSED = [
 @pytest.mark.parametrize("stream", [False, True])
 def test_refusal(server, body, status, param, stream):
     if isinstance(body, dict):
-        body = json.dumps({**body, "stream": stream}).encode()
+        body = json.dumps({"model": "tiny", **body, "stream": stream}).encode()
     response = server.http.post(CHAT, content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == status, response.text
     error = response.json()["error"]
@@ -78,9 +89,15 @@ def test_another_route_and_method(server):
     assert server.http.get("/v1/nothing").status_code == 404
     assert server.http.get(CHAT).status_code == 405
     assert server.http.get("/v1/models/other").json()["error"]["code"] == "model_not_found"
-    assert server.http.post("/v1/completions", json={"prompt": ""}).json()["error"]["param"] == "prompt"
-    assert server.http.post("/v1/completions", json={"prompt": [99999]}).status_code == 400
-    assert server.http.post("/v1/completions", json={"prompt": "x", "echo": True}).status_code == 501
+    assert (
+        server.http.post("/v1/completions", json={"model": "tiny", "prompt": ""}).json()["error"]["param"]
+        == "prompt"
+    )
+    assert server.http.post("/v1/completions", json={"model": "tiny", "prompt": [99999]}).status_code == 400
+    assert (
+        server.http.post("/v1/completions", json={"model": "tiny", "prompt": "x", "echo": True}).status_code
+        == 501
+    )
 
 
 def test_too_large(server):
@@ -90,7 +107,7 @@ def test_too_large(server):
 
 
 def test_a_cache_that_the_model_cannot_have(server):
-    odd = {"messages": TURN, "x_kakeya": {"cache": "affine@4g128"}}  # heads of 64
+    odd = {"model": "tiny", "messages": TURN, "x_kakeya": {"cache": "affine@4g128"}}  # heads of 64
     response = server.http.post(CHAT, json=odd)
     assert response.status_code == 422
     assert "can use" in response.json()["error"]["message"]

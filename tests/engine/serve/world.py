@@ -25,7 +25,13 @@ class Process:
         return self.log.read_text()
 
     def chat(self, text="def main(argv):", **fields):
-        body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 16, **fields}
+        body = {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": text}],
+            "temperature": 0,
+            "max_tokens": 16,
+            **fields,
+        }
         return self.http.post("/v1/chat/completions", json=body)
 
     def stats(self):

@@ -1,0 +1,93 @@
+"""Several sequences in one forward, each over the cache that it has anyway.
+
+Their rows lie behind one another in one batch entry. What is the same for all rows (projections, MLPs, the head)
+runs over all of them at once; positions and attention are each sequence's own. So sequences may differ in length, in
+how many rows they bring and in the kind of their caches, they join and leave between any two forwards, and nothing
+is merged, padded or copied.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from engine.mx import mx
+
+
+class Parts:
+    """What each sequence has in place of one array or mask: keys, values or masks, one a sequence."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
+
+
+class Offsets:
+    """The position of each sequence's first row, and how many rows it has.
+
+    Attributes:
+        firsts: the positions.
+        bounds: where the sequences' rows begin and end, one more than there are sequences.
+        held: what is worked out once a forward, by whoever works it out.
+    """
+
+    def __init__(self, firsts: Sequence[int], rows: Sequence[int]) -> None:
+        self.firsts, self.rows = list(firsts), list(rows)
+        self.bounds = [sum(self.rows[:i]) for i in range(len(self.rows) + 1)]
+        self.held: dict[Any, Any] = {}
+
+    def cut(self, x: mx.array) -> list[mx.array]:
+        """Return each sequence's part of ``[1, heads, rows, dim]``."""
+        return [x[:, :, a:b] for a, b in pairwise(self.bounds)]
+
+
+class RaggedCache:
+    """One layer's caches, of all sequences.
+
+    Args:
+        caches: one a sequence.
+        rows: how many rows each of them brings.
+        shared: the offsets of the layers before, which are used where they are the same.
+    """
+
+    def __init__(self, caches: Sequence[Any], rows: Sequence[int], shared: Offsets | None = None) -> None:
+        self.caches = list(caches)
+        firsts = [cache.offset for cache in caches]
+        self.offset = shared if shared and shared.firsts == firsts else Offsets(firsts, rows)
+
+    def make_mask(self, n: int, *args: Any, **kwargs: Any) -> Parts | None:  # noqa: ARG002 - rows say it
+        """Return each sequence's own mask, None if none of them needs one."""
+        pairs = zip(self.caches, self.offset.rows, strict=True)
+        masks = [cache.make_mask(rows, *args, **kwargs) for cache, rows in pairs]
+        return Parts(masks) if any(mask is not None for mask in masks) else None
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Parts, Parts]:
+        """Append each sequence's rows to its cache; return what each of them may see."""
+        cut = zip(self.caches, self.offset.cut(keys), self.offset.cut(values), strict=True)
+        found = [cache.update_and_fetch(k, v) for cache, k, v in cut]
+        return Parts([pair[0] for pair in found]), Parts([pair[1] for pair in found])
+
+
+def attend(
+    one: Callable[..., mx.array],
+    queries: mx.array,
+    keys: Parts,
+    values: Parts,
+    cache: RaggedCache,
+    mask: Parts | None,
+    **more: Any,
+) -> mx.array:
+    """Attend for each sequence by itself.
+
+    Args:
+        one: attention of one sequence.
+        queries: ``[1, heads, rows, dim]`` of all sequences.
+        keys: of each sequence.
+        values: of each sequence.
+        cache: what gave them.
+        mask: of each sequence, or None.
+        more: what ``one`` takes beside.
+    """
+    masks = mask.parts if mask is not None else [None] * len(cache.caches)
+    parts = zip(cache.offset.cut(queries), keys.parts, values.parts, cache.caches, masks, strict=True)
+    return mx.concatenate(
+        [one(q, k, v, cache=held, mask=own, **more) for q, k, v, held, own in parts], axis=2
+    )

@@ -1,0 +1,108 @@
+"""One forward for the rounds of several generations of a target."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.attention.ragged import Offsets, RaggedCache
+from engine.attention.router import route
+from engine.dflash.generation import Run
+from engine.dflash.target.clones import as_kind, with_replaced
+from engine.dflash.target.rotary import TableRope, rotate, with_tables
+from engine.dflash.target.taps import Tapped
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+
+CLOSE = 1e-2  # of the largest logit: a joint forward that is wrong is off by far more
+KNOWN = (lm_cache.KVCache, lm_cache.RotatingKVCache)
+
+
+class Joint:
+    """A target that runs the rounds of several generations at once.
+
+    Args:
+        target: the model.
+        layer_ids: of the layers whose outputs drafters read; none for no drafter.
+
+    Attributes:
+        refusal: why the target cannot, None if it can. It was tried, on a few tokens.
+    """
+
+    def __init__(self, target: nn.Module, layer_ids: Sequence[int] = ()) -> None:
+        self._model = with_replaced(with_tables(target), _roped)
+        self._tapped = Tapped(self._model, list(layer_ids)) if layer_ids else None
+        self.refusal = _refusal(target, self._model)
+
+    def takes(self, run: Run) -> bool:
+        """Say whether a generation's rounds can be joined with others'."""
+        return self.refusal is None and run.rollback.joins
+
+    def forward(self, runs: Sequence[Run], tokens: Sequence[mx.array]) -> list[tuple[mx.array, Any]]:
+        """Open a round of each generation; return its logits and taps, as :meth:`Run.forward` does.
+
+        Args:
+            runs: the generations, each between two rounds.
+            tokens: what each of them runs, ``[1, rows]``.
+        """
+        rows = [each.shape[1] for each in tokens]
+        given = [run.rollback.open(count) for run, count in zip(runs, rows, strict=True)]
+        layers: list[RaggedCache] = []
+        for caches in zip(*given, strict=True):
+            layers.append(RaggedCache(caches, rows, layers[-1].offset if layers else None))
+        joined = mx.concatenate(list(tokens), axis=1)
+        if self._tapped is not None and any(run.proposer for run in runs):
+            logits, taps = self._tapped.forward(joined, layers)
+        else:
+            logits, taps = self._model(joined, cache=layers), None
+        bounds = Offsets([0] * len(rows), rows).bounds
+        return [
+            (logits[:, a:b], taps[:, a:b] if taps is not None and run.proposer else None)
+            for run, a, b in zip(runs, bounds, bounds[1:], strict=False)
+        ]
+
+
+def _roped(module: nn.Module) -> nn.Module:
+    """Return a rotary embedding that also takes the :class:`Offsets` of several sequences."""
+    if "rope" not in type(module).__name__.lower():
+        return module
+    kind = type(module)
+
+    def call(self: Any, x: mx.array, offset: Any = 0) -> mx.array:
+        if not isinstance(offset, Offsets):
+            return kind.__call__(self, x, offset=offset)
+        if isinstance(self, TableRope) and x.dtype == mx.float32 and x.shape[-1] == self.dims:
+            return rotate(x, *_rows_of(self.table, offset))
+        parts = zip(offset.cut(x), offset.firsts, strict=True)
+        return mx.concatenate([kind.__call__(self, part, offset=first) for part, first in parts], axis=2)
+
+    return as_kind(module, type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__}))
+
+
+def _rows_of(table: Any, offsets: Offsets) -> tuple[mx.array, mx.array]:
+    """Return the table's rows for all sequences, looked up once a forward."""
+    if id(table) not in offsets.held:
+        found = [table.at(first, rows) for first, rows in zip(offsets.firsts, offsets.rows, strict=True)]
+        offsets.held[id(table)] = tuple(mx.concatenate(parts) for parts in zip(*found, strict=True))
+    return offsets.held[id(table)]
+
+
+def _refusal(target: nn.Module, model: nn.Module) -> str | None:
+    """Run two short sequences alone and together; return what is wrong with that, if anything is."""
+    fresh = lm_cache.make_prompt_cache(target)
+    if not all(type(cache) in KNOWN for cache in fresh):
+        return "it keeps more than keys and values"
+    if len(fresh) != len(target.layers) or not all(route(layer) for layer in target.layers):
+        return "its attention cannot be routed"
+    texts = mx.array([[3, 5, 7, 4, 6, 8]]), mx.array([[9, 4, 5]])
+    rows = (1, 2)
+    try:
+        alone = [target(text)[:, -count:] for text, count in zip(texts, rows, strict=True)]
+        held = [lm_cache.make_prompt_cache(target) for _ in texts]
+        for text, count, caches in zip(texts, rows, held, strict=True):
+            target(text[:, :-count], cache=caches)
+        layers = [RaggedCache(caches, rows) for caches in zip(*held, strict=True)]
+        last = mx.concatenate([text[:, -count:] for text, count in zip(texts, rows, strict=True)], axis=1)
+        off = mx.abs(model(last, cache=layers) - mx.concatenate(alone, axis=1)).max()
+        size = mx.abs(mx.concatenate(alone, axis=1)).max()
+        return None if (off <= CLOSE * size).item() else "together its sequences get other logits than alone"
+    except Exception as error:  # noqa: BLE001 - models of many kinds: whatever it is, they run one by one
+        return f"it cannot run several sequences at once: {' '.join(str(error).split())}"

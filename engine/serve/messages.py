@@ -1,0 +1,242 @@
+"""``POST /v1/messages``: Anthropic's API, translated to a chat request and back."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import Field
+
+from engine.serve import chat
+from engine.serve.errors import ApiError, unsupported
+from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.server import Server
+from engine.serve.streams import event
+
+DIRECT = {"type": "direct"}  # who calls a tool: the model itself
+STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
+
+
+class MessagesRequest(Loose):
+    """The fields that are translated; others pass."""
+
+    model: str | None = Field(None, max_length=256)
+    messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
+    max_tokens: Tokens
+    system: str | list[dict[str, Any]] | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool | None = None
+    temperature: Real | None = None
+    top_p: Real | None = None
+    top_k: int | None = None
+    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tool_choice: dict[str, Any] | None = None
+    x_kakeya: Any = None
+
+
+async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
+    """Queue the answer; ApiError if it cannot be made."""
+    turns: list[dict[str, Any]] = []
+    if request.system:
+        turns.append({"role": "system", "content": _text(request.system, "system")})
+    for message in request.messages:
+        turns += _turns(message)
+    named = {
+        name: getattr(request, name) for name in ("model", "max_tokens", "temperature", "top_p", "top_k")
+    }
+    body = {**named, "messages": turns, "stop": request.stop_sequences or None, "x_kakeya": request.x_kakeya}
+    if request.tools:
+        body |= {
+            "tools": [_tool(tool) for tool in request.tools],
+            "tool_choice": _choice(request.tool_choice),
+        }
+    return await chat.begin(server, from_python(ChatRequest, body))
+
+
+def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the chat messages that one of Anthropic's makes: results of tools are messages of their own."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant", "system"):
+        raise ApiError(
+            400, "A message's role has to be user or assistant.", param="messages", code="invalid_value"
+        )
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    results, parts, calls = [], [], []
+    for block in _blocks(content, "messages"):
+        kind = block.get("type")
+        if kind == "tool_result":
+            said = block.get("content") or ""
+            found = said if isinstance(said, str) else _text(said, "messages")
+            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": found})
+        elif kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind not in ("thinking", "redacted_thinking"):
+            parts.append(block)
+    turn: dict[str, Any] = {"role": role, "content": _text(parts, "messages")}
+    if calls:
+        turn["tool_calls"] = calls
+    return [*results, turn] if parts or calls or not results else results
+
+
+def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise ApiError(400, "Content has to be text or a list of blocks.", param=param, code="invalid_value")
+    return content
+
+
+def _text(content: Any, param: str) -> str:
+    if isinstance(content, str):
+        return content
+    found = []
+    for block in _blocks(content, param):
+        if block.get("type") != "text":
+            raise unsupported(f"content of type {str(block.get('type'))[:64]!r}", param)
+        if not isinstance(block.get("text"), str):
+            raise ApiError(400, "A text block has no text.", param=param, code="invalid_value")
+        found.append(block["text"])
+    return "".join(found)
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool.get("type", "custom") != "custom":
+        raise unsupported(f"tools of type {str(tool['type'])[:64]!r}", "tools")
+    function = {"name": tool.get("name"), "description": tool.get("description")}
+    return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
+
+
+def _choice(choice: dict[str, Any] | None) -> Any:
+    kind = (choice or {}).get("type", "auto")
+    if kind == "tool":
+        return {"type": "function", "function": {"name": (choice or {}).get("name")}}
+    return {"any": "required"}.get(kind, kind) if isinstance(kind, str) else "unknown"
+
+
+async def whole(begun: chat.Chat) -> dict[str, Any]:
+    """Return the answer in one object."""
+    found = await chat.whole(begun)
+    choice = found["choices"][0]
+    message, content = choice["message"], []
+    if message.get("reasoning_content"):
+        content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
+    if message["content"]:
+        content.append({"type": "text", "text": message["content"], "citations": None})
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
+        content.append({**block, "input": _object(function["arguments"])})
+    return {
+        **_head(begun),
+        "content": content or [{"type": "text", "text": "", "citations": None}],
+        **_end(choice["finish_reason"], found["x_kakeya"]),
+        "usage": _usage(found["usage"]),
+        "x_kakeya": found["x_kakeya"],
+    }
+
+
+async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
+    """Yield the answer's events."""
+    start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
+    usage = _usage(chat.usage(begun.asked.prompt_tokens, 0, 0))
+    yield _event("message_start", message={**start, "usage": usage})
+    blocks, tokens = Blocks(), 0
+    try:
+        async for kind, value, piece in chat.deltas(begun):
+            tokens += piece.tokens
+            if kind != "end":
+                for each in blocks.add(kind, value):
+                    yield each
+                continue
+            for each in blocks.close():
+                yield each
+            usage = _usage(chat.usage(begun.asked.prompt_tokens, tokens, piece.report["cached_tokens"]))
+            delta = _end(value, piece.report)
+            yield _event("message_delta", delta=delta, usage=usage, x_kakeya=piece.report)
+    except ApiError as error:
+        yield event(error_body(error), "error")
+        return
+    yield _event("message_stop")
+
+
+class Blocks:
+    """The blocks of a streamed answer, one open at a time."""
+
+    def __init__(self) -> None:
+        self._index, self._kind = -1, ""
+
+    def add(self, kind: str, value: Any) -> list[bytes]:
+        """Return the events of a delta: see :func:`engine.serve.chat.deltas`."""
+        events = []
+        if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
+            events = self.close()
+            self._index, self._kind = self._index + 1, kind
+            opened: dict[str, Any] = {"type": kind, kind: ""}
+            if kind == "call":
+                opened = {
+                    "type": "tool_use",
+                    "id": value["id"],
+                    "name": value["name"],
+                    "input": {},
+                    "caller": DIRECT,
+                }
+            events.append(_event("content_block_start", index=self._index, content_block=opened))
+        if kind in ("text", "thinking"):
+            delta = {"type": f"{kind}_delta", kind: value}
+            events.append(_event("content_block_delta", index=self._index, delta=delta))
+        elif kind == "arguments":
+            delta = {"type": "input_json_delta", "partial_json": value}
+            events.append(_event("content_block_delta", index=self._index, delta=delta))
+        return events
+
+    def close(self) -> list[bytes]:
+        """Return the event that ends the block, if one is open."""
+        kind, self._kind = self._kind, ""
+        return [_event("content_block_stop", index=self._index)] if kind else []
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return event({"type": kind, **fields}, kind)
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """Return an error as Anthropic's API has it."""
+    kind = "api_error" if error.kind == "server_error" else error.kind
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def _head(begun: chat.Chat) -> dict[str, Any]:
+    return {
+        "id": chat.new_id("msg"),
+        "type": "message",
+        "role": "assistant",
+        "model": begun.asked.model,
+        "container": None,
+    }
+
+
+def _end(reason: str, report: dict[str, Any]) -> dict[str, Any]:
+    if reason == "stop" and report.get("stop"):
+        return {"stop_reason": "stop_sequence", "stop_sequence": report["stop"], "stop_details": None}
+    return {"stop_reason": STOPS.get(reason, "end_turn"), "stop_sequence": None, "stop_details": None}
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return {
+        "input_tokens": usage["prompt_tokens"] - cached,
+        "output_tokens": usage["completion_tokens"],
+        "cache_read_input_tokens": cached,
+        "cache_creation_input_tokens": 0,
+        "cache_creation": None,
+        "output_tokens_details": None,
+        "server_tool_use": None,
+        "service_tier": "standard",
+        "inference_geo": None,
+    }
+
+
+def _object(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}

@@ -1,0 +1,274 @@
+"""``POST /v1/responses``: OpenAI's newer API, translated to a chat request and back. Nothing is stored."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import Field
+
+from engine.serve import chat
+from engine.serve.errors import ApiError, unsupported
+from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.server import Server
+from engine.serve.streams import event
+
+
+class ResponsesRequest(Loose):
+    """The fields that are translated; others pass."""
+
+    model: str | None = Field(None, max_length=256)
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    max_output_tokens: Tokens | None = None
+    stream: bool | None = None
+    temperature: Real | None = None
+    top_p: Real | None = None
+    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tool_choice: str | dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    background: bool | None = None
+    conversation: Any = None
+    metadata: dict[str, Any] | None = None
+    x_kakeya: Any = None
+
+
+async def begin(server: Server, request: ResponsesRequest) -> "Response":
+    """Queue the answer; ApiError if it cannot be made."""
+    for name in ("previous_response_id", "background", "conversation"):
+        if getattr(request, name):
+            raise unsupported(name)
+    turns = [{"role": "system", "content": request.instructions}] if request.instructions else []
+    items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
+    for item in items:
+        turns += _turns(item)
+    named = {name: getattr(request, name) for name in ("model", "temperature", "top_p", "x_kakeya")}
+    body = {**named, "messages": turns, "max_tokens": request.max_output_tokens}
+    body["response_format"] = _format((request.text or {}).get("format"))
+    if request.tools:
+        body |= {
+            "tools": [_tool(tool) for tool in request.tools],
+            "tool_choice": _choice(request.tool_choice),
+        }
+    return Response(await chat.begin(server, from_python(ChatRequest, body)), request)
+
+
+def _turns(item: dict[str, Any]) -> list[dict[str, Any]]:
+    kind = item.get("type", "message")
+    if kind == "message":
+        return [{"role": item.get("role"), "content": item.get("content")}]
+    if kind == "function_call":
+        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        return [{"role": "assistant", "tool_calls": [call]}]
+    if kind == "function_call_output":
+        return [{"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}]
+    if kind == "reasoning":
+        return []
+    raise unsupported(f"input of type {str(kind)[:64]!r}", "input")
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool.get("type") != "function":
+        raise unsupported(f"tools of type {str(tool.get('type'))[:64]!r}", "tools")
+    function = {name: tool.get(name) for name in ("name", "description", "parameters")}
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: Any) -> Any:
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    return choice
+
+
+def _format(wanted: Any) -> Any:
+    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        return wanted
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": wanted.get("name"), "schema": wanted.get("schema")},
+    }
+
+
+class Response:
+    """An answer on its way.
+
+    Attributes:
+        chat: the chat behind it.
+        asked: its answers.
+        request: as it came.
+    """
+
+    def __init__(self, begun: chat.Chat, request: ResponsesRequest) -> None:
+        self.chat, self.asked, self.request = begun, begun.asked, request
+        self.id, self.created = chat.new_id("resp"), int(time.time())
+        self.output: list[dict[str, Any]] = []
+
+    def body(self, status: str, usage: dict[str, Any] | None = None, report: Any = None) -> dict[str, Any]:
+        """Return the object that the API calls a response."""
+        given = self.request
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "error": None,
+            "incomplete_details": cut,
+            "instructions": given.instructions,
+            "max_output_tokens": given.max_output_tokens,
+            "model": self.asked.model,
+            "output": self.output,
+            "parallel_tool_calls": True,
+            "previous_response_id": None,
+            "reasoning": {"effort": None, "summary": None},
+            "store": False,
+            "background": False,
+            "temperature": 1.0 if given.temperature is None else given.temperature,
+            "top_p": 1.0 if given.top_p is None else given.top_p,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "top_logprobs": 0,
+            "max_tool_calls": None,
+            "service_tier": "default",
+            "safety_identifier": None,
+            "prompt_cache_key": None,
+            "text": given.text or {"format": {"type": "text"}},
+            "tool_choice": given.tool_choice or "auto",
+            "tools": [{"strict": None, "description": None, **tool} for tool in given.tools or []],
+            "truncation": "disabled",
+            "usage": usage,
+            "metadata": given.metadata or {},
+            "x_kakeya": report,
+        }
+
+
+async def whole(begun: Response) -> dict[str, Any]:
+    """Return the answer in one object."""
+    async for _, fields in _told(begun):
+        final = fields
+    if "error" in final:
+        raise final["error"]
+    return final["response"]
+
+
+async def streamed(begun: Response) -> AsyncIterator[bytes]:
+    """Yield the answer's events."""
+    number = 0
+    async for kind, fields in _told(begun):
+        if "error" in fields:
+            error: ApiError = fields["error"]
+            fields = {"code": error.code, "message": error.message, "param": error.param}  # noqa: PLW2901
+        yield event({"type": kind, "sequence_number": number, **fields}, kind)
+        number += 1
+
+
+async def _told(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Yield the events by name, without their numbers."""
+    yield "response.created", {"response": begun.body("in_progress")}
+    yield "response.in_progress", {"response": begun.body("in_progress")}
+    item, tokens = Item(begun), 0
+    try:
+        async for kind, value, piece in chat.deltas(begun.chat):
+            tokens += piece.tokens
+            if kind == "end":
+                status = "incomplete" if value == "length" else "completed"
+                for each in item.close(status):
+                    yield each
+                cached = piece.report["cached_tokens"]
+                body = begun.body(status, _usage(begun.asked.prompt_tokens, tokens, cached), piece.report)
+                yield f"response.{status}", {"response": body}
+            else:
+                for each in item.add(kind, value):
+                    yield each
+    except ApiError as error:
+        yield "error", {"error": error}
+
+
+class Item:
+    """The output item that is being written.
+
+    Args:
+        begun: whose output it is added to.
+    """
+
+    def __init__(self, begun: Response) -> None:
+        self._output = begun.output
+        self._item: dict[str, Any] | None = None
+        self._kind = ""
+
+    def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+        """Return the events of a delta: see :func:`engine.serve.chat.deltas`."""
+        events = []
+        if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
+            events = [*self.close("completed"), *self._open(kind, value)]
+        if kind in ("call", "nothing"):
+            return events
+        at = self._at()
+        if kind == "arguments":
+            self._item["arguments"] += value
+            return [*events, ("response.function_call_arguments.delta", {**at, "delta": value})]
+        if kind == "text":
+            self._item["content"][0]["text"] += value
+            more = {"content_index": 0, "delta": value, "logprobs": []}
+            return [*events, ("response.output_text.delta", {**at, **more})]
+        if kind == "thinking":
+            self._item["content"][0]["text"] += value
+            return [*events, ("response.reasoning_text.delta", {**at, "content_index": 0, "delta": value})]
+        return events
+
+    def close(self, status: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the events that end the item, if there is one."""
+        if self._item is None:
+            return []
+        item, at, events = self._item, self._at(), []
+        item["status"] = status
+        if self._kind == "call":
+            told = {**at, "name": item["name"], "arguments": item["arguments"]}
+            events.append(("response.function_call_arguments.done", told))
+        else:
+            part = item["content"][0]
+            name = "output_text" if self._kind == "text" else "reasoning_text"
+            logprobs = {"logprobs": []} if self._kind == "text" else {}
+            told = {**at, "content_index": 0, "text": part["text"], **logprobs}
+            events.append((f"response.{name}.done", told))
+            events.append(("response.content_part.done", {**at, "content_index": 0, "part": dict(part)}))
+        events.append(("response.output_item.done", {"output_index": at["output_index"], "item": item}))
+        self._item, self._kind = None, ""
+        return events
+
+    def _open(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+        self._kind, part = kind, None
+        if kind == "call":
+            named = {"call_id": value["id"], "name": value["name"], "arguments": ""}
+            self._item = {"type": "function_call", "id": chat.new_id("fc"), "status": "in_progress", **named}
+        elif kind == "text":
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            about = {"type": "message", "id": chat.new_id("msg"), "status": "in_progress"}
+            self._item = {**about, "role": "assistant", "content": [part]}
+        else:
+            part = {"type": "reasoning_text", "text": ""}
+            about = {"type": "reasoning", "id": chat.new_id("rs"), "status": "in_progress"}
+            self._item = {**about, "summary": [], "content": [part]}
+        self._output.append(self._item)
+        at = self._at()
+        shown = {**self._item, "content": []} if part else dict(self._item)
+        events = [("response.output_item.added", {"output_index": at["output_index"], "item": shown})]
+        if part:
+            added = {**at, "content_index": 0, "part": dict(part)}
+            events.append(("response.content_part.added", added))
+        return events
+
+    def _at(self) -> dict[str, Any]:
+        return {"item_id": self._item["id"], "output_index": len(self._output) - 1}
+
+
+def _usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + completion,
+    }

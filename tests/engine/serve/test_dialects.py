@@ -1,0 +1,183 @@
+"""The two other APIs: the same answers, in their own words."""
+
+import json
+
+import jsonschema
+import pytest
+
+TURN = [{"role": "user", "content": "def read_lines(path):"}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def chat(server, **fields):
+    return server.chat(TURN[0]["content"], max_tokens=24, **fields).json()["choices"][0]["message"]["content"]
+
+
+def messages(server, **fields):
+    body = {"model": "tiny", "max_tokens": 24, "temperature": 0, "messages": TURN, **fields}
+    return server.http.post("/v1/messages", json=body)
+
+
+def events(server, path, body):
+    with server.http.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line]
+    names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    found = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert names == [each["type"] for each in found]
+    return found
+
+
+def test_message(server):
+    found = messages(server).json()
+    assert found["content"] == [{"type": "text", "text": chat(server), "citations": None}]
+    assert (found["type"], found["role"], found["stop_reason"]) == ("message", "assistant", "end_turn")
+    assert found["usage"]["output_tokens"] > 0
+    assert found["usage"]["input_tokens"] + found["usage"]["cache_read_input_tokens"] > 0
+    assert messages(server, max_tokens=3).json()["stop_reason"] == "max_tokens"
+    word = chat(server)[3:6]
+    stopped = messages(server, stop_sequences=["zzz", word]).json()
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", word)
+
+
+def test_message_with_system_and_blocks(server):
+    blocks = [{"type": "text", "text": TURN[0]["content"]}]
+    found = messages(
+        server, messages=[{"role": "user", "content": blocks}], system=[{"type": "text", "text": "x"}]
+    )
+    said = [{"role": "system", "content": "x"}, *TURN]
+    same = server.http.post(
+        "/v1/chat/completions", json={"model": "tiny", "messages": said, "max_tokens": 24, "temperature": 0}
+    )
+    assert found.json()["content"][0]["text"] == same.json()["choices"][0]["message"]["content"]
+
+
+def test_streamed_message(server):
+    body = {"model": "tiny", "max_tokens": 24, "temperature": 0, "messages": TURN}
+    found = events(server, "/v1/messages", body)
+    kinds = [each["type"] for each in found]
+    assert kinds[:2] == ["message_start", "content_block_start"]
+    assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    assert set(kinds[2:-3]) == {"content_block_delta"}
+    assert "".join(each["delta"]["text"] for each in found[2:-3]) == chat(server)
+    assert found[-2]["delta"]["stop_reason"] == "end_turn"
+    assert found[-2]["usage"]["output_tokens"] == messages(server).json()["usage"]["output_tokens"]
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+def test_message_tool_use(server, choice):
+    fields = {"tools": [{"name": "weather", "input_schema": CITY}], "tool_choice": choice}
+    found = messages(server, **fields).json()
+    (call,) = found["content"]
+    assert (call["type"], call["name"]) == ("tool_use", "weather")
+    jsonschema.validate(call["input"], CITY)
+    assert found["stop_reason"] in ("tool_use", "max_tokens")
+    body = {"model": "tiny", "max_tokens": 24, "temperature": 0, "messages": TURN, **fields}
+    told = events(server, "/v1/messages", body)
+    assert told[1]["content_block"]["type"] == "tool_use"
+    parts = [each["delta"]["partial_json"] for each in told if each["type"] == "content_block_delta"]
+    assert json.loads("".join(parts)) == call["input"]
+    answer = [{"type": "tool_result", "tool_use_id": call["id"], "content": "sunny"}]
+    turns = [*TURN, {"role": "assistant", "content": found["content"]}, {"role": "user", "content": answer}]
+    assert messages(server, messages=turns, tools=fields["tools"]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "kind"),
+    [
+        ({"max_tokens": None}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "king", "content": "x"}]}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": 5}]}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 501, "not_implemented_error"),
+        ({"model": "claude"}, 404, "not_found_error"),
+        ({"tool_choice": {"type": ["x"]}, "tools": [{"name": "a"}]}, 400, "invalid_request_error"),
+        ({"tools": [{"name": 7}]}, 400, "invalid_request_error"),
+    ],
+)
+def test_message_refusals(server, fields, status, kind):
+    refused = messages(server, **fields)
+    assert refused.status_code == status, refused.text
+    assert refused.json()["type"] == "error"
+    assert refused.json()["error"]["type"] == kind
+
+
+def test_response(server):
+    given = {"model": "tiny", "temperature": 0, "max_output_tokens": 24, "input": TURN[0]["content"]}
+    found = server.ai.responses.create(**given)
+    assert found.output_text == chat(server)
+    assert found.status == "completed"
+    assert found.usage.total_tokens == found.usage.input_tokens + found.usage.output_tokens
+    cut = server.ai.responses.create(**{**given, "max_output_tokens": 3})
+    assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    kinds, text = [], ""
+    with server.ai.responses.stream(**given) as stream:
+        for each in stream:
+            kinds.append(each.type)
+            text += each.delta if each.type == "response.output_text.delta" else ""
+        assert stream.get_final_response().output_text == text == chat(server)
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[-1] == "response.completed"
+
+
+def test_response_follows_a_schema(server):
+    text = {"format": {"type": "json_schema", "name": "city", "schema": CITY}}
+    found = server.ai.responses.create(
+        model="tiny", temperature=0, max_output_tokens=24, input=TURN, instructions="Be brief.", text=text
+    )
+    jsonschema.validate(json.loads(found.output_text), CITY)
+
+
+def test_response_calls_a_function(server):
+    tools = [{"type": "function", "name": "weather", "parameters": CITY}]
+    given = {"model": "tiny", "temperature": 0, "max_output_tokens": 24, "tools": tools}
+    found = server.ai.responses.create(**given, input=TURN, tool_choice="required")
+    (call,) = found.output
+    assert (call.type, call.name) == ("function_call", "weather")
+    jsonschema.validate(json.loads(call.arguments), CITY)
+    told = events(server, "/v1/responses", {**given, "input": TURN, "tool_choice": "required"})
+    parts = [each["delta"] for each in told if each["type"] == "response.function_call_arguments.delta"]
+    assert "".join(parts) == call.arguments
+    assert [each["sequence_number"] for each in told] == list(range(len(told)))
+    items = [
+        *TURN,
+        {"type": "function_call", "call_id": call.call_id, "name": "weather", "arguments": call.arguments},
+        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"},
+    ]
+    assert server.ai.responses.create(**given, input=items).status in ("completed", "incomplete")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"input": None}, 400),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 501),
+        ({"input": [{"role": "user", "content": 5}]}, 400),
+        ({"input": "x", "previous_response_id": "resp_1"}, 501),
+        ({"input": "x", "tools": [{"type": "web_search"}]}, 501),
+        ({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400),
+    ],
+)
+def test_response_refusals(server, fields, status):
+    refused = server.http.post("/v1/responses", json={"model": "tiny", **fields})
+    assert refused.status_code == status, refused.text
+    assert set(refused.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_page(server):
+    page = server.http.get("/")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "<script>" not in page.text
+    assert " style=" not in page.text
+    assert not [word for word in page.text.split() if word.startswith("on") and "=" in word]
+    for path in ("/page.js", "/page.css"):
+        assert server.http.get(path).status_code == 200

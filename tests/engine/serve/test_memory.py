@@ -1,0 +1,45 @@
+"""Requests are admitted by what they may take: the budget holds, and nothing waits for ever."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.engine.serve.world import serving
+
+BUDGET = 48 << 20
+WORDS = "import os\nimport sys\n\n\ndef main(argv):\n    return os.path.join(*argv)\n" * 12
+
+
+@pytest.fixture(scope="module")
+def budgeted(tmp_path_factory):
+    options = ("--memory-budget", "48MB", "--prefix-cache", "256MB", "--max-active", "8")
+    with serving(tmp_path_factory.mktemp("budget"), *options) as server:
+        yield server
+
+
+def ask(server, i, **fields):
+    body = {"model": "tiny", "prompt": f"# {i}\n{WORDS}", "max_tokens": 24, "temperature": 0, **fields}
+    return server.http.post("/v1/completions", json=body)
+
+
+def test_peak_stays_within_the_budget(budgeted):
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: ask(budgeted, i), range(12)))
+    assert [answer.status_code for answer in answers] == [200] * 12
+    stats = budgeted.stats()
+    assert stats["mlx_peak_bytes"] <= 1.05 * BUDGET
+    assert stats["models"]["tiny"]["weight_bytes"] + stats["prefixes"]["bytes"] <= BUDGET
+    together = [answer.json()["x_kakeya"]["together"] for answer in answers]
+    assert 1 <= max(together) < 8  # some had to wait for memory although eight may run
+
+
+def test_what_can_never_fit_is_refused(budgeted):
+    refused = ask(budgeted, 0, max_tokens=3500)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "memory_budget"
+    assert (
+        ask(
+            budgeted, 0, max_tokens=3500, x_kakeya={"cache": "e8v@4.25", "draft": "none"}, stop="e"
+        ).status_code
+        == 200
+    )
