@@ -104,10 +104,11 @@ def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspac
         return {}
     # Once more: a key may have been taken off the list since the request was admitted.
     trust.judge(git, admitted.view, preset, policy)
-    pointers = export_tree(git, lease.request, place.tree, policy.limits)
+    keep_claim = attendant(session, lease, "the request's files are being written")
+    pointers = export_tree(git, lease.request, place.tree, policy.limits, keep_claim)
     check_paths(preset, admitted.params, place.tree)
     secret = next(iter(session.bus.secrets), None)
-    keep_claim = attendant(session, lease)
+    keep_claim = attendant(session, lease, "files of Git LFS are being fetched")
     return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
