@@ -27,7 +27,7 @@ from runner.heartbeat import Heartbeat
 from runner.intake import Admitted
 from runner.lease import Lease
 from runner.logs import LogSink
-from runner.process import Command, Ended, job_environment
+from runner.process import NO_CORE, Command, Ended, job_environment
 from runner.redact import Redactor
 from runner.refusal import Refusal, with_place
 from runner.session import Session
@@ -186,7 +186,7 @@ def _run_steps(
             sink=sink,
             inside=session.sandbox.around(argv, place, preset),
             limits={
-                "RLIMIT_CORE": 0,
+                "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },

@@ -70,9 +70,13 @@ def test_a_process_that_was_killed_is_replaced(git):
 
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
-    with pytest.raises(ProcessError), batch.asking(git, "cat-file", "--batch-check") as answerer:
-        answerer.child._child.kill()
-        answerer.child.line()
+    def kill_and_ask() -> None:
+        with batch.asking(git, "cat-file", "--batch-check") as answerer:
+            answerer.child._child.kill()
+            answerer.child.line()
+
+    with pytest.raises(ProcessError):
+        kill_and_ask()
     assert head(git)
 
 
