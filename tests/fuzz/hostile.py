@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 WHO = b"A Stranger <stranger@example.invalid> 1700000000 +0000"
+WHOM = (b"", b"x", b"<> 99999999999999999999 +9999", b"\xff\x00")
 MODES = (
     b"40000",
     b"100644",
@@ -30,12 +31,14 @@ MODES = (
 )
 NAMES = (
     b".mac-bridge", b"request.json", b"state.json", b"result.json", b"cancel.json", b"logs", b"results", b"research",
-    b"stream.log", b"evidence.dsse.json", b".git", b".GIT", b"git~1", b"..", b".", b"", b"a/b", b"\xff\xfe", b"-x", b"CON",
-    b"\xe2\x80\xa8", b"\x1b]52;c;aGk=\x07", b"n\nn", b".gitmodules", b".gitattributes", "ﬃ".encode(), b"x" * 300, b"y" * 4000,
+    b"stream.log", b"evidence.dsse.json", b".git", b".GIT", b"git~1", b"..", b".", b"", b"a/b", b"\xff\xfe", b"-x",
+    b"\xe2\x80\xa8", b"\x1b]52;c;aGk=\x07", b"n\nn", b".gitmodules", b".gitattributes", "ﬃ".encode(), b"CON",
+    b"x" * 300, b"y" * 4000,
 )  # fmt: skip
 WORDS = (
-    "", "x", "noop", "succeeded", "running", "../../x", "/etc/passwd", "\x00", "\x1b[2J", "\u2028", "\u202e", "[red]x[/]",
-    "<script>", "--help", "\ud800", "${ENV:HOME}", "x" * 70_000, "::set-env name=x::y", "\r\nok   verified",
+    "", "x", "noop", "succeeded", "running", "../../x", "/etc/passwd", "\x00", "\x1b[2J", "\u2028", "\u202e",
+    "[red]x[/]", "<script>", "--help", "\ud800", "${ENV:HOME}", "x" * 70_000, "::set-env name=x::y",
+    "\r\nok   verified",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**53, 10**18, 10**400, 1e308, -0.0, 1.5, [], {}, [[]], {"": {}}, *WORDS,
@@ -57,7 +60,7 @@ TOKENS = (
 
 
 class Pusher:
-    """Chance with a push right; `broken`: chance with a shell on the server, which has lost objects and has odd references.
+    """Chance with a push right; `broken`: on a server that has lost objects and holds references of any kind.
 
     A server that works takes a branch only at a commit below which nothing is missing, and only under a valid name.
     """
@@ -148,8 +151,8 @@ class Pusher:
         """A reference that is none, or points at another one."""
         path = self._bus / "refs" / "heads" / self._new_branch()
         text = self._chance.choice((
-            "ref: refs/heads/main\n", "ref: refs/heads/mac-bridge/gone\n", "ref: HEAD\n", f"{'0' * 40}\n", "rubbish\n", "",
-            f"{'f' * 40}\n", "ref: ../../../etc/passwd\n", f"ref: {path.relative_to(self._bus)}\n",
+            "ref: refs/heads/main\n", "ref: refs/heads/mac-bridge/gone\n", "ref: HEAD\n", f"{'0' * 40}\n", "rubbish\n",
+            "", f"{'f' * 40}\n", "ref: ../../../etc/passwd\n", f"ref: {path.relative_to(self._bus)}\n",
         ))  # fmt: skip
         if not any(parent.is_file() for parent in path.parents):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -224,8 +227,10 @@ class Pusher:
         whole = {
             "schema_version": 2, "state": self._chance.choice(states), "branch": branch, "request": request,
             "salt": f"{self._chance.getrandbits(64):016x}", "token": self._chance.choice((0, 1, 2, 10**12, 10**12 + 1)),
-            "sequence": self._chance.choice((1, 2, 10**12)), "lease_s": self._chance.choice((1e-6, 5.0, 86_400.0, 86_401.0)),
-            "runner": {"id": "x", "instance": "x", "version": "0"}, "at": "2026-01-01T00:00:00Z", "step": None, "detail": "",
+            "sequence": self._chance.choice((1, 2, 10**12)),
+            "lease_s": self._chance.choice((1e-6, 5.0, 86_400.0, 86_401.0)),
+            "runner": {"id": "x", "instance": "x", "version": "0"}, "at": "2026-01-01T00:00:00Z",
+            "step": None, "detail": "",
         }  # fmt: skip
         return self._spoil(whole, 0.4)
 
@@ -271,8 +276,8 @@ class Pusher:
 
     def _noise(self) -> bytes:
         return self._chance.choice((
-            b"", b"\x00" * 100, b"a line\n" * 50, b"\x1b]0;x\x07\x9b2J\xe2\x80\xae\r\n", self._chance.randbytes(3000), b"{" * 20_000,
-            b"z" * (1 << 20), b"[" + b"[]," * 5000 + b"1]",
+            b"", b"\x00" * 100, b"a line\n" * 50, b"\x1b]0;x\x07\x9b2J\xe2\x80\xae\r\n",
+            self._chance.randbytes(3000), b"{" * 20_000, b"z" * (1 << 20), b"[" + b"[]," * 5000 + b"1]",
         ))  # fmt: skip
 
     def _anything(self) -> str:
@@ -286,7 +291,7 @@ class Pusher:
             lambda: self.raw("commit", self._chance.choice((b"", b"tree x\n\n", b"parent \n", self._noise()))),
             lambda: self.raw("tag", b"object %s\ntype commit\ntag t\ntagger %s\n\n" % (self._main().encode(), WHO)),
             lambda: self.commit(self._main_tree(), [self._main()], message=b"m" * (1 << 20)),
-            lambda: self.commit(self._main_tree(), [self._main()], who=self._chance.choice((b"", b"x", b"<> 99999999999999999999 +9999", b"\xff\x00"))),
+            lambda: self.commit(self._main_tree(), [self._main()], who=self._chance.choice(WHOM)),
         ))()  # fmt: skip
 
     def _new_branch(self) -> str:

@@ -158,7 +158,7 @@ class World:
             raise Failed(
                 f"the runner ended with {self.runner.returncode}: {said[-3000:].decode(errors='replace')}"
             )
-        if b"Traceback" in said or (steers := STEERS.search(said)):
+        if b"Traceback" in said or STEERS.search(said):
             raise Failed(f"the runner said {said[-3000:]!r}")
         status = Path(f"/proc/{self.runner.pid}/status")
         peak = re.search(r"VmHWM:\s*(\d+)", status.read_text())[1] if status.exists() else "0"  # type: ignore[index]
@@ -259,12 +259,12 @@ def main(seconds: float = 30.0, seed: int | None = None) -> int:
             world.runner.kill()
             world.runner.wait()
     waits = sorted(world.waits)
-    print(
-        f"push: held, seed {seed}: {sum(pusher.counts.values())} pushes {pusher.counts}, {pusher.refused} not taken by the server, "
-        f"{sum(world.commands.values())} commands (exit codes {dict(sorted(world.codes.items()))}), "
-        f"{len(waits)} of {len(waits)} honest requests answered, in {waits[len(waits) // 2]:.1f} s (at most {waits[-1]:.1f}), "
-        f"runner {world.most_runner_mb:.0f} MB, client {world.most_client_mb:.0f} MB"
-    )
+    print(f"push: held, seed {seed}: {sum(pusher.counts.values())} pushes {pusher.counts}, "
+          f"{pusher.refused} not taken by the server, {sum(world.commands.values())} commands "
+          f"(exit codes {dict(sorted(world.codes.items()))}), {len(waits)} honest requests answered"
+          f"{', though the server is broken' if world.broken else ' of as many'}, in {waits[len(waits) // 2]:.1f} s "
+          f"(at most {waits[-1]:.1f}), runner {world.most_runner_mb:.0f} MB, client {world.most_client_mb:.0f} MB",
+          flush=True)  # fmt: skip
     return 0
 
 
