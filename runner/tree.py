@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
-from bridge import gitout, objects, wire
+from bridge.bus import objects, wire
 from bridge.errors import GitError
-from bridge.git import Git
-from bridge.gitout import Entry
+from bridge.system import git_output
+from bridge.system.git import Git
+from bridge.system.git_output import Entry
 from runner.refusal import Refusal
 
 _ENTRY_BYTES = 512
@@ -36,7 +37,7 @@ def listed(git: Git, commit: str, most: int, *paths: str) -> Iterator[Entry]:
             if size > (most + 1) * _ENTRY_BYTES:
                 raise Refusal("tree_too_large", f"the tree holds far more than {most} files")
             whole, _, rest = (rest + chunk).rpartition(b"\0")
-            for entry in gitout.entries(whole + b"\0") if whole else ():
+            for entry in git_output.entries(whole + b"\0") if whole else ():
                 count += 1
                 if count <= most:
                     yield entry
