@@ -364,7 +364,7 @@ class Client:
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
         views = history.read_views(self.git, tips)
         shown = [status_of(views[branch]) for branch in chosen if branch in views]
-        return mark_unsigned(self.git, self.pin, shown)
+        return mark_unsigned(self.git, self.pin, shown, views)
 
 
 def _bounded(pieces: Iterator[str]) -> Iterator[str]:

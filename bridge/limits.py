@@ -55,6 +55,9 @@ LOG_BYTES = 32 * MIB
 REPORTS_BYTES = 64 * MIB
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
+# Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.
+JSON_VALUES = 1_000_000
+JSON_NESTS = 100_000
 # An answer of GitHub's REST interface, and the seconds until all of it must be there.
 API_BYTES = MIB
 API_SECONDS = 10.0

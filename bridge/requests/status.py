@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge.bus import branch_names, history, wire
@@ -90,12 +90,14 @@ def status_of(view: View) -> Status:
     )
 
 
-def mark_unsigned(git: Git, pin: Pin | None, statuses: Sequence[Status]) -> list[Status]:
+def mark_unsigned(
+    git: Git, pin: Pin | None, statuses: Sequence[Status], read: Mapping[str, View] | None = None
+) -> list[Status]:
     """Return the statuses; the detail of those says so that rest on a state which no pinned key signed."""
     shown = {status.branch: status.tip for status in statuses if status.runner is not None}
     if pin is None or not shown:
         return list(statuses)
-    views = Reader(pin.keys).views(git, shown)
+    views = Reader(pin.keys).views(git, shown, read and {branch: read[branch] for branch in shown})
     unsigned = {branch for branch, view in views.items() if view.unsigned or not view.stated}
     return [
         replace(status, detail="; ".join(filter(None, (NOT_SIGNED, status.detail))))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
+from bridge import limits
 from bridge.errors import ManifestError
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 8
 MAX_DIGITS = 18
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def loads(
@@ -19,11 +22,18 @@ def loads(
     """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
 
     Refused: more than `max_bytes`, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled
-    `1e999`), integers of more than 18 digits, lone surrogates, nesting deeper than `max_depth`. Raises ManifestError.
+    `1e999`), integers of more than 18 digits, lone surrogates, nesting deeper than `max_depth`, and more values than
+    `limits` allows, whose objects take far more memory than their text. Raises ManifestError.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > max_bytes:
         raise ManifestError(f"{what} is larger than {max_bytes} bytes", code="too_large")
+    nests, values = _count(raw)
+    if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
+        nests, values = _count(_STRING.sub(b"", raw))
+    if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
+        most = f"{limits.JSON_VALUES} values, {limits.JSON_NESTS} of them lists and objects, are the most"
+        raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
     try:
         value = json.loads(
             raw.decode("utf-8"),
@@ -41,8 +51,15 @@ def loads(
         raise ManifestError(f"{what} is not JSON: {error.msg} at {where}", code="bad_json") from error
     except RecursionError as error:
         raise ManifestError(f"{what} is nested too deeply", code="bad_json") from error
-    _check(value, what, max_depth)
+    if nests > max_depth or b"\\u" in raw:
+        _check(value, what, max_depth)
     return value
+
+
+def _count(raw: bytes) -> tuple[int, int]:
+    """Return how many lists and objects, and how many values, a text holds at most; marks in strings count too."""
+    nests = raw.count(b"[") + raw.count(b"{")
+    return nests, nests + raw.count(b",") + 1
 
 
 def dumps(value: object) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from bridge import limits
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
-from bridge.bus.wire import State
+from bridge.bus.wire import State, StateFile
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 from bridge.verify.public_keys import PublicKey
@@ -52,9 +52,11 @@ class Reader:
         """Read one branch."""
         return self.views(git, {branch: tip})[branch]
 
-    def views(self, git: Git, tips: Mapping[str, str]) -> dict[str, View]:
-        """Read many branches, given as `{branch: commit id}`."""
-        views = history.read_views(git, tips)
+    def views(
+        self, git: Git, tips: Mapping[str, str], plain: Mapping[str, View] | None = None
+    ) -> dict[str, View]:
+        """Read many branches, given as `{branch: commit id}`; `plain` is how they look without keys, if known."""
+        views = dict(history.read_views(git, tips) if plain is None else plain)
         if not self._keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
@@ -77,6 +79,7 @@ class Reader:
     def _find(self, git: Git, views: Sequence[View]) -> None:
         """Go down each branch's own line until a signed state, or the request, in steps that grow."""
         places = {view.branch: _Place() for view in views}
+        read = {view.tip: view.state for view in views if view.state and not view.foreign}
         at = {view.branch: view.tip for view in views}
         size, gone = 1, 0
         while at and gone < limits.UNSIGNED:
@@ -84,7 +87,7 @@ class Reader:
             branches = list(at)
             for i in range(0, len(branches), together):
                 some = {branch: at[branch] for branch in branches[i : i + together]}
-                for branch, following in self._go_down(git, some, size, places):
+                for branch, following in self._go_down(git, some, size, places, read):
                     if following is None:
                         del at[branch]
                     else:
@@ -95,7 +98,12 @@ class Reader:
             self._known[view.branch, view.tip] = places[view.branch]
 
     def _go_down(
-        self, git: Git, at: Mapping[str, str], size: int, places: Mapping[str, _Place]
+        self,
+        git: Git,
+        at: Mapping[str, str],
+        size: int,
+        places: Mapping[str, _Place],
+        read: Mapping[str, StateFile],
     ) -> Iterator[tuple[str, str | None]]:
         """Look at so many commits of each branch. Yields where to go on, None where the search is over."""
         names = {branch: [f"{oid}~{i}" for i in range(size + 1)] for branch, oid in at.items()}
@@ -111,12 +119,21 @@ class Reader:
         wanted = {oid for several in steps.values() for step in several for oid in step.to_read}
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
-            is_over = any(self._look(branch, step, contents, places[branch]) for step in several)
+            is_over = any(self._look(branch, step, contents, places[branch], read) for step in several)
             yield branch, None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
 
-    def _look(self, branch: str, step: _Step, contents: Mapping[str, bytes], place: _Place) -> bool:
+    def _look(
+        self,
+        branch: str,
+        step: _Step,
+        contents: Mapping[str, bytes],
+        place: _Place,
+        read: Mapping[str, StateFile],
+    ) -> bool:
         """Take note of one commit. Says whether the search ends with it."""
-        state = wire.parse_state(contents.get(step.state or "")) if step.is_new else None
+        state = read.get(step.commit) if step.is_new else None
+        if state is None and step.is_new:
+            state = wire.parse_state(contents.get(step.state or ""))
         if state and state.branch == branch:
             if is_signed(contents.get(step.commit, b""), branch, self._keys):
                 place.stated = step.commit

@@ -17,6 +17,10 @@ from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
 
+# The limit under which nothing is written when a job crashes. Linux ignores 0 if a program takes the cores (as
+# systemd-coredump does, which keeps them), and makes none at 1: see `do_coredump` in its fs/coredump.c.
+NO_CORE = 1 if sys.platform == "linux" else 0
+
 
 @dataclass(frozen=True)
 class Ended:

@@ -97,6 +97,9 @@ def _fetch(
     wanted, digest, size = same[0], hashlib.sha256(), 0
     if any(pointer.size != wanted.size for pointer in same):
         raise Missing("pointers to it disagree about its size")
+    attend()
+    if time.monotonic() > ends:
+        raise Missing(f"the files did not come within lfs.timeout_s, {rule.timeout_s} s")
     with draft.open("xb") as file:
         for chunk in source.read(wanted):
             attend()

@@ -7,7 +7,9 @@ read strictly; which other servers it may point to is the policy's decision.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +26,9 @@ _TYPE = "application/vnd.git-lfs+json"
 _BATCH = 100
 _MAX_ANSWER = 4 << 20
 _MAX_HEADERS = 16
-_CONNECT_S, _SILENCE_S = 10, 30
+_CONNECT_S, _SILENCE_S, _HEADERS_S = 10, 30, 30
+# Servers that drip, and are not heard any more, are waited for by threads that cannot be ended: so many at most.
+_WAITING = threading.BoundedSemaphore(16)
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -124,13 +128,8 @@ class HttpSource:
         self, method: str, url: str, headers: Mapping[str, str], body: str | None = None
     ) -> Iterator[bytes]:
         """Yield what a server answers. Raises Missing for all but a plain success."""
-        verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
         try:
-            with self._session.request(
-                method, url, headers={**headers, "Accept-Encoding": "identity"}, data=body, stream=True,
-                timeout=(_CONNECT_S, _SILENCE_S), allow_redirects=False, verify=verify,
-                proxies=get_environ_proxies(url),
-            ) as answer:  # fmt: skip
+            with self._answer(method, url, headers, body) as answer:
                 if answer.status_code != requests.codes.ok:
                     more = ", and redirects are not followed" if answer.is_redirect else ""
                     raise Missing(f"the server answered {answer.status_code}{more}")
@@ -139,6 +138,42 @@ class HttpSource:
                     yield chunk
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             raise Missing(f"the server could not be asked: {type(error).__name__}") from error
+
+    def _answer(
+        self, method: str, url: str, headers: Mapping[str, str], body: str | None
+    ) -> requests.Response:
+        """Return an answer of which the headers are there: all of them within _HEADERS_S, however slowly they drip.
+
+        No timeout of a socket bounds that, so a thread waits for them. One that is given up ends with the connection.
+        """
+        if not _WAITING.acquire(blocking=False):
+            raise Missing("too many servers are being waited for")
+        verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
+        came: Future[requests.Response] = Future()
+
+        def ask() -> None:
+            try:
+                answer = self._session.request(
+                    method, url, headers={**headers, "Accept-Encoding": "identity"}, data=body, stream=True,
+                    timeout=(_CONNECT_S, _SILENCE_S), allow_redirects=False, verify=verify,
+                    proxies=get_environ_proxies(url),
+                )  # fmt: skip
+                if not came.set_running_or_notify_cancel():
+                    answer.close()
+                    return
+                came.set_result(answer)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                if not came.done():
+                    came.set_exception(error)
+            finally:
+                _WAITING.release()
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return came.result(_HEADERS_S)
+        except TimeoutError as error:
+            came.cancel()
+            raise Missing(f"the server did not begin its answer within {_HEADERS_S} s") from error
 
 
 def _is_header(name: object, value: object) -> bool:

@@ -21,7 +21,7 @@ from runner.admit.approvals import Approvals
 from runner.bus.bus import Pushed
 from runner.job.bounds import bounds, explain
 from runner.job.collect import collect
-from runner.job.command import Command, Ended, job_environment
+from runner.job.command import NO_CORE, Command, Ended, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
@@ -105,10 +105,11 @@ def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspac
         return {}
     # Once more: a key may have been taken off the list since the request was admitted.
     trust.why_trusted(git, admitted.view, preset, policy)
-    pointers = export_tree(git, lease.request, place.tree, policy.limits)
+    keep_claim = attendant(session, lease, "the request's files are being written")
+    pointers = export_tree(git, lease.request, place.tree, policy.limits, keep_claim)
     check_paths(preset, admitted.params, place.tree)
     secret = next(iter(session.bus.secrets), None)
-    keep_claim = attendant(session, lease)
+    keep_claim = attendant(session, lease, "files of Git LFS are being fetched")
     return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
@@ -186,7 +187,7 @@ def _run_steps(
             sink=sink,
             inside=session.sandbox.around(argv, place, preset),
             limits={
-                "RLIMIT_CORE": 0,
+                "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },

@@ -38,7 +38,7 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
         self.halt = halt
 
 
-def attendant(session: Session, lease: Lease) -> Callable[[], None]:
+def attendant(session: Session, lease: Lease, doing: str) -> Callable[[], None]:
     """Return what keeps a claim alive before the first step, and raises Halted when the job is to end."""
     last = time.monotonic()
 
@@ -49,7 +49,7 @@ def attendant(session: Session, lease: Lease) -> Callable[[], None]:
             raise Halted(Halt.STOPPING)
         if time.monotonic() - last >= session.policy.bus.lease_s / 3:
             last = time.monotonic()
-            lease.advance(State.RUNNING, detail="files of Git LFS are being fetched")
+            lease.advance(State.RUNNING, detail=doing)
             if halt := _look(lease):
                 raise Halted(halt)
 

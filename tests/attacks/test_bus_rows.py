@@ -12,7 +12,9 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,14 @@ from bridge.bus.branch_names import is_safe, new_nonce
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError
+from bridge.presets import Inputs
 from bridge.system.git import Git
 from runner.admit.manifests import Manifests
 from runner.bus.bus import Bus
 from runner.bus.litter import end_orphans, remove_litter
-from runner.job.workspace import export_tree
+from runner.job.workspace import export_inputs, export_tree
+from runner.policy import Limits
+from runner.refusal import Refusal
 from runner.serve import dispatch as handling
 from runner.serve import poll as polling
 from runner.serve.lease import Lease
@@ -413,7 +418,6 @@ def odd_tree(crowd: Crowd, what: str) -> str:
 
 @pytest.mark.parametrize("what", ["a loop of links", "a name of 300 characters", "a path over 4,096"])
 def test_row_34_a_tree_that_cannot_be_written_is_refused(crowd, tmp_path, what):
-    from runner.policy import Limits  # noqa: PLC0415 - used here alone
     from runner.refusal import Refusal  # noqa: PLC0415
 
     commit = crowd.commit(odd_tree(crowd, what))
@@ -640,3 +644,54 @@ def test_a_listing_beyond_its_limit_is_read_as_it_comes(crowd, monkeypatch):
     with crowd.keyed.session() as session:
         assert len(session.bus.fetch()) == 51
         assert run.branch in session.bus.fetch()
+
+
+# Row 59: trees that are small to push and large to list.
+
+
+def unfolded(crowd: Crowd, files: int, deep: int) -> str:
+    """Return a commit of so many files below results/research, each so deep, in a handful of objects."""
+    blob = crowd.raw("blob", b"{}")
+    inner = crowd.raw("tree", b"100644 x.json\0" + bytes.fromhex(blob))
+    for _ in range(deep):
+        inner = crowd.raw("tree", b"40000 d\0" + bytes.fromhex(inner))
+    wide = b"".join(b"40000 %07d\0" % i + bytes.fromhex(inner) for i in range(files))
+    tree = crowd.raw("tree", b"40000 research\0" + bytes.fromhex(crowd.raw("tree", wide)))
+    return crowd.commit(crowd.raw("tree", b"40000 results\0" + bytes.fromhex(tree)))
+
+
+@contextmanager
+def little_memory(most: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("deep", [3, 100], ids=["many files", "many folders"])
+def test_row_59_a_request_s_tree_is_not_held_in_memory(crowd, tmp_path, deep):
+    commit = unfolded(crowd, 30_000, deep)
+    most = Limits(tree_files=20_000)
+    with little_memory(16 << 20), pytest.raises(Refusal) as caught:
+        export_tree(crowd.git, commit, tmp_path / "tree", most)
+    assert caught.value.code == "tree_too_large"
+    assert not (tmp_path / "tree").exists()
+
+
+def test_row_59_a_job_s_inputs_are_not_held_in_memory(crowd, tmp_path):
+    inputs = Inputs(under="results/research", ending=".json")
+    commit = unfolded(crowd, 30_000, 190)
+    with little_memory(16 << 20), pytest.raises(Refusal, match=r"holds 30000 files \.json; 1000 are"):
+        export_inputs(crowd.git, commit, inputs, tmp_path / "tree")
+
+
+def test_row_59_a_large_file_is_written_in_pieces(crowd, tmp_path):
+    whole = b"0123456789abcdef" * (4 << 20)
+    tree = crowd.raw("tree", b"100755 large\0" + bytes.fromhex(crowd.raw("blob", whole)))
+    commit = crowd.commit(tree)
+    with little_memory(16 << 20):
+        export_tree(crowd.git, commit, tmp_path / "tree", Limits())
+    assert (tmp_path / "tree" / "large").read_bytes() == whole
+    assert os.access(tmp_path / "tree" / "large", os.X_OK)

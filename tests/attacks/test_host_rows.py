@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,13 +20,13 @@ import pytest
 from bridge.bus import times
 from bridge.bus.wire import State
 from bridge.client import Client
-from bridge.errors import PolicyError, ProcessError, WaitTimeout
+from bridge.errors import InfrastructureError, PolicyError, ProcessError, WaitTimeout
 from bridge.presets import load_presets
 from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
 from runner.job.sandbox import bubblewrap
-from runner.job.sandbox.paths import needed_by
+from runner.job.sandbox.paths import doors, needed_by
 from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
@@ -453,6 +456,117 @@ def test_row_45_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked
 
     assert answer.result.reason.code == "ok", answer.log
     assert json.loads(answer.log) == [[], [], [], [], False]
+
+
+SERVICES = """
+    import json, os, socket, stat, subprocess, sys
+    uid = os.getuid()
+    tried = [
+        f"/run/user/{uid}/bus", "/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket",
+        "/run/systemd/private",
+        f"/run/user/{uid}/systemd/private", "/run/systemd/journal/socket", "/run/systemd/notify", "/dev/log",
+        "/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock",
+        f"/run/user/{uid}/podman/podman.sock", "/run/crio/crio.sock", "/run/libvirt/libvirt-sock", "/run/snapd.socket",
+        f"/run/user/{uid}/wayland-0", "/tmp/.X11-unix/X0", "\\0/tmp/.X11-unix/X0", f"/run/user/{uid}/gnupg/S.gpg-agent",
+        f"/run/user/{uid}/keyring/ssh", f"/run/user/{uid}/pulse/native",
+        f"/run/user/{uid}/pipewire-0", *sys.argv[1:],
+    ]
+    for name in ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY"):
+        tried += [os.environ[name]] if name in os.environ else []
+    for top, folders, names in os.walk("/"):
+        folders[:] = [f for f in folders if os.path.join(top, f) not in ("/proc", "/sys", "/usr")]
+        for name in names:
+            path = os.path.join(top, name)
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                tried.append(path)
+    reached = []
+    for address in dict.fromkeys(tried):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+            with socket.socket(socket.AF_UNIX, kind) as client:
+                try:
+                    client.connect(address.replace("\\\\0", "\\0"))
+                    reached.append(address)
+                except (OSError, ValueError):
+                    pass
+    left = []
+    for argv in (["systemd-run", "--user", "/bin/true"], ["systemd-run", "/bin/true"], ["crontab", "-"], ["at", "now"],
+                 ["batch"], ["loginctl", "enable-linger"], ["machinectl", "shell"], ["pkexec", "/bin/true"],
+                 ["sudo", "-n", "/bin/true"], ["su", "-c", "/bin/true"], ["dbus-launch", "/bin/true"],
+                 ["docker", "ps"]):
+        try:
+            done = subprocess.run(argv, input=b"* * * * * true\\n", capture_output=True, timeout=10)
+            left += [argv[0]] if done.returncode == 0 else []
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    for spool in ("/var/spool/cron/crontabs/x", "/etc/cron.d/x", "/var/spool/at/x", "/etc/systemd/system/x.service",
+                  os.path.expanduser("~/.config/systemd/user/x.service"), "/run/x", "/var/run/x"):
+        try:
+            os.makedirs(os.path.dirname(spool), exist_ok=True)
+            open(spool, "w").close()
+            left += [] if spool.startswith(os.environ["HOME"]) else [spool]
+        except OSError:
+            pass
+    print(json.dumps([reached, left]))
+"""
+
+
+@pytest.fixture
+def services(tmp_path):
+    """Sockets at which somebody listens: in the home, in /tmp, without a file, and in a folder that jobs are shown."""
+    places = {
+        "agent": tempfile.mkdtemp(prefix="ssh-") + "/agent.1",
+        "gpg": str(Path.home() / "S.gpg-agent"),
+        "abstract": f"\0/tmp/.X11-unix/X{os.getpid()}",
+        "shown": str(tmp_path / "shown" / "S"),
+        "shown deeper": str(tmp_path / "shown" / "a" / "b" / "S"),
+    }
+    (tmp_path / "shown" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "shown" / "weights").write_text("shown")
+    listening = []
+    for place in places.values():
+        listening.append(socket.socket(socket.AF_UNIX))
+        listening[-1].bind(place)
+        listening[-1].listen()
+    yield places
+    for one in listening:
+        one.close()
+    shutil.rmtree(Path(places["agent"]).parent)
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_61_a_job_reaches_no_service_of_the_host(attacked, services, tmp_path):
+    shown = str(tmp_path / "shown")
+    answer = attacked.by(
+        SERVICES,
+        *(place.replace("\0", "\\0") for place in services.values()),
+        policy={"env": {"SHOWN": shown}},
+        pass_env=["SHOWN"],
+    )
+
+    assert answer.result.reason.code == "ok", answer.log
+    assert json.loads(answer.log.splitlines()[-1]) == [[], []]
+
+
+@linux
+def test_row_61_pipes_and_sockets_are_found_without_following_links(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("x")
+    (tmp_path / "a" / "round").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "a" / "pipe")
+    assert doors([tmp_path, tmp_path / "gone"]) == [tmp_path / "a" / "pipe"]
+
+    monkeypatch.setattr("runner.job.sandbox.paths._MOST_ENTRIES", 3)
+    with pytest.raises(InfrastructureError, match="more than 3 entries"):
+        doors([tmp_path])
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_61_the_files_beside_a_socket_are_shown(attacked, services, tmp_path):
+    shown = str(tmp_path / "shown")
+    script = "import os; print(open(os.environ['SHOWN'] + '/weights').read())"
+    assert attacked.by(script, policy={"env": {"SHOWN": shown}}, pass_env=["SHOWN"]).log == "shown\n"
 
 
 HONEST = """

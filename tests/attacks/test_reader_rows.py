@@ -392,6 +392,16 @@ def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clo
     assert evidence.judge({"a.json": b""}).verdict == "REJECTED"
 
 
+def test_row_60_tiny_lists_in_a_report_take_no_memory(tmp_path, clone):
+    (tmp_path / "report.json").write_bytes(b"[" + b"[]," * (16 << 20 >> 2) + b"[]]")
+
+    code, shown, seconds, mib = measured(clone, "gate", str(tmp_path))
+
+    assert code == 5, shown
+    assert seconds < MOST_CPU_S
+    assert mib < MOST_MIB
+
+
 # Row 43: what GitHub, or whoever stands in for it, answers.
 
 

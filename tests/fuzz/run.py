@@ -1,6 +1,6 @@
-"""Tell every lie to the gate, and run every fuzz target for a while: `python tests/fuzz/run.py [SECONDS]`.
+"""Tell every lie to the gate, push at a real runner, and run every fuzz target: `python tests/fuzz/run.py [SECONDS]`.
 
-Without atheris it says so, and runs no target.
+Each but the lies takes so many seconds. Without atheris it says so, and runs no target.
 
 atheris is not among the locked requirements, because it has no wheel for every system that this is developed on:
 `pip install atheris`. What makes a target fail is left as `crash-*` in the folder that is printed.
@@ -23,7 +23,7 @@ LIES_S = 10
 def main() -> int:
     """Run the targets one after the other, each in a process of its own."""
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    lied = lies() if seconds >= LIES_S else 0
+    lied = lies() | pushes(seconds) if seconds >= LIES_S else 0
     if importlib.util.find_spec("atheris") is None:
         print("atheris is not installed: nothing else was fuzzed (pip install atheris)")
         return lied
@@ -50,6 +50,12 @@ def main() -> int:
 def lies() -> int:
     """Tell every lie about the honest reports of the tests; return 1 if one is believed that is not listed."""
     argv = [sys.executable, "-m", "tests.bridge.evidence.mutations"]
+    return subprocess.run(argv, cwd=HERE.parents[1], check=False).returncode
+
+
+def pushes(seconds: int) -> int:
+    """Push what chance brings at a real runner and a real client; return 1 if something does not hold."""
+    argv = [sys.executable, "-m", "tests.fuzz.push", str(seconds)]
     return subprocess.run(argv, cwd=HERE.parents[1], check=False).returncode
 
 

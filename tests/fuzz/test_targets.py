@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import push
+
 HERE = Path(__file__).parent
 
 
@@ -17,6 +19,11 @@ def test_a_short_turn_holds(target, tmp_path):
     argv = [sys.executable, "-P", str(target), "-runs=3000", "-verbosity=0", f"-artifact_prefix={tmp_path}/"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("seed", [2, 3], ids=["plain", "signed"])
+def test_a_short_turn_of_pushes_holds(seed, capsys):
+    assert push.main(8.0, seed) == 0, capsys.readouterr().out
 
 
 def test_without_atheris_it_says_so_and_ends_well():

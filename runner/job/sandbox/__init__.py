@@ -48,8 +48,9 @@ class Sandbox:
             tree=place.tree,
             home=place.home,
             network=preset.network if preset else False,
-            readable=[*self.readable, Path(argv[0]), *self._named_by(preset)],
+            readable=[*self.readable, Path(argv[0])],
             hidden=self.hidden,
+            named=self._named_by(preset),
         )
 
     def _named_by(self, preset: Preset | None) -> list[Path]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from runner.job.sandbox.paths import Layer, layers
+from runner.job.sandbox.paths import Layer, doors, layers
 from runner.job.syscalls import PLACEHOLDER, job_filter
 
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
@@ -40,9 +40,13 @@ def prefix(
     network: bool,
     readable: Iterable[Path] = (),
     hidden: Iterable[Path] = (),
+    named: Iterable[Path] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Return what is put before a command's argv. `strict` also forbids it namespaces of its own (bubblewrap 0.8)."""
+    """Return what is put before a command's argv. `strict` also forbids it namespaces of its own (bubblewrap 0.8).
+
+    `named` are shown as `readable` are, without the sockets and pipes in them: read-only keeps nobody from those.
+    """
     argv = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--unshare-user", "--disable-userns"] if strict else []
     argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
@@ -51,9 +55,12 @@ def prefix(
     # On disk, below the home: a file system in memory would hold what no limit on memory or disk counts.
     for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
         argv += ["--bind", str(home / "tmp"), inside]
-    marked = layers(readable, hidden, _SYSTEM)
+    named = list(named)
+    marked = layers([*readable, *named], hidden, _SYSTEM)
     for layer in marked:
         argv += _mount(layer)
+    for door in doors(named):
+        argv += ["--ro-bind", "/dev/null", str(door)]
     for place in (tree, home):
         argv += ["--bind", str(place), str(place)]
     empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.errors import ProcessError
+from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.process import run
 
 _ASK_S = 60
@@ -21,6 +23,8 @@ _ASK = (
     "h=[sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix]\n"
     "print(json.dumps({'homes':h,'path':[p for p in sys.path if os.path.isabs(p)]+e}))\n"
 )
+# In the folders that a job is shown: it takes about a second to look through so many.
+_MOST_ENTRIES = 1_000_000
 _MODULES = (".py", ".so", ".pyd", ".zip", ".egg")
 
 
@@ -68,6 +72,29 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
         under = [layer.shown for layer in (*below, *found) if path.is_relative_to(layer.path)]
         if wanted[path] != (under[-1] if under else False) and _is_there(path):
             found.append(Layer(path, wanted[path]))
+    return found
+
+
+def doors(folders: Iterable[Path]) -> list[Path]:
+    """Return the sockets and named pipes below some folders, through which a process of the host may be listening.
+
+    Links are not followed. Raises InfrastructureError if there is more than can be looked through.
+    """
+    found, seen = [], 0
+    waiting = [folder for folder in dict.fromkeys(_both_ways(folders)) if folder.is_dir()]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                    found.append(Path(entry.path))
+        if seen > _MOST_ENTRIES:
+            message = (
+                f"a folder that the policy's env shows to this job holds more than {_MOST_ENTRIES} entries"
+            )
+            raise InfrastructureError(message, fix="Name a smaller folder in the policy.")
     return found
 
 

@@ -59,10 +59,13 @@ def prefix(
     home: Path,
     network: bool,
     readable: Iterable[Path] = (),
+    named: Iterable[Path] = (),
     hidden: Iterable[Path] = (),
 ) -> list[str]:
     """Return what is put before a command's argv."""
-    profile, params = build_profile(tree=tree, home=home, network=network, readable=readable, hidden=hidden)
+    # Sockets among `named` are out of reach as all others: only what a preset may connect to is allowed.
+    shown = [*readable, *named]
+    profile, params = build_profile(tree=tree, home=home, network=network, readable=shown, hidden=hidden)
     given = [word for name, value in params.items() for word in ("-D", f"{name}={value}")]
     return [program, "-p", profile, *given, "--"]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge import limits
 from bridge.errors import ManifestError
 from bridge.system import strict_json
 
@@ -88,6 +90,41 @@ def test_the_limits_are_the_callers_to_set():
     assert strict_json.loads(b"[1]", max_bytes=3) == [1]
     with pytest.raises(ManifestError, match="nested too deeply"):
         strict_json.loads(b"[[1]]", max_depth=1)
+
+
+NESTS, VALUES = limits.JSON_NESTS, limits.JSON_VALUES
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        (lambda n: b"[" + b"[]," * (n - 2) + b"[]]", NESTS),
+        (lambda n: b"[" + b"{}," * (n - 2) + b"{}]", NESTS),
+        (lambda n: b"[" + b"1," * (n - 2) + b"1]", VALUES),
+        (lambda n: b'["' + b'[{,\\"' * n + b'"' + b',"x"' * (n - 2) + b"]", VALUES),
+    ],
+    ids=["lists", "objects", "values", "values, and marks in a string"],
+)
+def test_the_number_of_values_is_bounded_before_any_is_made(text, most, more):
+    data = text(most + more)
+    if more:
+        with pytest.raises(ManifestError, match="too many values") as caught:
+            strict_json.loads(data, max_bytes=len(data))
+        assert caught.value.code == "too_large"
+    else:
+        assert len(strict_json.loads(data, max_bytes=len(data))) == most - 1
+
+
+def test_sixteen_megabytes_of_tiny_lists_cost_no_memory():
+    data = b"[" + b"[]," * (5 << 20) + b"[]]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError):
+            strict_json.loads(data, max_bytes=len(data))
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_message_says_where():

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.job.command import Command, job_environment
+from runner.job.command import NO_CORE, Command, job_environment
 from runner.job.logs import LogSink
 
 SHELL = "/bin/sh"
@@ -232,6 +232,17 @@ class TestLimits:
 
         assert text == "0\n0\n"
 
+    def test_a_job_that_crashes_leaves_no_core_also_where_a_program_takes_them(self, run, tmp_path):
+        ended, text = run(
+            sys.executable, "-c",
+            "import os, resource; print(resource.getrlimit(resource.RLIMIT_CORE), flush=True); os.abort()",
+            limits={"RLIMIT_CORE": NO_CORE},
+        )  # fmt: skip
+
+        assert ended.exit_code == -signal.SIGABRT
+        assert text == f"({NO_CORE}, {NO_CORE})\n"
+        assert list((tmp_path / "tree").glob("*core*")) == []
+
     def test_open_files_are_limited(self, run):
         _, text = run(SHELL, "-c", "ulimit -n", limits={"RLIMIT_NOFILE": 64})
 
@@ -338,7 +349,7 @@ class TestNothingSurvives:
         pids = tmp_path / "pids"
         code = (
             "import sys\nfrom pathlib import Path\nfrom runner.job.logs import LogSink\n"
-            "from runner.job.command import Command, job_environment\n"
+            "from runner.job.command import NO_CORE, Command, job_environment\n"
             "env = job_environment(Path(sys.argv[1]), interpreter=Path(sys.executable), extra={})\n"
             "script = 'trap \"\" TERM; echo $$ >> $1; (env -i setsid sleep 60 & echo $! >> $1); sleep 60'\n"
             "c = Command(['/bin/sh', '-c', script, 'sh', sys.argv[2]], env=env, cwd=Path(sys.argv[1]),\n"

@@ -18,7 +18,7 @@ import pytest
 
 from bridge.bus import history
 from bridge.bus.wire import State
-from runner.lfs import Pointer, fill_from_bus, parse_pointer, told
+from runner.lfs import Pointer, fill_from_bus, http, parse_pointer, told
 from runner.policy import Bus, Lfs
 from runner.serve import watch_job as attend
 from runner.serve.lease import Lease
@@ -75,6 +75,8 @@ class Server:
     entry: Callable[[dict], dict] = lambda entry: entry
     answer: Callable[[str], tuple[int, dict[str, str], bytes] | None] = lambda _: None
     drip: float = 0.0
+    # Between two bytes of an endless header.
+    drip_headers: float = 0.0
     token: str | None = None
 
     @property
@@ -114,6 +116,12 @@ class Handler(BaseHTTPRequestHandler):
         state.asked.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         status, headers, content = state.answer(self.path) or self.usual(state, body)
         try:
+            if state.drip_headers:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                while True:
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                    time.sleep(state.drip_headers)
             self.send_response(status)
             for key, value in {"Content-Length": str(len(content)), **headers}.items():
                 self.send_header(key, value)
@@ -365,6 +373,22 @@ class TestHttp:
         left, _ = tree(Bus(url=server.url), Lfs(timeout_s=1), a=pointer_to(CONTENT))
         assert "lfs.timeout_s, 1 s" in left["a.bin"]
         assert time.monotonic() - start < 20
+
+    def test_a_server_whose_headers_drip_is_left_and_its_connection_forgotten(
+        self, server, tree, monkeypatch
+    ):
+        monkeypatch.setattr(http, "_HEADERS_S", 1)
+        server.drip_headers = 0.2
+        start = time.monotonic()
+        left, _ = tree(Bus(url=server.url), Lfs(timeout_s=3), a=pointer_to(CONTENT))
+        assert "did not begin its answer within 1 s" in left["a.bin"]
+        assert time.monotonic() - start < 20
+
+    def test_so_many_dripping_servers_are_waited_for_and_no_more(self, server, tree, monkeypatch):
+        monkeypatch.setattr(http, "_WAITING", threading.BoundedSemaphore(1))
+        http._WAITING.acquire()
+        left, _ = tree(Bus(url=server.url), a=pointer_to(CONTENT))
+        assert "too many servers" in left["a.bin"]
 
     def test_whoever_attends_may_end_it(self, server, tree):
         def attend() -> None:
