@@ -32,8 +32,7 @@ from bridge.system import git as door
 from bridge.system.git import Git
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
-from runner.serve import dispatch as handle
-from runner.serve import lease, loop
+from runner.serve import dispatch, lease, loop
 from runner.serve.answer import Outcome, answer
 from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Rounds
@@ -212,16 +211,16 @@ def swap(target: Target, branch: str, *parents: str, keep: bool = False) -> None
 @pytest.mark.parametrize("how", ["on top", "in its place"])
 def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target, monkeypatch, how):
     branch = target.ask("here")
-    real, moved = handle.admit, []
+    real, moved = dispatch.admit, []
 
-    def admit(git, view, *rest):
-        admitted = real(git, view, *rest)
+    def admit(git, asked, *rest):
+        admitted = real(git, asked, *rest)
         if not moved:
-            swap(target, branch, *([view.tip] if how == "on top" else []))
+            swap(target, branch, *([asked.view.tip] if how == "on top" else []))
             moved.append(target.tip(branch))
         return admitted
 
-    monkeypatch.setattr(handle, "admit", admit)
+    monkeypatch.setattr(dispatch, "admit", admit)
     target.handle()
 
     assert target.result(branch) is None
