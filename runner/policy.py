@@ -287,7 +287,7 @@ def load_policy(path: Path | None = None) -> Policy:
     if not path.exists():
         named = "" if path == default_path() else f"--policy {path} "
         fix = f"Write one: kakeya-runner {named}init --bus URL"
-        raise PolicyError(f"there is no policy at {path}: without one nothing is run", fix=fix)
+        raise PolicyError(f"there is no policy at {path}, and without one nothing runs", fix=fix)
     check_owned(path, "the policy")
     try:
         policy = Policy.model_validate(read_yaml(path, PolicyError))
@@ -311,12 +311,12 @@ bus:
   url: {url}
   # An HTTPS remote needs a token that may push; an SSH remote uses the keys of the user who runs the runner.
   # token_file: ~/.config/kakeya/token
-presets: ["*"]            # names of presets, * stands for anything
+presets: ["*"]            # names of presets; * matches everything
 trust:
-  code_request: deny      # "signed": for those on a list; "allow": everyone who can push runs code on this host
-sandbox: auto             # "require" runs nothing on a host where jobs cannot be confined
+  code_request: deny      # "signed": people on a list may run their code here; "allow": everybody who can push may
+sandbox: auto             # "require": run nothing if jobs cannot be confined
 interpreter: {interpreter}
-interpreter_version: {version}   # jobs are refused under another one; "3.13" allows every 3.13.x
+interpreter_version: {version}   # any other version is refused; "3.13" allows every 3.13.x
 env:                      # values for ${{ENV:NAME}} in presets
   # The model and its drafter: folders, ids on the Hugging Face hub, or "tiny", a small pair in the engine's sources.
   KAKEYA_MAC_VERIFIER_PATH: tiny

@@ -113,12 +113,12 @@ def _no_answer(url: str, view: View, waited: float) -> WaitTimeout:
     run = github.actions_run(url, view.branch)
     seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
     if view.stands is State.REQUESTED and view.state and view.state.detail:
-        what = f"{view.branch} is not taken yet after {waited:g} s: {view.state.detail}.{seen}"
-        fix = "`kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
+        what = f"{view.branch} is not claimed yet after {waited:g} s: {view.state.detail}.{seen}"
+        fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:
         what = f"no runner took {view.branch} within {waited:g} s.{seen}"
-        fix = "Is a runner serving this remote? `kakeya wait` goes on waiting; `kakeya cancel` withdraws it."
+        fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
         what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
-        fix = "`kakeya wait` goes on waiting; `kakeya logs -f` shows what it prints."
+        fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
     return WaitTimeout(what, fix=fix, code="no_answer_in_time")

@@ -92,9 +92,9 @@ class Queue:
 
     def _parts(self) -> Iterator[str]:
         if self.before:
-            yield f"{self.before} of {self.waiting} requests that wait were made before it (requesters take turns)"
+            yield f"{self.before} of {self.waiting} waiting requests came before it (requesters take turns)"
         else:
-            yield "no older request waits"
+            yield "no older request is waiting"
         if self.runner is None:
             yield "no runner has written to this bus yet"
         elif self.busy_with:
@@ -103,7 +103,7 @@ class Queue:
             yield f"nobody has served this bus since {self.at} (by the clock of {self.runner})"
         if self.missing_labels:
             labels = ", ".join(self.missing_labels)
-            yield f"it asks for a label that no runner has shown here: {labels}"
+            yield f"it asks for a label that no runner on this bus has: {labels}"
 
 
 def life_of(view: View, unchanged_s: float) -> Life | None:

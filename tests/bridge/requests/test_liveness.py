@@ -141,8 +141,8 @@ class TestTheQueue:
         assert sorted((queue.before, queue.waiting) for queue in waiting.values()) == [(0, 2), (1, 2)]
         assert first.status().waits_for == "runner"
         texts = sorted(queue.text() for queue in waiting.values())
-        assert texts[0].startswith("1 of 2 requests that wait were made before it (requesters take turns); ")
-        assert texts[1] == "no older request waits; no runner has written to this bus yet"
+        assert texts[0].startswith("1 of 2 waiting requests came before it (requesters take turns); ")
+        assert texts[1] == "no older request is waiting; no runner has written to this bus yet"
 
     def test_who_served_last_and_who_is_busy(self, client, write):
         old, busy, mine = (client.run("noop") for _ in range(3))
@@ -161,7 +161,7 @@ class TestTheQueue:
         assert mine.status().queue.missing_labels == ("gpu", "macOS")
         write(other.branch, State.FAILED, labels=["macOS"])
         assert mine.status().queue.missing_labels == ("gpu",)
-        assert "a label that no runner has shown here: gpu" in mine.status().outlook
+        assert "a label that no runner on this bus has: gpu" in mine.status().outlook
 
     def test_a_runner_that_does_not_say_its_labels_may_have_any(self, client, write):
         other, mine = client.run("noop"), client.run("noop", labels=["gpu"])
@@ -225,7 +225,7 @@ class TestFollowing:
         monkeypatch.setattr(follow, "FIRST_NOTE_S", 0.2)
         seen = self.followed(client.run("noop"), 1.5)
         assert [bool(event.note) for _, event in seen] == [False, True], "once in a minute is enough"
-        assert seen[1][1].note == "no older request waits; no runner has written to this bus yet"
+        assert seen[1][1].note == "no older request is waiting; no runner has written to this bus yet"
 
     def test_a_silent_job_is_left_alone_for_its_lease(self, client, write):
         run = client.run("noop")
