@@ -117,7 +117,7 @@ def _no_answer(url: str, view: View, waited: float) -> WaitTimeout:
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:
         what = f"no runner took {view.branch} within {waited:g} s.{seen}"
-        fix = "Check that a runner serves this remote, then run `kakeya wait` again, or cancel it."
+        fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
         what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."

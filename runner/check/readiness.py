@@ -125,11 +125,11 @@ def _left_out(session: Session) -> Iterator[Check]:
     for branch in list(why)[:_SHOWN]:
         # The name is a stranger's, and this line is made to be pasted.
         command = shlex.join(["git", "push", session.bus.url, f":refs/heads/{branch}"])
-        message = one_line(f"{branch} is skipped: {why[branch]}")
+        message = one_line(f"{branch} is left out: {why[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
     more = len(session.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
     if more > 0:
-        yield Check("branch", None, f"{more} more branches are skipped", "See the lines above.")
+        yield Check("branch", None, f"{more} more branches are left out", "See the lines above.")
 
 
 def _disk(policy: Policy) -> Check:

@@ -19,7 +19,7 @@ from bridge.presets import Inputs, Preset
 from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
 from bridge.system.git_output import Entry
-from runner import tree
+from runner.job import request_tree
 from runner.job.remove import remove
 from runner.lfs.pointer import Pointer, parse_pointer
 from runner.policy import Limits
@@ -99,7 +99,7 @@ def _refusing_what_no_disk_holds() -> Iterator[None]:
 def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Pointer]:
     odd = _check(git, commit, root, limits, attend)
     pointers: list[Pointer] = []
-    entries = tree.listed(git, commit, limits.tree_files)
+    entries = request_tree.listed(git, commit, limits.tree_files)
     for batch in _batches(entry for entry in entries if entry.is_file):
         pointers += _write_files(git, batch, root)
         attend()
@@ -112,8 +112,8 @@ def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[
 
 def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Entry]:
     """Go through a tree before any of it is written. Returns what is no file: submodules and links."""
-    names, size, odd = tree.Names(root, limits.tree_files), 0, []
-    for i, entry in enumerate(tree.listed(git, commit, limits.tree_files)):
+    names, size, odd = request_tree.Names(root, limits.tree_files), 0, []
+    for i, entry in enumerate(request_tree.listed(git, commit, limits.tree_files)):
         size += entry.size
         names.check(entry.path)
         odd += [] if entry.is_file else [entry]
@@ -123,7 +123,9 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
             attend()
     if size > limits.tree_mb << 20:
         raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
-    tree.check_modes(git, commit, [entry for entry in odd if entry.kind == "commit"], limits.tree_files)
+    request_tree.check_modes(
+        git, commit, [entry for entry in odd if entry.kind == "commit"], limits.tree_files
+    )
     return odd
 
 
@@ -133,7 +135,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     Everything else of the tree stays where it is: nothing of it is run.
     """
     entries, count = [], 0
-    for entry in tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
+    for entry in request_tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
         if entry.path.endswith(inputs.ending):
             count += 1
             entries += [entry] if count <= inputs.files else []
@@ -152,7 +154,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
             f"the files {inputs.ending} below {inputs.under} hold more than {inputs.total_mb} MiB together"
         )
         raise Refusal("inputs_too_large", message)
-    names = tree.Names(root, _INPUT_ENTRIES)
+    names = request_tree.Names(root, _INPUT_ENTRIES)
     for entry in entries:
         names.check(entry.path)
     with _refusing_what_no_disk_holds():

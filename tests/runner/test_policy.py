@@ -65,7 +65,7 @@ def test_a_remote_bus_is_polled_and_pushed_to_gently(write, url, poll, pushes):
 def test_a_missing_policy_is_named_with_the_command_that_writes_one(tmp_path):
     path = tmp_path / "nowhere.yaml"
 
-    with pytest.raises(PolicyError, match="nothing is run") as caught:
+    with pytest.raises(PolicyError, match="nothing runs") as caught:
         load_policy(path)
 
     assert str(path) in caught.value.message

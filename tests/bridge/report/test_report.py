@@ -147,7 +147,7 @@ def test_a_folder_that_was_changed_does_not_hold(kakeya, answered, keyed, tmp_pa
     code, text, told = kakeya("report", "--from", tmp_path / "fetched", "--key", keyed.key(), "--json")
 
     assert code == 1
-    assert "does not hold" in told
+    assert "failed verification" in told
     evidence = json.loads(text)["runs"][0]["evidence"]
     assert evidence["status"] == "broken"
     assert "noop-0.log was changed" in evidence["message"]
@@ -160,7 +160,7 @@ def test_an_answer_that_does_not_hold_is_shown_and_says_so(kakeya, answered, for
     code, _, told = kakeya("report", answered, "--out", tmp_path / "page.html")
 
     assert code == 1
-    assert f"does not hold: {answered}" in told
+    assert f"failed verification: {answered}" in told
     shown = Page((tmp_path / "page.html").read_text())
     assert "This answer does not hold" in shown.text
     grades = [value for _, name, value in shown.attributes if name == "class" and value.startswith("badge ")]

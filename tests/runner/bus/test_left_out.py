@@ -113,7 +113,7 @@ def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_p
 
     (line,) = [line for line in json.loads(done.stdout)["checks"] if line["name"] == "branch"]
 
-    assert line["message"] == f"{bad} is skipped: no request can have this name"
+    assert line["message"] == f"{bad} is left out: no request can have this name"
     assert line["fix"].endswith(f" ':refs/heads/{bad}'")
     assert line["ok"] is None
 

@@ -101,7 +101,7 @@ def test_a_host_that_cannot_serve_gets_no_service(setup, tmp_path, small):
     done = setup("--yes", url=str(tmp_path / "nowhere.git"))
     assert done.returncode == 1
     assert "FAIL  bus" in done.stdout
-    assert "fix the lines marked FAIL and run this again" in done.stderr
+    assert "fix the lines marked FAIL and run this command again" in done.stderr
     assert not setup.root.exists()
 
 
@@ -124,7 +124,7 @@ def test_in_a_terminal_each_step_is_asked_for(setup):
         os.close(ours)
         os.close(theirs)
     assert done.returncode == 1
-    assert "stopped before: key" in done.stderr
+    assert "stopped before this step: key" in done.stderr
     assert setup.policy.exists()
     assert not (load_policy(setup.policy).state / "runner.key").exists()
 
