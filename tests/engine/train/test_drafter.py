@@ -224,7 +224,7 @@ def test_a_drafter_is_bound_to_the_target_that_it_was_trained_for(tmp_path, caps
     with pytest.raises(BadInput, match="for a target of architecture qwen3, and this one is gemma3_text"):
         models.load(other, made)
     capsys.readouterr()
-    assert train(other, "theirs", "--start", made) == 1
+    assert train(other, "theirs", "--start", made) == 2
     assert "for a target of architecture qwen3" in capsys.readouterr().err
 
 
