@@ -22,7 +22,7 @@ from engine.codec.classic import ClassicCodec
 from engine.codec.lattice import nearest_e8
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
 from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
-from engine.evals.rate_distortion.table import Plan, table
+from engine.evals.rate_distortion.table import RatePlan, table
 from engine.mx import mx
 
 GOALS = {2.25: 0.0935, 3.25: 0.0205, 4.25: 0.0050, 6.25: 3.1e-4}
@@ -32,7 +32,7 @@ DIM = 128
 def rd(n_vectors):
     """Distortion of the Voronoi code against its goal and against affine codes of equal bits."""
     data = {name: draw(name, n_vectors, DIM, seed=0) for name in DISTRIBUTIONS}
-    rows = table(data, Plan(("affine", "voronoi"), (2, 3, 4, 5, 6), (DIM,), (), "normal"))
+    rows = table(data, RatePlan(("affine", "voronoi"), (2, 3, 4, 5, 6), (DIM,), (), "normal"))
     print(f"\nrel-MSE, D={DIM}, {n_vectors} vectors (standard error in brackets)")
     for distribution in DISTRIBUTIONS:
         of = [row for row in rows if row["distribution"] == distribution]

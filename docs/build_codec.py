@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
-from engine.evals.rate_distortion.table import Plan, table
+from engine.evals.rate_distortion.table import RatePlan, table
 from engine.measure.plot import Axes, panels
 
 DOCS = Path(__file__).parent
 DIM, VECTORS, SEED = 128, 4096, 0
-PLAN = Plan(
+PLAN = RatePlan(
     ("affine", "classic", "voronoi"), (2, 3, 4, 5, 6, 8), (64, 128), (2, 4, 7, 10, 19, 38, 76, 152), "normal"
 )
 

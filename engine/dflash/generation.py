@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
-from engine.dflash.propose.adaptive import Plan, Policy
+from engine.dflash.propose.adaptive import Policy, RoundPlan
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import Rollback
@@ -99,7 +99,7 @@ class Run:
             self.policy.heed(self.lookup.feed(ids))
         self._prefill = self.clock.restart()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RoundPlan:
         """Return what to do next."""
         return self.policy.choose(self.room, self.block, self.match, model=self.proposer is not None)
 
@@ -113,7 +113,7 @@ class Run:
         """Whether a looked-up match is worth leaving plain decoding for."""
         return self.policy.tempting(self.room, self.block, self.match)
 
-    def propose(self, plan: Plan) -> tuple[mx.array, mx.array | None]:
+    def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
         """Return drafts ``[1, n]``, on the device, and what they were drawn from."""
         if plan.drafter == "lookup" and self.lookup is not None:
             return mx.array([self.lookup.propose(plan.size)], mx.int32), None
@@ -164,7 +164,7 @@ class Run:
             return cut.tokens, cut.text + self.stops.flush()
         return cut.tokens, cut.text
 
-    def report(self, plan: Plan, match: int, accepted: int, tokens: tuple[int, ...], text: str) -> Step:
+    def report(self, plan: RoundPlan, match: int, accepted: int, tokens: tuple[int, ...], text: str) -> Step:
         """Return the round's step; the policy learns from the round.
 
         Args:

@@ -6,7 +6,7 @@ from typing import Any
 from engine.cache.protocol import Cache
 from engine.dflash.generation import Run
 from engine.dflash.interrupts import whole
-from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan, Policy
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy, RoundPlan
 from engine.dflash.propose.estimates import PLAIN, Nominal
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
@@ -124,7 +124,7 @@ def rounds(run: Run) -> Iterator[Step]:
             run.clock.restart()
 
 
-def speculate(run: Run, plan: Plan) -> Step:
+def speculate(run: Run, plan: RoundPlan) -> Step:
     """Run one round: draft, verify all drafts in one forward, keep those up to the first that is refused."""
     match = run.match
     drafts, drawn_from = run.propose(plan)
@@ -139,7 +139,7 @@ def speculate(run: Run, plan: Plan) -> Step:
     return run.report(plan, match, n, tokens, text)
 
 
-def plain(run: Run, plan: Plan) -> Iterator[Step]:
+def plain(run: Run, plan: RoundPlan) -> Iterator[Step]:
     """Decode token by token, each forward queued before the token that it follows is read.
 
     Such a forward is an open round: it is taken back where its token turns out to be the last.

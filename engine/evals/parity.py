@@ -250,11 +250,11 @@ def job(
         turns=list(interleave([sides], prompts)),
         names=lambda turn: {"prompt": turn.prompt.id},
         measure=measure,
-        claims=lambda made: claims(made["rows"], prompts),
+        claims=lambda made: agreement(made["rows"], prompts),
     )
 
 
-def claims(rows: Sequence[dict[str, Any]], prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+def agreement(rows: Sequence[dict[str, Any]], prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
     """Return the agreement over all drafted tokens."""
     pairs = [a == b for row in rows for a, b in zip(row["reference"], row["candidate"], strict=True)]
     return [

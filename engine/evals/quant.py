@@ -17,7 +17,7 @@ from engine.codec.classic import ClassicCodec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.evals.quant_claims import claims
+from engine.evals.quant_claims import quant_claims
 from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
@@ -41,7 +41,7 @@ CacheArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantPlan:
     """What is measured.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
         return {**asdict(self), "caches": list(self.caches)}
 
 
-def arms_of(model: nn.Module, plan: Plan) -> tuple[list[CacheArm], dict[str, str]]:
+def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str, str]]:
     """Return the raw cache, those of the plan and the controls; and the caches left out, with the reason.
 
     Raises:
@@ -243,7 +243,7 @@ def job(
         turns=[turn for prompt in prompts for turn in interleave(arms, [prompt])],
         names=lambda turn: {"arm": turn.arm.name, "prompt": turn.prompt.id},
         measure=measure,
-        claims=claims,
+        claims=quant_claims,
     )
 
 

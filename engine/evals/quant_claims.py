@@ -49,7 +49,7 @@ def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     }
 
 
-def claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each arm's figures, and of each Voronoi cache those over its neighbours' as quotients.
 
     A neighbour is the cache that stores least among those of its kind that store as much or more.

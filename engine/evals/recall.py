@@ -32,7 +32,7 @@ TRY = 4  # tokens that show whether a model takes a cache at all
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecallPlan:
     """What is measured.
 
     Attributes:
@@ -77,7 +77,7 @@ def stock(model: nn.Module, chunk: int) -> Decode:
     return decode
 
 
-def arms_of(model: nn.Module, plan: Plan) -> tuple[list[NeedleArm], dict[str, str]]:
+def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the raw cache, each cache of a plan and the controls; and the caches left out, with the reason.
 
     Raises:
@@ -98,7 +98,7 @@ def arms_of(model: nn.Module, plan: Plan) -> tuple[list[NeedleArm], dict[str, st
     return [*found, *_controls(model, plan, decode)], left_out
 
 
-def _controls(model: nn.Module, plan: Plan, decode: Decode) -> Iterator[NeedleArm]:
+def _controls(model: nn.Module, plan: RecallPlan, decode: Decode) -> Iterator[NeedleArm]:
     """Yield the raw cache with what is before the question put back as it was, and replaced by noise."""
 
     def put_back(needle: Needle) -> list[Cache]:

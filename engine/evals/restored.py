@@ -24,7 +24,7 @@ LEARNED, SHUFFLED = "restored learned", "shuffled"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RestoredPlan:
     """What is measured.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
 
 
 def arms_of(
-    model: nn.Module, plan: Plan, restorer: Restorer | None = None
+    model: nn.Module, plan: RestoredPlan, restorer: Restorer | None = None
 ) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the arms, and those left out with the reason.
 
@@ -117,7 +117,7 @@ def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., Needl
 
 
 def _learned(
-    model: nn.Module, plan: Plan, arm: Callable[..., NeedleArm], restorer: Restorer
+    model: nn.Module, plan: RestoredPlan, arm: Callable[..., NeedleArm], restorer: Restorer
 ) -> Iterator[NeedleArm]:
     def shuffled(needle: Needle) -> Callable[[int], Source]:
         ids = list(needle.prompt.ids)
@@ -128,7 +128,7 @@ def _learned(
     yield arm(SHUFFLED, "poison", "learned", shuffled)
 
 
-def reachable(needles: Sequence[Needle], plan: Plan) -> list[str]:
+def reachable(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
     """Return the ids of prompts whose needle is never evicted, so that nothing has to be put back."""
     return [
         needle.prompt.id

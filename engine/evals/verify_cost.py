@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, groupby, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,16 +107,22 @@ def job(pair: Pair, sweep: Sweep) -> Job:
     turns = [
         turn for context in sweep.contexts for turn in interleave(passes, [context], range(sweep.repeats + 1))
     ]
-    tokens = _tokens(pair, turns)
+    text = _text(pair)
+    contexts: dict[int, list[int]] = {}
+    passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # which pass a turn is, and over what
+    for number, turn in enumerate(turns):
+        if turn.prompt not in contexts:
+            contexts[turn.prompt] = list(islice(text, turn.prompt))
+        passed[turn] = number, list(islice(text, turn.arm.length))
     held: dict[int, dict[str, Held]] = {}
 
     def measure(turn: Turn[Pass, int]) -> list[Row]:
         context = turn.prompt
         if context not in held:
             held.clear()  # those of the context before
-            held[context] = {spec: Held(pair, spec, tokens.contexts[context]) for spec in sweep.caches}
-        number = tokens.numbers[turn]
-        started, at = held[context][turn.arm.cache].timed(tokens.passes[number])
+            held[context] = {spec: Held(pair, spec, contexts[context]) for spec in sweep.caches}
+        number, ids = passed[turn]
+        started, at = held[context][turn.arm.cache].timed(ids)
         return [{"warmup": turn.repeat == 0, "seconds": at[0], "sequence": number, "started_s": started}]
 
     return Job(
@@ -129,7 +135,7 @@ def job(pair: Pair, sweep: Sweep) -> Job:
         turns=turns,
         names=_names,
         measure=measure,
-        claims=lambda made: claims(made["rows"], sweep),
+        claims=lambda made: verify_claims(made["rows"], sweep),
         one_report=len(sweep.caches) == 1,
     )  # fmt: skip
 
@@ -137,22 +143,6 @@ def job(pair: Pair, sweep: Sweep) -> Job:
 def _names(turn: Turn[Pass, int]) -> Row:
     arm = turn.arm
     return {"cache": arm.cache, "context": turn.prompt, "length": arm.length, "repeat": turn.repeat}
-
-
-class _Tokens(NamedTuple):
-    """The text that is passed over: each context's tokens, each pass's, and which pass a turn is."""
-
-    contexts: dict[int, list[int]]
-    passes: list[list[int]]
-    numbers: dict[Turn[Pass, int], int]
-
-
-def _tokens(pair: Pair, turns: Sequence[Turn[Pass, int]]) -> _Tokens:
-    text, contexts, passes = _text(pair), {}, []
-    for context, some in groupby(turns, key=lambda turn: turn.prompt):
-        contexts[context] = list(islice(text, context))
-        passes += [list(islice(text, turn.arm.length)) for turn in some]
-    return _Tokens(contexts, passes, {turn: i for i, turn in enumerate(turns)})
 
 
 def reports(
@@ -188,7 +178,7 @@ def reports(
     return found, journal
 
 
-def claims(rows: Sequence[dict[str, Any]], sweep: Sweep) -> list[dict[str, Any]]:
+def verify_claims(rows: Sequence[dict[str, Any]], sweep: Sweep) -> list[dict[str, Any]]:
     """Return what the rows of one spec show; nothing where there are too few repeats."""
     if sweep.repeats < LEAST_ROWS:
         return []

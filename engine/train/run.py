@@ -17,7 +17,7 @@ Batches = Callable[[int], Any]  # from a step to what is learned from; the same,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Schedule):
+class TrainingPlan(Schedule):
     """How long and how fast. One step is ``rows`` rows.
 
     The target reads ``pool`` rows at a time, and each serves ``uses`` steps.
@@ -78,7 +78,7 @@ class Pool:
         plan: the learner's.
     """
 
-    def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: Plan) -> None:
+    def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: TrainingPlan) -> None:
         self.read, self.source, self.plan = read, source, plan
         self.held: tuple[int, list[Any]] = (-1, [])
 

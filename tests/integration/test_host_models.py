@@ -11,7 +11,7 @@ pytest.importorskip("mlx_lm", reason="the engine is not installed")
 
 from engine import models
 from engine.evals import needles
-from engine.evals.recall import Plan, arms_of, decode
+from engine.evals.recall import RecallPlan, arms_of, decode
 from engine.evals.speculation import bench as spec
 from engine.measure import prompts
 
@@ -31,7 +31,7 @@ def pair():
 def test_drafts_are_accepted_and_change_nothing(pair):
     """Ours repeats mlx-lm's greedy tokens, or parts from them at a near tie."""
     asked = prompts.encode(prompts.read(most=1), pair.tokenizer, chat=False)
-    plan = spec.Plan(drafters=("dflash",), package=False, max_tokens=TOKENS, repeats=1)
+    plan = spec.SpeculationPlan(drafters=("dflash",), package=False, max_tokens=TOKENS, repeats=1)
     found, left_out = spec.arms_of(pair, plan)
     assert not left_out
     rows = spec.measure(found, asked, plan, set(pair.tokenizer.eos_token_ids))
@@ -44,7 +44,7 @@ def test_drafts_are_accepted_and_change_nothing(pair):
 def test_a_packed_cache_serves_the_model(pair):
     """The packed cache holds every position, in less than half of the raw one's bytes."""
     (needle,) = needles.make(pair.tokenizer, [512], [0.5], 1, 0, chat=False)
-    plan = Plan(("e8v@4.25",), max_tokens=4)
+    plan = RecallPlan(("e8v@4.25",), max_tokens=4)
     rows = {}
     for arm in arms_of(pair.target, plan)[0][:2]:
         rows[arm.name] = decode(pair.target, arm, needle, arm.make(needle), plan, set())

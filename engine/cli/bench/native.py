@@ -21,7 +21,7 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation import job as spec_report
-    from engine.evals.speculation.bench import Plan
+    from engine.evals.speculation.bench import SpeculationPlan
     from engine.measure import prompts
     from engine.models import load
 
@@ -29,7 +29,7 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats")}
-    plan = Plan(drafters=(), rollbacks=(), package=False, **lengths)
+    plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
     source = str(options["prompts"] or "bundled")
     workload = prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
     job = spec_report.baseline(pair, workload, plan, chat=chat)

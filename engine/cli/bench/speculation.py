@@ -34,11 +34,11 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plan_of(asked: dict[str, Any]) -> Any:
-    """Return the :class:`engine.evals.speculation.bench.Plan` that options ask for."""
-    from engine.evals.speculation.bench import Plan
+    """Return the :class:`engine.evals.speculation.bench.SpeculationPlan` that options ask for."""
+    from engine.evals.speculation.bench import SpeculationPlan
 
     names = ("drafters", "rollbacks", "cache", "max_tokens", "repeats", "package")
-    return Plan(block=asked["block_size"], **{name: asked[name] for name in names})
+    return SpeculationPlan(block=asked["block_size"], **{name: asked[name] for name in names})
 
 
 def carry_out_checked(

@@ -33,14 +33,14 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
     if (config["model"] is None) != (config["text"] is None):
         raise click.UsageError("--model and --text go together")
     config["text"] = str(config["text"]) if config["text"] else None
-    from engine.evals.rate_distortion.table import KIND, Plan, table
+    from engine.evals.rate_distortion.table import KIND, RatePlan, table
     from engine.measure import report
 
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
     with progress("codecs", "codecs") as (on_start, on_row):
         asked: dict[str, Any] = {name: config[name] for name in names}
-        plan = Plan(**asked)
+        plan = RatePlan(**asked)
         rows = table(_data(config), plan, on_start, on_row)
     made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
     put_out(made, out, _show, as_json=as_json)

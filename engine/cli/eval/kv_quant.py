@@ -63,7 +63,7 @@ def kv_quant(
     from engine.evals.quant_claims import picture
     from engine.models import load
 
-    plan = quant.Plan(**asked)
+    plan = quant.QuantPlan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = quant.arms_of(pair.target, plan)
     found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)

@@ -48,7 +48,7 @@ def recall(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **
     from engine.evals import recall as evaluation
     from engine.models import load
 
-    plan = evaluation.Plan(**asked)
+    plan = evaluation.RecallPlan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = evaluation.arms_of(pair.target, plan)
     needles = common.make_needles(pair, plan)

@@ -51,7 +51,7 @@ def restored_prefill(
     from engine.evals import restored
     from engine.models import load
 
-    plan = restored.Plan(**asked)
+    plan = restored.RestoredPlan(**asked)
     pair = load(model, draft=False, dtype=dtype, restore=restorer)
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
     needles = common.make_needles(pair, plan)

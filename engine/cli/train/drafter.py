@@ -116,15 +116,15 @@ def drafter(
         made_for = fit.identity(config, pair.tokenizer)
         shape = begin.draft_config(config, mask, layers=layers, block=block, taps=taps, made_for=made_for)
         model = begin.drafter(shape, pair.target, seed)
-    plan = draft.Plan(
+    plan = draft.DrafterPlan(
         steps=steps,
         rows=rows,
         anchors=anchors,
         block=block,
-        pool=max(rows, draft.Plan.pool),
+        pool=max(rows, draft.DrafterPlan.pool),
         seed=seed,
-        matrix_rate=rate * draft.Plan.matrix_rate,
-        other_rate=rate * draft.Plan.other_rate,
+        matrix_rate=rate * draft.DrafterPlan.matrix_rate,
+        other_rate=rate * draft.DrafterPlan.other_rate,
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")

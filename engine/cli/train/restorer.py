@@ -80,7 +80,7 @@ def restorer(
     digest = target_digest(pair.parts["target"].folder)
     mx.random.seed(seed)
     model = Restorer(config_for(pair.target, digest, width=width, dilations=dilations))
-    plan = learning.Plan(
+    plan = learning.RestorerPlan(
         steps=steps, rows=rows, length=length, alone=alone, sink=sink, window=window, seed=seed
     )
     out.mkdir(parents=True, exist_ok=True)

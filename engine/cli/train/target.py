@@ -46,7 +46,7 @@ def target(
     """
     from engine.train.data import corpus, tokenizer
     from engine.train.tiny import shapes
-    from engine.train.tiny.target import Plan, trainer
+    from engine.train.tiny.target import TargetPlan, trainer
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
@@ -65,7 +65,7 @@ def target(
     else:
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
-    plan = Plan(steps=steps, rows=rows, seed=seed)
+    plan = TargetPlan(steps=steps, rows=rows, seed=seed)
     run = trainer(
         shapes.TARGETS[name], words, found.train, found.held_out, out, plan, device=device, start=start
     )

@@ -21,7 +21,7 @@ TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock readi
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """What to do next.
 
     Attributes:
@@ -36,7 +36,7 @@ class Plan:
 class Policy(Protocol):
     """Chooses plans, and learns from what came of them. It may be kept from one generation to the next."""
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
         """Return the next plan.
 
         Args:
@@ -52,7 +52,7 @@ class Policy(Protocol):
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
         """Take in how long matches were and whether they foretold the next token, used or not."""
 
-    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
+    def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """Take in what one round, or one plain step of a run, gave and took."""
 
 
@@ -70,12 +70,12 @@ class Believing:
         for length, right in met:
             self.accepted["lookup"].learn(1, int(right), length)
 
-    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
+    def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
         """See :class:`Policy`; what matches are worth is heeded instead."""
         if plan.drafter == "dflash":
             self.accepted["dflash"].learn(plan.size, accepted)
 
-    def expected(self, plan: Plan, match: int) -> float:
+    def expected(self, plan: RoundPlan, match: int) -> float:
         """Return how many drafts of a plan will be accepted, on average."""
         return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
 
@@ -83,13 +83,13 @@ class Believing:
 class Fixed(Believing):
     """Always the whole block, of the drafter that is expected to be right more often: decisions without a clock."""
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
         """See :class:`Policy`."""
         size = min(block, room) - 1
         kinds = ["dflash"] * model + ["lookup"] * (match >= SURE)
         if size < 1 or not kinds:
-            return Plan(PLAIN, room)
-        return max((Plan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
+            return RoundPlan(PLAIN, room)
+        return max((RoundPlan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:`Policy`."""
@@ -112,20 +112,20 @@ class Adaptive(Believing):
         self._tries = 0
         self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
         """See :class:`Policy`."""
         self.costs.settle()
         best = self._best(room, block, match, model=model)
         if not best:
-            return Plan(PLAIN, room)
+            return RoundPlan(PLAIN, room)
         if self.costs.stale(self._rounds):
-            return Plan(PLAIN, min(room, SAMPLE))
+            return RoundPlan(PLAIN, min(room, SAMPLE))
         plan = max(best, key=lambda plan: self._worth(plan, match))
         if self._pays(plan, match):
             return plan
         if self._trial == 0:
             if self._due > 0:
-                return Plan(PLAIN, min(room, self._due))
+                return RoundPlan(PLAIN, min(room, self._due))
             self._wait = self._due = min(4 * self._wait, PROBE_MOST)
             self._trial = TRIES
         return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
@@ -134,7 +134,7 @@ class Adaptive(Believing):
         """See :class:`Policy`."""
         return any(self._pays(plan, match) for plan in self._best(room, block, match, model=False))
 
-    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
+    def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """See :class:`Policy`."""
         super().learn(plan, match, accepted, seconds)
         if plan.drafter == PLAIN:
@@ -151,19 +151,19 @@ class Adaptive(Believing):
         if self._pays(plan, match):
             self._wait = self._due = PROBE
 
-    def _best(self, room: int, block: int, match: int, *, model: bool) -> list[Plan]:
+    def _best(self, room: int, block: int, match: int, *, model: bool) -> list[RoundPlan]:
         """Return the best plan of each drafter that can propose now."""
         most = min(block, room) - 1
         sizes = [size for size in {*SIZES, block - 1} if 0 < size <= most]
         kinds = ["dflash"] * model + ["lookup"] * bool(match)
         return [
-            max((Plan(kind, size) for size in sizes), key=lambda plan: self._worth(plan, match))
+            max((RoundPlan(kind, size) for size in sizes), key=lambda plan: self._worth(plan, match))
             for kind in kinds * bool(sizes)
         ]
 
-    def _worth(self, plan: Plan, match: int) -> float:
+    def _worth(self, plan: RoundPlan, match: int) -> float:
         """Return the committed tokens a second that a round promises."""
         return (1 + self.expected(plan, match)) / self.costs.of(plan.drafter, plan.size)
 
-    def _pays(self, plan: Plan, match: int) -> bool:
+    def _pays(self, plan: RoundPlan, match: int) -> bool:
         return self._worth(plan, match) * self.costs.plain() > GAIN

@@ -19,7 +19,7 @@ KIND = "kakeya.codec-rd"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RatePlan:
     """Which codecs are measured.
 
     Attributes:
@@ -57,7 +57,7 @@ class Entry:
 
 def table(
     data: Mapping[str, np.ndarray],
-    plan: Plan,
+    plan: RatePlan,
     on_start: Callable[[int], None] = lambda _: None,
     on_row: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def table(
     return rows
 
 
-def entries(dim: int, plan: Plan) -> Iterator[Entry]:
+def entries(dim: int, plan: RatePlan) -> Iterator[Entry]:
     """Yield the codecs of a plan that exist at this size."""
     if "raw" in plan.codecs:
         yield Entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
@@ -100,7 +100,7 @@ def entries(dim: int, plan: Plan) -> Iterator[Entry]:
             yield Entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
 
 
-def _affine(dim: int, plan: Plan) -> Iterator[Entry]:
+def _affine(dim: int, plan: RatePlan) -> Iterator[Entry]:
     groups = [group for group in plan.groups if dim % group == 0]
     for group, bits, rotated in itertools.product(groups, plan.bits, (False, True)):
         yield Entry("affine", bits, _stored(AffineCodec(dim, bits, group, rotated)), group, rotated)

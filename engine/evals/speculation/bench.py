@@ -26,7 +26,7 @@ SpeculationArm = Arm[list[Cache]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpeculationPlan:
     """What is measured.
 
     Attributes:
@@ -48,7 +48,7 @@ class Plan:
     package: bool = True
 
 
-def arms_of(pair: Pair, plan: Plan) -> tuple[list[SpeculationArm], dict[str, str]]:
+def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], dict[str, str]]:
     """Return the arms of a plan, and those left out with the reason.
 
     Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over

@@ -83,7 +83,7 @@ def tau(rows: Sequence[Row]) -> float:
     return sum(sum(row["commits"]) for row in rows) / rounds if rounds else 0.0
 
 
-def claims(
+def speculation_claims(
     rows: Sequence[Row], arms: Sequence[dict[str, Any]], prompts: Sequence[dict[str, Any]] = ()
 ) -> list[dict[str, Any]]:
     """Return the claims that the rows of a benchmark allow: figures of time only where enough was timed.

@@ -7,7 +7,7 @@ from typing import Any
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.evals.speculation.claims import claims
+from engine.evals.speculation.claims import speculation_claims
 from engine.measure.job import Job, Made, run
 from engine.measure.prompts import Prompt, Workload, encode
 from engine.models import Pair
@@ -19,7 +19,12 @@ WORKLOAD = "prompts"
 
 
 def speculation(
-    pair: Pair, workloads: Sequence[Workload], plan: spec.Plan, *, chat: bool = False, kind: str = spec.KIND
+    pair: Pair,
+    workloads: Sequence[Workload],
+    plan: spec.SpeculationPlan,
+    *,
+    chat: bool = False,
+    kind: str = spec.KIND,
 ) -> tuple[Job, list[spec.SpeculationArm]]:
     """Return what measures speculative decoding beside plain decoding, and its arms.
 
@@ -40,7 +45,7 @@ def speculation(
     return _job(kind, pair, workloads, arms, plan, {"left_out": left_out}, chat=chat), arms
 
 
-def baseline(pair: Pair, workload: Workload, plan: spec.Plan, *, chat: bool = False) -> Job:
+def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat: bool = False) -> Job:
     """Return what measures mlx-lm's own generation alone, beside one forward pass a token.
 
     Of the plan, caches, lengths and repeats count.
@@ -63,7 +68,7 @@ def baseline(pair: Pair, workload: Workload, plan: spec.Plan, *, chat: bool = Fa
 def benchmark(
     pair: Pair,
     prompts: Sequence[Prompt],
-    plan: spec.Plan,
+    plan: spec.SpeculationPlan,
     *,
     source: str,
     task: str = "code",
@@ -76,9 +81,15 @@ def benchmark(
 
 
 def _job(
-    kind: str, pair: Pair, workloads: Sequence[Workload], arms: Sequence[spec.SpeculationArm], plan: spec.Plan,
-    told: dict[str, Any], *, chat: bool,
-) -> Job:  # fmt: skip
+    kind: str,
+    pair: Pair,
+    workloads: Sequence[Workload],
+    arms: Sequence[spec.SpeculationArm],
+    plan: spec.SpeculationPlan,
+    told: dict[str, Any],
+    *,
+    chat: bool,
+) -> Job:
     encoded = {workload.name: encode(workload.prompts, pair.tokenizer, chat=chat) for workload in workloads}
     prompts = [prompt for some in encoded.values() for prompt in some]
     sections = {
@@ -98,6 +109,6 @@ def _job(
         turns=spec.turns(arms, prompts, plan.repeats),
         names=spec.names,
         measure=lambda turn: [spec.row(turn, plan.max_tokens, ends)],
-        claims=lambda made: claims(made["rows"], made["arms"], made["prompts"]),
+        claims=lambda made: speculation_claims(made["rows"], made["arms"], made["prompts"]),
         finish=lambda rows: spec.explain(rows, arms, prompts, pair),
     )

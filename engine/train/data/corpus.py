@@ -113,7 +113,11 @@ class Corpus:
 
 
 def collect() -> Corpus:
-    """Read the corpus of this interpreter. Raises BadInput where the standard library's sources are absent."""
+    """Read the corpus of this interpreter.
+
+    Raises:
+        BadInput: the standard library's sources are absent.
+    """
     library = sorted(_read("python", _library_files()), key=lambda file: file.digest)
     if len(library) < 2 * HELD_OUT:
         raise BadInput("this Python comes without its sources", "use an interpreter that has its .py files")

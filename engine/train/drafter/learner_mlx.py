@@ -9,7 +9,7 @@ from engine.dflash.target.taps import Tapped
 from engine.mx import mx, nn
 from engine.train.descent import Descent
 from engine.train.drafter.blocks import Batch, hidden_states
-from engine.train.drafter.recipe import TOP, Plan
+from engine.train.drafter.recipe import TOP, DrafterPlan
 
 
 def read(tapped: Tapped, rows: np.ndarray) -> Batch:
@@ -27,7 +27,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
     return batch
 
 
-class MlxLearner(Descent[Plan]):
+class MlxLearner(Descent[DrafterPlan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -36,7 +36,7 @@ class MlxLearner(Descent[Plan]):
         plan: rates and weights.
     """
 
-    def __init__(self, draft: Drafter, target: nn.Module, plan: Plan) -> None:
+    def __init__(self, draft: Drafter, target: nn.Module, plan: DrafterPlan) -> None:
         super().__init__(draft, self.loss, plan)
         self.draft = draft
         self.tapped = Tapped(target, draft.config.target_layer_ids)

@@ -15,7 +15,7 @@ import numpy as np
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.target.rotary import Rotations
 from engine.mx import mx, tree
-from engine.train.drafter.recipe import TOP, Plan
+from engine.train.drafter.recipe import TOP, DrafterPlan
 from engine.train.schedule import MATRIX
 from engine.train.with_torch import (
     TorchDescent,
@@ -37,7 +37,7 @@ class Batch:
     top_probs: torch.Tensor
 
 
-class TorchLearner(TorchDescent[Plan]):
+class TorchLearner(TorchDescent[DrafterPlan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -53,7 +53,7 @@ class TorchLearner(TorchDescent[Plan]):
         self,
         draft: Drafter,
         folder: Path,
-        plan: Plan,
+        plan: DrafterPlan,
         *,
         embed_scale: float = 1.0,
         device: str = "cpu",

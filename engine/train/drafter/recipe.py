@@ -15,7 +15,7 @@ TOP = 24  # probabilities of the target that are kept a position
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(run.Plan):
+class DrafterPlan(run.TrainingPlan):
     """How long and how fast. One step is ``rows`` rows with ``anchors`` blocks each.
 
     The target reads ``pool`` rows at a time, and each serves ``uses`` steps with other anchors.

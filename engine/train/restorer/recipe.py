@@ -23,12 +23,13 @@ from engine.train.restorer.rows import WholeRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(run.Plan):
+class RestorerPlan(run.TrainingPlan):
     """How long and how fast. One step is ``rows`` rows of ``length`` tokens.
 
     Attributes:
         alone: the first steps learn the error alone, which costs a third of a step with both.
-        sink: first positions that stay. window: last ones, and the length of a chunk.
+        sink: first positions that stay.
+        window: last positions that stay, and the length of a chunk.
         divergence: what a nat of it weighs beside the error, which is 1 for a restorer that gives zeros.
     """
 
@@ -49,15 +50,19 @@ class Read(NamedTuple):
     logits: mx.array
 
 
-class RestorerLearner(Descent[Plan]):
+class RestorerLearner(Descent[RestorerPlan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
-        restorer: what learns, in place. target: an mlx-lm model; it stays as it is.
-        plan: rates, weights and lengths. Raises BadInput where nothing would be behind its window.
+        restorer: what learns, in place.
+        target: an mlx-lm model; it stays as it is.
+        plan: rates, weights and lengths.
+
+    Raises:
+        BadInput: nothing would be behind the plan's window.
     """
 
-    def __init__(self, restorer: Restorer, target: nn.Module, plan: Plan) -> None:
+    def __init__(self, restorer: Restorer, target: nn.Module, plan: RestorerPlan) -> None:
         if plan.length <= 2 * plan.window + plan.sink:
             raise BadInput(
                 f"rows of {plan.length} tokens have nothing behind a window of {plan.window}",

@@ -32,7 +32,7 @@ EVAL_LENGTH, EVAL_WINDOWS = 512, 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Schedule):
+class TargetPlan(Schedule):
     """How long and how fast. One step is one batch of ``rows`` by ``length`` tokens.
 
     From ``long_from`` on (a share of the steps) rows are ``long_factor`` times as long and as many fewer.
@@ -67,7 +67,7 @@ def build(config: dict[str, Any], seed: int) -> torch.nn.Module:
     return model._from_config(kind(**known), attn_implementation="sdpa").float()  # noqa: SLF001
 
 
-def optimizers(model: torch.nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
+def optimizers(model: torch.nn.Module, plan: TargetPlan) -> list[torch.optim.Optimizer]:
     """Return Muon over the matrices and AdamW over embedding and norms."""
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []
@@ -76,7 +76,7 @@ def optimizers(model: torch.nn.Module, plan: Plan) -> list[torch.optim.Optimizer
     return muon_and_adamw(matrices, others, plan, decay=plan.weight_decay, scaling="match_rms_adamw")
 
 
-class TargetLearner(TorchDescent[Plan]):
+class TargetLearner(TorchDescent[TargetPlan]):
     """A :class:`engine.train.run.Learner`.
 
     Args:
@@ -91,7 +91,7 @@ class TargetLearner(TorchDescent[Plan]):
         self,
         config: dict[str, Any],
         held_out: Sequence[np.ndarray],
-        plan: Plan,
+        plan: TargetPlan,
         *,
         device: str = "cpu",
         start: Path | None = None,
@@ -158,7 +158,7 @@ def trainer(
     train: tuple[File, ...],
     held_out: tuple[File, ...],
     folder: Path,
-    plan: Plan,
+    plan: TargetPlan,
     *,
     device: str = "cpu",
     start: Path | None = None,

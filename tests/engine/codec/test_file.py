@@ -85,7 +85,7 @@ def test_what_is_refused(tmp_path, arrays, capsys):
     ]
     capsys.readouterr()
     for argv, words in cases:
-        assert _run(*argv) == 1, argv
+        assert _run(*argv) == 2, argv
         said = capsys.readouterr().err
         assert words in said
         assert "Traceback" not in said

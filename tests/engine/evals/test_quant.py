@@ -7,7 +7,7 @@ from engine.cache import make_caches
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
-from engine.evals.quant_claims import by_arm, claims
+from engine.evals.quant_claims import by_arm, quant_claims
 from engine.evals.storage import halved, read_back, stored
 from engine.measure.prompts import Prompt
 from engine.mx import mx
@@ -52,7 +52,7 @@ def test_half_storage_gives_what_a_half_precision_cast_does(make):
 
 def test_errors_are_the_codecs():
     model = models.llama()
-    plan = quant.Plan(("e8v@4.25",), tokens=40)
+    plan = quant.QuantPlan(("e8v@4.25",), tokens=40)
     arms = {arm.name: arm for arm in quant.arms_of(model, plan)[0]}
     tokens = models.tokens(40)
     known = quant.reference(model, tokens, arms["raw"])
@@ -88,7 +88,7 @@ def test_distances_are_those_of_the_definitions():
 def test_sliding_layers_are_captured_whole(make):
     """Forty tokens through windows of sixteen: every cache stands for the same values."""
     model, tokens = make(), models.tokens(40)
-    arms, _ = quant.arms_of(model, quant.Plan(("e8v@4.25", "e8@q10"), tokens=40))
+    arms, _ = quant.arms_of(model, quant.QuantPlan(("e8v@4.25", "e8@q10"), tokens=40))
     known = quant.reference(model, tokens, arms[0])
     rows = {arm.name: quant.score(model, tokens, arm, known) for arm in arms}
     assert len({row["n_values"] for row in rows.values()}) == 1
@@ -101,7 +101,7 @@ def test_sliding_layers_are_captured_whole(make):
 def test_a_model_that_a_cache_does_not_serve():
     """Gemma 4's sharing layers hand their keys to attention without the cache that would say they are codes."""
     with pytest.raises(BadInput, match="cannot use the cache affine@4g64"):
-        quant.arms_of(models.gemma4(), quant.Plan(("affine@4g64",)))
+        quant.arms_of(models.gemma4(), quant.QuantPlan(("affine@4g64",)))
 
 
 def test_read_back_of_a_packed_view_and_of_codes():
@@ -170,7 +170,7 @@ def test_no_ratio_where_the_other_cache_stores_less(report):
     for row in made["rows"]:
         if row["arm"] == "affine@4g64":
             row["memory"]["cache_bytes"] //= 2
-    assert "affine@4g64" not in [claim.get("against") for claim in claims(made)]
+    assert "affine@4g64" not in [claim.get("against") for claim in quant_claims(made)]
 
 
 def test_the_gate_sees_codes_that_were_not_read(report):

@@ -7,7 +7,7 @@ from engine import cli
 from engine.codec.affine import AffineCodec
 from engine.evals.rate_distortion.capture import capture
 from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
-from engine.evals.rate_distortion.table import Plan, rel_errors, table
+from engine.evals.rate_distortion.table import RatePlan, rel_errors, table
 from engine.mx import mx
 from tests.engine import small_models as models
 
@@ -93,7 +93,7 @@ def test_captured_keys_and_values():
     assert {name: x.shape for name, x in data.items()} == {"keys 64": (500, 64), "values 64": (500, 64)}
     again = capture(model, models.tokens(700), most=500)
     assert all(np.array_equal(data[name], again[name]) for name in data)
-    rows = table(data, Plan(("affine", "voronoi"), (4,), (64,), (), "fast"))
+    rows = table(data, RatePlan(("affine", "voronoi"), (4,), (64,), (), "fast"))
     assert {(row["codec"], row["distribution"]) for row in rows} == {
         (codec, name) for codec in ("affine", "voronoi") for name in data
     }

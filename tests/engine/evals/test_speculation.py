@@ -22,7 +22,7 @@ from engine.measure import memory, prompts, rows
 from engine.mx import mx
 from tests.engine import folders
 
-PLAN = spec.Plan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
+PLAN = spec.SpeculationPlan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
 installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reason="needs the dflash package")
 
 
@@ -249,7 +249,7 @@ def _judge(pair, plain, tokens):
     both = [arms.native(pair, "raw"), _broken(pair, tokens)]
     found = _rows(both, encoded)
     spec.explain(found, both, encoded, pair)
-    made = claims.claims(found, [arm.section() for arm in both])
+    made = claims.speculation_claims(found, [arm.section() for arm in both])
     same = next(c["value"] for c in made if c["name"] == "identical_outputs")
     return next(row for row in found if row["arm"] == "broken"), spec.faults(found, both), same
 
@@ -345,7 +345,7 @@ def test_claims_are_medians_of_medians():
         for repeat, seconds in enumerate(times, 1):
             rows.append(_row("native", prompt, repeat, seconds))
             rows.append(_row("ours", prompt, repeat, {"a": 0.5, "b": 2.0, "c": 1.0}[prompt], **rounds))
-    made = {(c["name"], c["arm"]): c for c in claims.claims(rows, told)}
+    made = {(c["name"], c["arm"]): c for c in claims.speculation_claims(rows, told)}
     assert made["decode_tok_s", "native"]["value"] == 20  # of 20, 40 and 10
     assert made["decode_tok_s", "native"]["interval"] == [10, 40]
     assert made["decode_speedup", "ours"]["value"] == 4  # of 80 / 20, 20 / 40 and 40 / 10
@@ -354,9 +354,9 @@ def test_claims_are_medians_of_medians():
     assert made["accept_length", "ours"]["value"] == 20.5
     assert made["accept_rate", "ours"]["value"] == 39 / 40
     assert all(len(c["definition"]) >= 10 for c in made.values())
-    few = claims.claims([row for row in rows if row["repeat"] < 3], told)
+    few = claims.speculation_claims([row for row in rows if row["repeat"] < 3], told)
     assert not {c["name"] for c in few} & {"decode_tok_s", "decode_speedup", "worst_speedup", "e2e_speedup"}
-    one = claims.claims([row for row in rows if row["prompt"] == "a"], told)
+    one = claims.speculation_claims([row for row in rows if row["prompt"] == "a"], told)
     assert all(c["where"] == {"prompt": "a"} for c in one)
 
 

@@ -61,7 +61,7 @@ def test_claims_are_medians_of_counted_passes(reports):
 
 def test_few_repeats_claim_nothing(reports):
     rows = next(iter(reports.values()))["rows"]
-    assert verify.claims(rows, Sweep(repeats=4)) == []
+    assert verify.verify_claims(rows, Sweep(repeats=4)) == []
 
 
 def test_a_pass_leaves_the_context_as_it_was(pair):

@@ -230,7 +230,7 @@ def report(tmp_path_factory):
 def test_the_shuffled_arm_reads_the_same_tokens_in_another_order(ids):
     target = small.qwen3()
     needle = needles.Needle(prompts.Prompt("a", "", tuple(ids)), "X", LENGTH, 0.1, 2)
-    arms = {arm.name: arm for arm in restored.arms_of(target, restored.Plan(), made(target))[0]}
+    arms = {arm.name: arm for arm in restored.arms_of(target, restored.RestoredPlan(), made(target))[0]}
     given = {}
     for name in ("restored learned", "shuffled"):
         source = arms[name].make(needle)[0].source

@@ -105,7 +105,7 @@ def test_rotation_is_that_of_mlx():
 
 
 def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):
-    plan = draft.Plan(steps=8, rows=1, anchors=12, block=4, pool=2, uses=2, warm_up=2)
+    plan = draft.DrafterPlan(steps=8, rows=1, anchors=12, block=4, pool=2, uses=2, warm_up=2)
     lines = []
     straight = trainer(drafter(target), target, tmp_path / "straight", plan)
     straight.run(lines.append, every=2)
@@ -127,9 +127,9 @@ def test_it_learns_and_an_interrupted_run_ends_the_same(target, tmp_path):
 
 
 def test_another_plan_in_the_same_folder_is_refused(target, tmp_path):
-    trainer(drafter(target), target, tmp_path, draft.Plan(steps=8)).save()
+    trainer(drafter(target), target, tmp_path, draft.DrafterPlan(steps=8)).save()
     with pytest.raises(BadInput, match="another plan"):
-        trainer(drafter(target), target, tmp_path, draft.Plan(steps=9))
+        trainer(drafter(target), target, tmp_path, draft.DrafterPlan(steps=9))
 
 
 def test_the_targets_best_successors_are_read(target):
@@ -171,7 +171,7 @@ def test_a_drafter_is_trained_further_from_its_folder(target, tmp_path):
     save_draft(drafter(target), tmp_path, "float16")
     found = begin.from_folder(tmp_path, target)
     assert found.fc.weight.dtype == mx.float32
-    plan = draft.Plan(steps=1, rows=1, anchors=4, block=4, pool=1)
+    plan = draft.DrafterPlan(steps=1, rows=1, anchors=4, block=4, pool=1)
     trainer(found, target, tmp_path / "run", plan).run(lambda _: None)
 
 
@@ -224,7 +224,7 @@ def test_a_drafter_is_bound_to_the_target_that_it_was_trained_for(tmp_path, caps
     with pytest.raises(BadInput, match="for a target of architecture qwen3, and this one is gemma3_text"):
         models.load(other, made)
     capsys.readouterr()
-    assert train(other, "theirs", "--start", made) == 1
+    assert train(other, "theirs", "--start", made) == 2
     assert "for a target of architecture qwen3" in capsys.readouterr().err
 
 

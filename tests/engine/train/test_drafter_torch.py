@@ -19,7 +19,7 @@ draft_torch = pytest.importorskip("engine.train.drafter.learner_torch")
 with_torch = pytest.importorskip("engine.train.with_torch")
 
 ROW = 48
-PLAN = draft.Plan(steps=6, rows=2, anchors=8, block=4, pool=2, uses=2, warm_up=2)
+PLAN = draft.DrafterPlan(steps=6, rows=2, anchors=8, block=4, pool=2, uses=2, warm_up=2)
 SLIDING = {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 9}
 
 

@@ -32,7 +32,7 @@ def learner(target, seed=0):
 
 def plan(**changes):
     return replace(
-        restorer.Plan(
+        restorer.RestorerPlan(
             steps=24, alone=16, rows=2, length=LENGTH, pool=4, uses=2, sink=SINK, window=WINDOW, warm_up=2,
             matrix_rate=0.15, other_rate=0.01,
         ),

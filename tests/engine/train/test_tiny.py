@@ -16,7 +16,7 @@ recipe = pytest.importorskip("engine.train.tiny.target")
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(600))
 FILES = (File("python", "a.py", CODE),)
 SMALL = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "vocab_size": 280}
-PLAN = recipe.Plan(steps=6, rows=2, length=32, warm_up=2)
+PLAN = recipe.TargetPlan(steps=6, rows=2, length=32, warm_up=2)
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +78,11 @@ def test_mlx_computes_what_torch_does(config, words, tmp_path):
 def test_another_plan_in_the_same_folder_is_refused(config, words, tmp_path):
     trainer(config, words, tmp_path).save()
     with pytest.raises(BadInput, match="another plan"):
-        trainer(config, words, tmp_path, recipe.Plan(steps=9, rows=2, length=32))
+        trainer(config, words, tmp_path, recipe.TargetPlan(steps=9, rows=2, length=32))
 
 
 def test_the_rate_rises_then_falls_to_its_floor():
-    plan = recipe.Plan(steps=1000, warm_up=100)
+    plan = recipe.TargetPlan(steps=1000, warm_up=100)
     rates = [plan.rate(step) for step in range(1000)]
     assert rates[0] == pytest.approx(0.01)
     assert max(rates) == pytest.approx(rates[99]) == 1.0

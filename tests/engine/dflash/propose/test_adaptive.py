@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.dflash.propose.adaptive import PROBE_MOST, Adaptive, Fixed, Plan
+from engine.dflash.propose.adaptive import PROBE_MOST, Adaptive, Fixed, RoundPlan
 from engine.dflash.propose.estimates import Acceptance, Measured, Nominal
 
 PLAIN = 5e-3  # seconds a plain step takes in this world
@@ -120,14 +120,14 @@ class _Even:
 
 def test_what_fits_into_the_room():
     for policy in (Adaptive(Nominal()), Fixed()):
-        assert policy.choose(1, 16, 9, model=True) == Plan("none", 1)
-        assert policy.choose(9, 1, 9, model=True) == Plan("none", 9)
-        assert policy.choose(9, 16, 0, model=False) == Plan("none", 9)
+        assert policy.choose(1, 16, 9, model=True) == RoundPlan("none", 1)
+        assert policy.choose(9, 1, 9, model=True) == RoundPlan("none", 9)
+        assert policy.choose(9, 16, 0, model=False) == RoundPlan("none", 9)
         for room in range(2, 20):
             plan = policy.choose(room, 8, 20, model=True)
             assert plan.drafter != "none"
             assert 1 <= plan.size <= min(room, 8) - 1
-    assert Fixed().choose(99, 16, 0, model=True) == Plan("dflash", 15)
+    assert Fixed().choose(99, 16, 0, model=True) == RoundPlan("dflash", 15)
 
 
 def test_a_match_interrupts_plain_decoding_only_where_it_pays():
