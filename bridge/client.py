@@ -9,25 +9,28 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from bridge import environment, github, history, limits, names, objects, once, send, times, wire
-from bridge.binding import Binding, repository_name
-from bridge.contents import Contents
+from bridge import limits
+from bridge.bus import branch_names, history, objects, times, wire
+from bridge.bus.branch_names import Namespace
+from bridge.bus.history import View
+from bridge.bus.remote import Pushed, Remote
+from bridge.bus.wire import CancelFile, Result
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
-from bridge.export import Answer, Fetched, read_answer, write_answer
-from bridge.follow import follow
-from bridge.git import open_repository
-from bridge.history import View
-from bridge.liveness import last_line, life_of, queue_of
 from bridge.manifest import format_time
-from bridge.names import Namespace
-from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.remote import Pushed, Remote
-from bridge.sent import Sent, asked_at, by_age
-from bridge.sightings import Sightings
-from bridge.status import Event, Status, events, mark_unsigned, status_of
-from bridge.verify import Report, read_result, verify
-from bridge.wire import CancelFile, Result
+from bridge.requests import idempotency, request_commit
+from bridge.requests.binding import Binding, repository_name
+from bridge.requests.follow import follow
+from bridge.requests.liveness import last_line, life_of, queue_of
+from bridge.requests.outbox import Sent, asked_at, by_age
+from bridge.requests.sightings import Sightings
+from bridge.requests.status import Event, Status, events, mark_unsigned, status_of
+from bridge.system import environment, github
+from bridge.system.git import open_repository
+from bridge.verify.answer_files import Contents
+from bridge.verify.check import Report, read_result, verify
+from bridge.verify.export import Answer, Fetched, read_answer, write_answer
+from bridge.verify.pins import Pin, find_pin
 
 
 @dataclass(frozen=True)
@@ -137,16 +140,18 @@ class Client:
     @property
     def namespace(self) -> Namespace:
         """Where this client may push requests."""
-        return names.detect_namespace(send.current_branch(self.git), prefix=self._prefix, suffix=self._suffix)
+        return branch_names.detect_namespace(
+            request_commit.current_branch(self.git), prefix=self._prefix, suffix=self._suffix
+        )
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The branches among which requests are looked for."""
         own = f"{self.namespace.prefix}*"
         return (
-            names.DEFAULT_PATTERNS
-            if names.matches(own, names.DEFAULT_PATTERNS)
-            else (own, *names.DEFAULT_PATTERNS)
+            branch_names.DEFAULT_PATTERNS
+            if branch_names.matches(own, branch_names.DEFAULT_PATTERNS)
+            else (own, *branch_names.DEFAULT_PATTERNS)
         )
 
     def run(
@@ -156,7 +161,7 @@ class Client:
         *,
         ref: str = "HEAD",
         snapshot: bool = False,
-        lifetime: timedelta = send.DEFAULT_LIFETIME,
+        lifetime: timedelta = request_commit.DEFAULT_LIFETIME,
         labels: Sequence[str] = (),
         requested_by: str | None = None,
         sign: bool = False,
@@ -174,8 +179,8 @@ class Client:
         def bind(branch: str) -> Binding:
             return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
 
-        def prepare(nonce: str | None = None) -> send.Prepared:
-            return send.prepare(
+        def prepare(nonce: str | None = None) -> request_commit.Prepared:
+            return request_commit.prepare(
                 self.git,
                 preset,
                 values,
@@ -191,7 +196,7 @@ class Client:
             )
 
         if idempotency_key is not None:
-            who = requested_by or send.identity(self.git).email
+            who = requested_by or request_commit.identity(self.git).email
             asked = {
                 "preset": preset,
                 "params": values,
@@ -199,8 +204,10 @@ class Client:
                 "snapshot": snapshot,
                 "labels": [*labels],
             }
-            key = once.Key.of(idempotency_key, who, asked)
-            return Run(self, *once.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare))
+            key = idempotency.Key.of(idempotency_key, who, asked)
+            return Run(
+                self, *idempotency.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare)
+            )
         prepared = prepare()
         if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
             raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
@@ -212,7 +219,7 @@ class Client:
 
         Raises UsageError where none or several fit.
         """
-        if name is not None and names.parse_branch(name):
+        if name is not None and branch_names.parse_branch(name):
             return Run(self, name)
         sent = self.sent.branches()
         if name is None:
@@ -341,7 +348,7 @@ class Client:
             view = self.view(branch)
             if view.stands.is_final or view.cancel:
                 return status_of(view)
-            who = send.identity(self.git)
+            who = request_commit.identity(self.git)
             note = CancelFile(
                 schema_version=2,
                 branch=branch,

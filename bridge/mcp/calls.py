@@ -14,9 +14,9 @@ from bridge.errors import ExitCode, UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, find_preset
-from bridge.sent import asked_at
-from bridge.status import Status, status_of
-from bridge.verify import Report
+from bridge.requests.outbox import asked_at
+from bridge.requests.status import Status, status_of
+from bridge.verify.check import Report
 
 # How many of the gate's remedies one answer holds.
 _MEND = 3

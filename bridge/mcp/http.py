@@ -9,7 +9,7 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
-from bridge.command import say
+from bridge.console import say
 from bridge.errors import InfrastructureError
 
 _HOST = "127.0.0.1"

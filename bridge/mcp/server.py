@@ -17,7 +17,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from bridge.command import say
+from bridge.console import say
 from bridge.errors import UsageError, as_told
 from bridge.manifest import describe
 from bridge.mcp.bounds import text_of, to_dict

@@ -9,12 +9,12 @@ from functools import partial
 
 import anyio.to_thread
 
-from bridge.deadline import within
 from bridge.errors import WaitTimeout
 from bridge.mcp.bounds import short
 from bridge.mcp.calls import Place, standing
 from bridge.mcp.models import Standing, Wait
-from bridge.status import Event
+from bridge.requests.status import Event
+from bridge.system.deadline import within
 
 # Told at once when something changed, and at least this often: clients give up on a call that says nothing.
 TELL_S = 8.0

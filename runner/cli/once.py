@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from bridge.bus.wire import EXIT_CODES
 from bridge.errors import ExitCode
-from bridge.wire import EXIT_CODES
 from runner.cli.common import stop_on_signals, tell
-from runner.keep import keep_results
 from runner.policy import load_policy
-from runner.serve import once
+from runner.serve.keep_results import keep_results
+from runner.serve.loop import once
+from runner.service.workflow_models import with_workflow_models
 from runner.session import open_session
-from runner.workflow_models import with_workflow_models
 
 
 @click.command()

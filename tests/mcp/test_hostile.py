@@ -8,8 +8,8 @@ import unicodedata
 
 import pytest
 
+from bridge.bus.branch_names import new_nonce
 from bridge.client import Client
-from bridge.names import new_nonce
 from tests.mcp.conftest import HOSTILE
 
 pytestmark = pytest.mark.bus

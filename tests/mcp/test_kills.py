@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.bus.wire import State
 from bridge.client import Client
-from bridge.wire import State
 
 pytestmark = [pytest.mark.bus, pytest.mark.slow, pytest.mark.timeout(600)]
 

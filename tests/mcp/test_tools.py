@@ -9,7 +9,7 @@ import anyio
 import jsonschema
 import pytest
 
-from bridge import wire
+from bridge.bus import wire
 from bridge.client import Client
 
 pytestmark = pytest.mark.bus

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge import wire
+from bridge.bus import wire
+from bridge.bus.wire import State
 from bridge.client import Client
-from bridge.wire import State
-from runner import keys
+from runner.state import signing_key
 from tests.repo.composite import Job
 from tests.system import program
 
@@ -48,8 +48,8 @@ def jobs(presets):
 def key(runners):
     """The public key with which the runner `one` signs."""
     state = runners.folder / "state-one"
-    keys.make_key(state)
-    return (state / keys.PUBLIC).read_text()
+    signing_key.make_key(state)
+    return (state / signing_key.PUBLIC).read_text()
 
 
 @pytest.fixture
@@ -174,8 +174,8 @@ def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, 
 
 def test_an_answer_signed_with_another_key_does_not_hold(use, served, runners):
     other = runners.folder / "state-other"
-    keys.make_key(other)
-    job = use(preset="noop", public_key=(other / keys.PUBLIC).read_text())
+    signing_key.make_key(other)
+    job = use(preset="noop", public_key=(other / signing_key.PUBLIC).read_text())
 
     job.run()
 

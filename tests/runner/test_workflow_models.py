@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from bridge import wire
+from bridge.bus import wire
 from bridge.errors import PolicyError
 from runner.cli import cli
-from runner.keep import keep_results
-from runner.models import DRAFTER, TARGET
+from runner.host.models import DRAFTER, TARGET
 from runner.policy import load_policy
+from runner.serve.keep_results import keep_results
+from runner.service.workflow_models import with_workflow_models
 from runner.session import open_session
-from runner.workflow_models import with_workflow_models
 
 pytestmark = pytest.mark.bus
 

@@ -1,0 +1,42 @@
+"""Which models a job loads that a workflow starts: the workflow's variables choose among what the host allows.
+
+The order: a variable of the workflow, then the policy's `env`. A workflow stands in the pushed commit, so whoever may
+push can set its variables; they count only for folders below those that `actions.models` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bridge.errors import PolicyError
+from bridge.system import environment
+from runner.host.models import DRAFTER, TARGET
+from runner.policy import Policy
+
+
+def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
+    """Return the policy with the models that the environment's variables name.
+
+    Raises PolicyError for one that does not lead to a folder below those in `actions.models`.
+    """
+    chosen = {name: value for name in (TARGET, DRAFTER) if (value := environment.get(name))}
+    if not chosen:
+        return policy
+    allowed = policy.actions.models if policy.actions else []
+    found = {name: str(_folder(name, value, allowed)) for name, value in chosen.items()}
+    for name, folder in found.items():
+        tell(f"{name} is {folder}, as the workflow's variable says")
+    return policy.model_copy(update={"env": {**policy.env, **found}})
+
+
+def _folder(name: str, value: str, allowed: list[Path]) -> Path:
+    """Return the folder that a variable names, with no link left in it, so that none can lead out of it later."""
+    path = Path(value)
+    real = path.resolve() if path.is_absolute() else path
+    if any(real.is_relative_to(root.resolve()) for root in allowed) and real.is_dir():
+        return real
+    roots = ", ".join(map(str, allowed)) or "no folder"
+    message = f"the workflow's variable {name} names {value!r}; the policy's actions.models allows {roots}"
+    fix = "On the runner, name a folder above the model there, or unset the variable in the repository."
+    raise PolicyError(message, fix=fix, code="model_not_allowed")
