@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from bridge.client import Client, Run
@@ -33,8 +33,14 @@ class Place:
     public_key: str | None = None
 
     def client(self) -> Client:
-        """Return a client for one call: calls run side by side, and what a client caches must not grow old."""
-        return Client(self.repo, self.remote, public_key=self.public_key)
+        """Return a client for one call: calls run side by side, and what a client caches must not grow old.
+
+        Its git has a session of its own. What ends an agent ends the server's process group, and git that dies while it
+        writes a reference leaves a lock behind, for ever.
+        """
+        client = Client(self.repo, self.remote, public_key=self.public_key)
+        client.git = replace(client.git, own_session=True)
+        return client
 
     def find(self, request: str) -> Run:
         """Return the request that was named, by default the last one sent from here."""

@@ -139,7 +139,8 @@ def test_nothing_is_lost_and_nothing_runs_twice(served, clone, tmp_path):
     assert Path(tmp_path / "counted").read_text().splitlines() == ["ran"] * (KILLS + 1)
 
 
-def test_a_push_that_outlives_its_server_counts(door, bus, clone, git, tmp_path):
+@pytest.mark.parametrize("end", [os.kill, os.killpg], ids=["the server", "its process group"])
+def test_a_push_that_outlives_its_server_counts(door, bus, clone, git, tmp_path, end):
     """The remote is slow to take the push; the server dies meanwhile, and the next one asks at once."""
     hook = bus / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/pushing\nsleep 3\n")
@@ -160,7 +161,7 @@ def test_a_push_that_outlives_its_server_counts(door, bus, clone, git, tmp_path)
         while not (tmp_path / "pushing").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        os.kill(first.process.pid, signal.SIGKILL)
+        end(first.process.pid, signal.SIGKILL)
         asking.join()
     for _ in range(2):
         with Server(door) as server:
