@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus load jobs signing codec codec_memory
+BENCHMARKS := bus load bombs jobs signing codec codec_memory
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
