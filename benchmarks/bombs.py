@@ -65,12 +65,12 @@ def refs(place: Place) -> str:
     return names[-1]
 
 
-def deltas(place: Place) -> str:
-    """Thousands of files of 16 MB that differ in a byte each, stored as a chain of differences: 64 GB in all."""
+def names(place: Place) -> str:
+    """Four thousand names for one file of 16 MB: 64 GB in a push of some kilobytes."""
     base = os.urandom(1 << 10) * (1 << 14)
     first = _store(place, b"blob", base)
-    names = b"".join(b"100644 %05d\0" % i + bytes.fromhex(first) for i in range(TIMES))
-    reports = _store(place, b"tree", b"40000 research\0" + bytes.fromhex(_store(place, b"tree", names)))
+    entries = b"".join(b"100644 %05d\0" % i + bytes.fromhex(first) for i in range(TIMES))
+    reports = _store(place, b"tree", b"40000 research\0" + bytes.fromhex(_store(place, b"tree", entries)))
     return _branch(place, _commit(place, _store(place, b"tree", b"40000 results\0" + bytes.fromhex(reports))))
 
 
@@ -95,7 +95,7 @@ def tiny(place: Place) -> str:
 
 
 BOMBS: dict[str, Callable[[Place], str]] = {
-    "message": message, "wide": wide, "deep": deep, "refs": refs, "deltas": deltas, "tiny": tiny,
+    "message": message, "wide": wide, "deep": deep, "refs": refs, "names": names, "tiny": tiny,
 }  # fmt: skip
 
 
