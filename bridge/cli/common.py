@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridge import environment
+from bridge.bus.wire import State
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
-from bridge.command import Duration, put_block, put_json, say
-from bridge.liveness import shown
+from bridge.console import Duration, put_block, put_json, say
 from bridge.presets import load_presets
-from bridge.status import Event, Status
-from bridge.wire import State
+from bridge.requests.liveness import shown
+from bridge.requests.status import Event, Status
+from bridge.system import environment
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bridge.bus.wire import Gate
 from bridge.checks import SIGNATURE
 from bridge.client import Run
-from bridge.command import put_json, say
+from bridge.console import put_json, say
 from bridge.errors import ExitCode
-from bridge.status import Status
-from bridge.wire import Gate
+from bridge.requests.status import Status
 
 if TYPE_CHECKING:
-    from bridge.verify import Report
+    from bridge.verify.check import Report
 
 # What each verdict of the gate means.
 MEANINGS = {

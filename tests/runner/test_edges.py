@@ -10,14 +10,15 @@ from contextlib import closing
 
 import pytest
 
-from bridge import limits, objects, wire
-from bridge.child import Child
+from bridge import limits
+from bridge.bus import objects, wire
+from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import GitError
-from bridge.git import Git
-from bridge.wire import State
-from runner.ledger import Ledger, Pending
-from runner.rounds import Rounds
+from bridge.system.child import Child
+from bridge.system.git import Git
+from runner.serve.poll import Rounds
+from runner.state.ledger import Ledger, Pending
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")

@@ -1,0 +1,107 @@
+"""Processes of git that answer many questions, kept from one question to the next: starting one costs more than asking.
+
+A process is ended when it is a few seconds old or was asked a lot, and before git changes its repository by a fetch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.system.child import Child
+    from bridge.system.git import Git
+
+# Git remembers some of what it was asked, so its memory grows with each question.
+_MOST_ASKED = 2_000
+_MOST_AGE_S = 10.0
+_MOST_KEPT = 4
+
+
+@dataclass(eq=False)
+class Answerer:
+    """A process of git that is asked through its pipes."""
+
+    # What it is a process of: the folder, the arguments, and all settings.
+    key: tuple[object, ...]
+    child: Child
+    began: float
+    asked: int = 0
+
+    def may_stay(self) -> bool:
+        """Say whether it may be asked again."""
+        is_young = time.monotonic() - self.began < _MOST_AGE_S
+        return is_young and self.asked < _MOST_ASKED and self.child.is_running
+
+
+_kept: list[Answerer] = []
+_lock = threading.Lock()
+
+
+def take(git: Git, *args: str) -> Answerer:
+    """Return a process of `git *args`, a kept one if possible. The caller gives it back, or closes its child."""
+    settings = tuple(sorted({**git.env, **git.extra}.items()))
+    key = (_place(git), args, git.options, git.memory, settings)
+    taken = _take_out(lambda one: one.key == key, most=1)
+    if taken and taken[0].may_stay():
+        taken[0].child.renew()
+        return taken[0]
+    _close(taken)
+    return Answerer(key, git.start(*args), time.monotonic())
+
+
+def give_back(answerer: Answerer) -> None:
+    """Keep a process of which all answers were read."""
+    if not answerer.may_stay():
+        answerer.child.close()
+        return
+    with _lock:
+        _kept.append(answerer)
+        surplus = [_kept.pop(0) for _ in _kept[_MOST_KEPT:]]
+    _close(surplus)
+
+
+@contextmanager
+def asking(git: Git, *args: str) -> Iterator[Answerer]:
+    """Lend a process of `git *args` to a block, which reads all answers unless it raises."""
+    answerer = take(git, *args)
+    try:
+        yield answerer
+    except BaseException:
+        answerer.child.close()
+        raise
+    give_back(answerer)
+
+
+def forget(git: Git) -> None:
+    """End what is kept for a repository that is about to change."""
+    place = _place(git)
+    _close(_take_out(lambda one: one.key[0] == place))
+
+
+@atexit.register
+def forget_all() -> None:
+    """End all that is kept."""
+    _close(_take_out(lambda _: True))
+
+
+def _take_out(fits: Callable[[Answerer], bool], most: int | None = None) -> list[Answerer]:
+    with _lock:
+        taken = [one for one in _kept if fits(one)][:most]
+        _kept[:] = [one for one in _kept if one not in taken]
+    return taken
+
+
+def _close(answerers: list[Answerer]) -> None:
+    for one in answerers:
+        one.child.close()
+
+
+def _place(git: Git) -> str:
+    return os.path.abspath(git.directory)  # noqa: PTH100 - without following links

@@ -1,0 +1,141 @@
+"""A request's tree, listed and judged entry by entry: a small push can stand for more names than memory holds."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+
+from bridge.bus import objects, wire
+from bridge.errors import GitError
+from bridge.system import git_output
+from bridge.system.git import Git
+from bridge.system.git_output import Entry
+from runner.refusal import Refusal
+
+_ENTRY_BYTES = 512
+_SPARE_BYTES = 64
+_SHOWN_CHARS = 80
+_TREE_BYTES = 64 << 20
+# What an entry's mode says that it is: a folder, a file, a link, a submodule.
+_KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
+# Folders that are there before anything is written.
+_TAKEN = [str(parent) for parent in (PurePosixPath(wire.REPORTS), *PurePosixPath(wire.REPORTS).parents)][:-1]
+
+
+def listed(git: Git, commit: str, most: int, *paths: str) -> Iterator[Entry]:
+    """Yield what a commit's tree holds, without holding it all. Raises Refusal past `most` entries or their bytes."""
+    top = objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid
+    child = git.start("ls-tree", "-z", "-r", "-l", "--full-tree", top, "--", *paths)
+    count = size = 0
+    rest = b""
+    try:
+        for chunk in child.chunks():
+            size += len(chunk)
+            if size > (most + 1) * _ENTRY_BYTES:
+                raise Refusal("tree_too_large", f"the tree holds far more than {most} files")
+            whole, _, rest = (rest + chunk).rpartition(b"\0")
+            for entry in git_output.entries(whole + b"\0") if whole else ():
+                count += 1
+                if count <= most:
+                    yield entry
+        if count > most:
+            raise Refusal("tree_too_large", f"the tree holds {count} files; {most} are the most")
+    finally:
+        child.close()
+
+
+class Names:
+    """The names of one tree, checked one after the other. What is remembered of each is its digest."""
+
+    def __init__(self, root: Path, most_folders: int) -> None:
+        # Somewhat less than the file system takes: jobs write beside these files.
+        there = root if root.exists() else root.parent
+        self._longest_path = os.pathconf(there, "PC_PATH_MAX") - len(os.fsencode(root)) - _SPARE_BYTES
+        self._longest_name = os.pathconf(there, "PC_NAME_MAX")
+        self._most_folders = most_folders
+        self._folders = 0
+        self._seen: dict[int, int] = {}
+        # The folders of the entry before, each with its folded path: a listing goes folder by folder.
+        self._last: list[tuple[str, str]] = []
+
+    def check(self, path: str) -> None:
+        """Raise Refusal for a name that is too long, leads elsewhere, or is another one in a different spelling."""
+        parts = path.split("/")
+        encoded = os.fsencode(path)
+        if len(encoded) > self._longest_path or max(map(len, encoded.split(b"/"))) > self._longest_name:
+            raise Refusal(
+                "hostile_tree", f"the tree holds a name that is too long: {path[:_SHOWN_CHARS]!a}..."
+            )
+        shared = 0
+        for (known, _), part in zip(self._last, parts[:-1], strict=False):
+            if known != part:
+                break
+            shared += 1
+        del self._last[shared:]
+        folded = self._last[-1][1] if self._last else ""
+        for n in range(shared, len(parts)):
+            if _is_forbidden(parts[n]):
+                raise Refusal("hostile_tree", f"the tree holds {path!a}")
+            folded += f"/{fold(parts[n])}"
+            self._note("/".join(parts[: n + 1]), folded[1:], path, is_folder=n + 1 < len(parts))
+            if n + 1 < len(parts):
+                self._last.append((parts[n], folded))
+
+    def _note(self, here: str, folded: str, path: str, *, is_folder: bool) -> None:
+        if is_folder:
+            self._folders += 1
+            if self._folders > self._most_folders:
+                raise Refusal("tree_too_large", f"the tree holds more than {self._most_folders} folders")
+        elif folded in _TAKEN:
+            raise Refusal("hostile_tree", f"the tree holds {path!a}, where the folder of reports is")
+        spelled = _digest(f"{here}\0{is_folder}")
+        if self._seen.setdefault(_digest(folded), spelled) != spelled:
+            message = f"the tree holds {path!a} in two spellings that a file system may take for one"
+            raise Refusal("hostile_tree", message)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(os.fsencode(text), digest_size=16).digest(), "big")
+
+
+def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> None:
+    """Refuse what git shows as a submodule because its mode is none that git knows: a device, a FIFO, a socket."""
+    if not submodules:
+        return
+    holders = {entry.path.rpartition("/")[0] for entry in submodules}
+    try:
+        folders = objects.list_tree(git, commit, recursive=True, folders=True, most=(most + 1) * _ENTRY_BYTES)
+    except GitError as error:
+        raise Refusal("tree_too_large", f"the tree holds far more than {most} folders") from error
+    oids = [objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else []
+    oids += [entry.oid for entry in folders if entry.kind == "tree" and entry.path in holders]
+    for oid in dict.fromkeys(oids):
+        (raw,) = objects.read_many(git, [oid], max_bytes=_TREE_BYTES, kind="tree")
+        if raw is None or any(mode & 0o170000 not in _KINDS for mode in _modes(raw, len(oid) // 2)):
+            raise Refusal("hostile_tree", "the tree holds an entry of a kind that git does not know")
+
+
+def _modes(tree: bytes, id_bytes: int) -> Iterator[int]:
+    """Yield the mode of each entry of a tree object: mode in octal, space, name, NUL, id."""
+    at = 0
+    while at < len(tree):
+        yield int(tree[at : tree.index(b" ", at)], 8)
+        at = tree.index(b"\0", at) + 1 + id_bytes
+
+
+def _is_forbidden(part: str) -> bool:
+    """Say whether a name is none, leads elsewhere or is git's own, also as other systems read it."""
+    pieces = [fold(piece.partition(":")[0]) for piece in part.split("\\")]
+    return not fold(part) or any(piece in (".git", "git~1") for piece in pieces)
+
+
+_IGNORED = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF])
+
+
+def fold(name: str) -> str:
+    """Return a name as case-insensitive file systems that normalise and skip zero-width characters see it."""
+    plain = unicodedata.normalize("NFD", name).translate(_IGNORED)
+    return unicodedata.normalize("NFD", plain.casefold()).rstrip(" .")

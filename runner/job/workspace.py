@@ -1,0 +1,252 @@
+"""A throw-away folder for one run: a home, a temporary folder, and the request's tree where its code is to run.
+
+The tree is written from git objects, file by file: no checkout, no `.git`, no hook, no filter, no submodule.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bridge.bus import objects, wire
+from bridge.presets import Inputs, Preset
+from bridge.presets.params import PathParam, Value
+from bridge.system.git import Git
+from bridge.system.git_output import Entry
+from runner.job import request_tree as tree
+from runner.job.remove import remove
+from runner.lfs.pointer import Pointer, parse_pointer
+from runner.policy import Limits
+from runner.refusal import Refusal
+
+_BATCH_FILES = 2_000
+_BATCH_BYTES = 32 << 20
+_LINK_BYTES = 4_095
+_PIECE_BYTES = 1 << 20
+# Looked through for a job's inputs: all files below their folder, whatever they are called.
+_INPUT_ENTRIES = 100_000
+_SHOWN_CHARS = 80
+# Links and submodules are few in honest trees, and are held in memory.
+_MOST_ODD = 20_000
+# Errors whose cause is a tree that a file system cannot hold, whatever host it is.
+_OF_THE_TREE = frozenset(
+    (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EILSEQ, errno.EINVAL)
+)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where a job runs: `tree` is its working directory, `home` its home."""
+
+    tree: Path
+    home: Path
+
+
+@contextmanager
+def workspace(state: Path, name: str) -> Iterator[Workspace]:
+    """Make a folder for one run and remove it with all it holds afterwards."""
+    parent = state / "work"
+    parent.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    try:
+        place = Workspace(root / "tree", root / "home")
+        place.tree.mkdir()
+        (place.home / "tmp").mkdir(parents=True)
+        (place.tree / wire.REPORTS).mkdir(parents=True)
+        yield place
+    finally:
+        remove(root)
+
+
+def sweep(state: Path) -> None:
+    """Remove what runs that were killed left behind."""
+    for left in (state / "work").glob("*"):
+        remove(left)
+
+
+def export_tree(
+    git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None] = lambda: None
+) -> list[Pointer]:
+    """Write a commit's tree below `root`. Raises Refusal where it is too large or holds what no tree should.
+
+    `attend` is called now and then while this works, and may raise.
+
+    Symbolic links are written only where they point inside the tree; submodules stay empty folders. Returns the files
+    that are only pointers of Git LFS.
+    """
+    with _refusing_what_no_disk_holds():
+        return _export(git, commit, root, limits, attend)
+
+
+@contextmanager
+def _refusing_what_no_disk_holds() -> Iterator[None]:
+    """Turn the errors whose cause is the tree into a Refusal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OF_THE_TREE:
+            raise
+        named = ascii(error.filename)[:_SHOWN_CHARS]
+        raise Refusal("hostile_tree", f"the tree cannot be written: {named}: {error.strerror}") from error
+
+
+def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Pointer]:
+    odd = _check(git, commit, root, limits, attend)
+    pointers: list[Pointer] = []
+    entries = tree.listed(git, commit, limits.tree_files)
+    for batch in _batches(entry for entry in entries if entry.is_file):
+        pointers += _write_files(git, batch, root)
+        attend()
+    for entry in odd:
+        if entry.kind == "commit":
+            (root / entry.path).mkdir(parents=True, exist_ok=True)
+    _write_links(git, [entry for entry in odd if entry.mode == "120000"], root)
+    return pointers
+
+
+def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Entry]:
+    """Go through a tree before any of it is written. Returns what is no file: submodules and links."""
+    names, size, odd = tree.Names(root, limits.tree_files), 0, []
+    for i, entry in enumerate(tree.listed(git, commit, limits.tree_files)):
+        size += entry.size
+        names.check(entry.path)
+        odd += [] if entry.is_file else [entry]
+        if len(odd) > _MOST_ODD:
+            raise Refusal("tree_too_large", f"the tree holds more than {_MOST_ODD} links and submodules")
+        if i % _BATCH_FILES == 0:
+            attend()
+    if size > limits.tree_mb << 20:
+        raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
+    tree.check_modes(git, commit, [entry for entry in odd if entry.kind == "commit"], limits.tree_files)
+    return odd
+
+
+def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
+    """Write the files of a commit that a job reads as data. Raises Refusal for what is no plain file, and for too much.
+
+    Everything else of the tree stays where it is: nothing of it is run.
+    """
+    entries, count = [], 0
+    for entry in tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
+        if entry.path.endswith(inputs.ending):
+            count += 1
+            entries += [entry] if count <= inputs.files else []
+    if count > inputs.files:
+        message = f"{inputs.under} holds {count} files {inputs.ending}; {inputs.files} are the most"
+        raise Refusal("inputs_too_large", message)
+    for entry in entries:
+        if not entry.is_file:
+            kind = {"120000": "a symbolic link"}.get(entry.mode, "not a file")
+            raise Refusal("bad_inputs", f"{entry.path!a} is {kind}: commit the file itself")
+        if entry.size > inputs.file_mb << 20:
+            message = f"{entry.path!a} holds {entry.size >> 20} MiB; {inputs.file_mb} are the most"
+            raise Refusal("inputs_too_large", message)
+    if sum(entry.size for entry in entries) > inputs.total_mb << 20:
+        message = (
+            f"the files {inputs.ending} below {inputs.under} hold more than {inputs.total_mb} MiB together"
+        )
+        raise Refusal("inputs_too_large", message)
+    names = tree.Names(root, _INPUT_ENTRIES)
+    for entry in entries:
+        names.check(entry.path)
+    with _refusing_what_no_disk_holds():
+        for batch in _batches(entries):
+            _write_files(git, batch, root)
+
+
+def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
+    """Check that each path parameter names something that really lies below its folder. Raises Refusal."""
+    for name, param in preset.params.items():
+        if isinstance(param, PathParam):
+            file = str(params[name]).partition("::")[0]
+            try:
+                real = (root / file).resolve()
+            except (OSError, RuntimeError) as error:
+                raise Refusal(
+                    "path_escape", f"{name}: {file} leads nowhere: its links go round in a circle"
+                ) from error
+            if not real.exists():
+                raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+            if real.is_dir() and not any(real.iterdir()):
+                raise Refusal("no_such_path", f"{name}: {file} is a submodule, and a request brings none")
+            if not any(real.is_relative_to((root / folder).resolve()) for folder in param.under) or (
+                not real.is_relative_to(root.resolve())
+            ):
+                raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
+
+
+def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield files that may be held in memory together; a larger one goes alone."""
+    batch: list[Entry] = []
+    size = 0
+    for file in files:
+        if batch and (len(batch) == _BATCH_FILES or size + file.size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch
+
+
+def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
+    """Write files, and return those that are pointers of Git LFS."""
+    if len(files) == 1 and files[0].size > _BATCH_BYTES:
+        _write_large(git, files[0], root)
+        return []
+    largest = max((entry.size for entry in files), default=0)
+    blobs = objects.read_many(git, [entry.oid for entry in files], max_bytes=largest)
+    for entry, blob in zip(files, blobs, strict=True):
+        with _create(root, entry) as file:
+            file.write(blob or b"")
+    return [
+        pointer
+        for entry, blob in zip(files, blobs, strict=True)
+        if (pointer := parse_pointer(entry.path, blob or b""))
+    ]
+
+
+def _write_large(git: Git, entry: Entry, root: Path) -> None:
+    """Write a file in pieces."""
+    with closing(objects.Reader(git)) as reader, _create(root, entry) as file:
+        for piece in reader.pieces(entry.oid, _PIECE_BYTES):
+            file.write(piece)
+
+
+def _create(root: Path, entry: Entry) -> IO[bytes]:
+    """Open a new file for an entry, never through a link."""
+    target = root / entry.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = 0o755 if entry.mode == "100755" else 0o644
+    return os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb")
+
+
+def _write_links(git: Git, links: list[Entry], root: Path) -> None:
+    """Links come last, so that no file is ever written through one; then each must lead to somewhere inside."""
+    targets = objects.read_many(git, [link.oid for link in links], max_bytes=_LINK_BYTES)
+    for link, target in zip(links, targets, strict=True):
+        if not target or target.startswith(b"/") or b"\0" in target:
+            raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
+        place = root / link.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(os.fsdecode(target))
+    inside = Path(os.path.realpath(root))
+    for link in links:
+        if not Path(os.path.realpath(root / link.path)).is_relative_to(inside):
+            raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
+        if _goes_in_a_circle(root / link.path):
+            raise Refusal("hostile_tree", f"the link {link.path!a} goes round in a circle")
+
+
+def _goes_in_a_circle(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
