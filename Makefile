@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 2
 ARGS ?=
 
-BENCHMARKS := bus load jobs signing mcp codec codec_memory server
+BENCHMARKS := bus load bombs jobs signing mcp codec codec_memory server
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema

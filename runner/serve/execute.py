@@ -109,7 +109,7 @@ def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspac
     pointers = export_tree(git, lease.request, place.tree, policy.limits, keep_claim)
     check_paths(preset, admitted.params, place.tree)
     secret = next(iter(session.bus.secrets), None)
-    keep_claim = attendant(session, lease, "files of Git LFS are being fetched")
+    keep_claim = attendant(session, lease)
     return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 

@@ -38,7 +38,9 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
         self.halt = halt
 
 
-def attendant(session: Session, lease: Lease, doing: str) -> Callable[[], None]:
+def attendant(
+    session: Session, lease: Lease, doing: str = "files of Git LFS are being fetched"
+) -> Callable[[], None]:
     """Return what keeps a claim alive before the first step, and raises Halted when the job is to end."""
     last = time.monotonic()
 

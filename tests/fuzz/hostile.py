@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -136,7 +137,8 @@ class Pusher:
         branch = self._chance.choice(self.branches)
         path = self._bus / "refs" / "heads" / branch
         if self._chance.random() < 0.3:
-            path.unlink(missing_ok=True)
+            if path.is_file():
+                path.unlink()
             return
         self.put(branch, self._some(self._commits) or self._main())
 
@@ -262,11 +264,11 @@ class Pusher:
                 key = self._chance.choice(list(place) or ["x"])
             what = self._chance.random()
             if what < 0.6:
-                place[key] = self._chance.choice(VALUES)
+                place[key] = copy.deepcopy(self._chance.choice(VALUES))
             elif what < 0.8:
                 place.pop(key, None)
             else:
-                place[self._chance.choice(WORDS[:-3])] = self._chance.choice(VALUES)
+                place[self._chance.choice(WORDS[:-3])] = copy.deepcopy(self._chance.choice(VALUES))
         text = json.dumps(whole, ensure_ascii=self._chance.random() < 0.7).encode("utf-8", "surrogatepass")
         if self._chance.random() < 0.25:
             at = self._chance.randrange(len(text) + 1)
@@ -394,7 +396,9 @@ class Pusher:
     def tidy(self, most: int = 400) -> None:
         """Remove the oldest branches, so that a long run is not about their number."""
         while len(self.branches) > most:
-            (self._bus / "refs" / "heads" / self.branches.pop(0)).unlink(missing_ok=True)
+            path = self._bus / "refs" / "heads" / self.branches.pop(0)
+            if path.is_file():
+                path.unlink()
         if self._chance.random() < 0.02:
             (self._bus / "packed-refs").unlink(missing_ok=True)
             self.put("main", self._head)

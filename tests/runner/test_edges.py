@@ -1,0 +1,166 @@
+"""Bounds that only strain meets: memory and time of git, leases, a slow fetch, a ledger of earlier versions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from bridge import limits
+from bridge.bus import objects, wire
+from bridge.bus.wire import State
+from bridge.client import Client
+from bridge.errors import GitError
+from bridge.system.child import Child
+from bridge.system.git import Git
+from runner.serve.poll import Rounds
+from runner.state.ledger import Ledger, Pending
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+# Leases.
+
+
+@pytest.mark.parametrize(
+    ("lease", "holds"), [(86_400.0, True), (86_400.001, False), (0.0, False), (1e999, False)]
+)
+def test_a_lease_is_at_most_a_day(lease, holds):
+    state = {
+        "schema_version": 2, "state": "claimed", "branch": "b", "request": "0" * 40, "salt": "x", "token": 1,
+        "sequence": 1, "lease_s": lease, "runner": {"id": "x", "instance": "x", "version": "0"}, "at": "",
+    }  # fmt: skip
+    assert (wire.parse_state(json.dumps(state).encode()) is not None) is holds
+
+
+# Git's memory and time.
+
+
+@linux
+@pytest.mark.parametrize(("megabytes", "fits"), [(8, True), (300, False)])
+def test_git_ends_at_its_bound_on_memory_and_the_next_call_works(bus, megabytes, fits):
+    git = Git.isolated(bus, memory=256 << 20)
+    head = git.text("rev-parse", "main")
+    whole = Git.isolated(bus)
+    body = f"tree {whole.text('rev-parse', 'main^{tree}')}\nauthor x <x> 1 +0000\ncommitter x <x> 1 +0000\n\n".encode()
+    large = whole.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=body + b"x" * (megabytes << 20))
+
+    def read() -> bytes:
+        ((_, raw),) = objects.each_content(git, [large])
+        return raw
+
+    if fits:
+        assert len(read()) == len(body) + (megabytes << 20)
+    else:
+        with pytest.raises(GitError):
+            read()
+    assert objects.is_commit(git, head)
+
+
+def test_git_that_takes_longer_than_its_time_is_ended(bus):
+    git = Git.isolated(bus)
+    with closing(git.start("cat-file", "--batch-check", timeout=0.3)) as child:
+        began = time.monotonic()
+        with pytest.raises(GitError, match=r"took longer than 0\.3 s"):
+            child.line()
+    assert 0.2 < time.monotonic() - began < 10
+
+
+# A commit that takes longer than a poll waits for.
+
+_WAITS = """
+given=$(cat)
+case "$given" in *"$0"*) until [ -e "$1" ]; do sleep 0.05; done;; esac
+shift
+printf '%s\\n' "$given" | "$@"
+"""
+
+
+def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tmp_path, monkeypatch):
+    git, gate = Git.isolated(bus), tmp_path / "gate"
+    Client(clone).run("noop")
+    keyed.handle()  # into an empty store everything is waited for
+    slow = Client(clone).run("noop")
+    start = Git.start
+
+    def hold_up(self, *args, timeout=None):
+        if args[0] != "fetch":
+            return start(self, *args, timeout=timeout)
+        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        held = ("/bin/sh", "-c", _WAITS, slow.commit, str(gate), *argv)
+        return Child(held, env={**self.env, **self.extra}, own_session=True, timeout=timeout, error=GitError)
+
+    monkeypatch.setattr(Git, "start", hold_up)
+    monkeypatch.setattr(limits, "FETCH_S", 0.5)
+
+    def stands(run) -> State | None:
+        state = wire.parse_state(
+            objects.read_blob(git, f"refs/heads/{run.branch}", wire.STATE, max_bytes=1 << 14)
+        )
+        return state.state if state else None
+
+    with keyed.session() as session:
+        rounds = Rounds(session)
+        rounds.next()
+        honest = Client(clone).run("noop")
+        for _ in range(4):
+            rounds.next()
+        assert stands(honest) is State.SUCCEEDED
+        assert stands(slow) is None
+
+        gate.touch()
+        until = time.monotonic() + 30
+        while stands(slow) is not State.SUCCEEDED and time.monotonic() < until:
+            rounds.next()
+            time.sleep(0.1)
+        assert stands(slow) is State.SUCCEEDED
+
+
+# A ledger of earlier versions.
+
+_EARLIER = """
+CREATE TABLE requests (request TEXT PRIMARY KEY, branch TEXT NOT NULL, nonce TEXT NOT NULL, preset TEXT NOT NULL,
+    state TEXT NOT NULL, claims INTEGER NOT NULL DEFAULT 0, answer TEXT, expect TEXT,
+    seen_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP);
+INSERT INTO requests VALUES ('r1', 'b1', 'n1', 'noop', 'succeeded', 1, NULL, NULL, '2026-01-01 00:00:00');
+INSERT INTO requests VALUES ('r2', 'b2', 'n2', 'noop', 'taken', 2, 'a2', 'e2', '2026-01-01 00:00:00');
+"""
+_STATES = "CREATE TABLE states (salt TEXT PRIMARY KEY, request TEXT NOT NULL); INSERT INTO states VALUES ('s2', 'r2');"
+
+
+@pytest.mark.parametrize("states", ["", _STATES], ids=["the first", "the second"])
+def test_a_ledger_of_an_earlier_version_is_taken_over_once(tmp_path, states):
+    path = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(_EARLIER + states)
+
+    for _ in range(2):
+        ledger = Ledger(path)
+        try:
+            seen = {branch: ledger.seen(branch) for branch in ("b1", "b2", "b3")}
+            assert [one and (one.request, one.state) for one in seen.values()] == [
+                ("r1", "succeeded"), ("r2", "taken"), None,
+            ]  # fmt: skip
+            assert ledger.pending() == [Pending("r2", "b2", "a2", "e2")]
+            assert ledger.wrote("s2") is bool(states)
+        finally:
+            ledger.close()
+    with closing(sqlite3.connect(path)) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not tables & {"requests", "states"}
+
+
+def test_a_ledger_whose_taking_over_was_cut_off_is_taken_over_at_the_next_start(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(_EARLIER + _STATES)
+        db.executescript("BEGIN IMMEDIATE; DROP TABLE states;")
+        db.rollback()
+    ledger = Ledger(path)
+    assert ledger.wrote("s2")
+    ledger.close()
