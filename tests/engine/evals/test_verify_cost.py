@@ -59,6 +59,25 @@ def test_claims_are_medians_of_counted_passes(reports):
             assert claim["value"] == pytest.approx(value)
 
 
+def test_an_interrupted_sweep_goes_on_where_it_stopped(pair, tmp_path):
+    out, done = tmp_path / "verify.json", []
+
+    def stopping():
+        done.append(1)
+        if len(done) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify.reports(pair, SWEEP, out, on_pass=stopping)
+    found, journal = verify.reports(pair, SWEEP, out)
+    assert journal.resumed == 5
+    sequence = [row["sequence"] for report in found.values() for row in report["rows"]]
+    assert sorted(sequence) == [*range(PASSES)]
+    assert {report["config"]["resumed_rows"] for report in found.values()} == {5}
+    for report in found.values():
+        assert {violation.code for violation in evidence.check_report(report)} <= NOISE
+
+
 def test_few_repeats_claim_nothing(reports):
     rows = next(iter(reports.values()))["rows"]
     assert verify.verify_claims(rows, Sweep(repeats=4)) == []
