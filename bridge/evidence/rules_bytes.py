@@ -106,11 +106,16 @@ def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
 def odd_bytes(memory: Memory) -> str | None:
     """Return where the bytes of a cache are not those of its arrays; None where they are."""
     for i, layer in enumerate(memory.layers):
-        held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
+        held = sum(map(buffer_bytes, layer.arrays))
         if held != layer.nbytes:
             return f"layer {i} counts {layer.nbytes} bytes, and its arrays hold {held}"
     total = sum(layer.nbytes for layer in memory.layers)
     return f"{memory.cache_bytes} bytes, and its layers hold {total}" if total != memory.cache_bytes else None
+
+
+def buffer_bytes(array: Buffer) -> int:
+    """Return the bytes of an array."""
+    return math.prod(array.shape) * _size(array.dtype)
 
 
 def _size(dtype: str) -> int:

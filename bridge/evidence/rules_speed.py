@@ -22,6 +22,8 @@ IN_SEQUENCE = 2
 # How much slower than one forward pass a token, or than another stock arm, a baseline may be measured.
 _SLOWER = 0.9
 _FASTER = 1.05
+# Our own loop without drafts is up to 1.3 times as fast as mlx-lm's on the small bundled models, where overhead counts.
+_OUR_LOOP = 1.4
 
 _STOCK_CACHES = ("raw", "affine@")
 _HIDDEN = 0.03
@@ -212,10 +214,11 @@ def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:
     for claim, beaten in _beaten(index):
         for arm in index.all_arms:
             prompts = [p for p in index.common(claim) if index.decodes(arm.name, p)]
-            if arm.name == beaten or not prompts or not _is_plain(index, arm, index.arms[beaten]):
+            least = _least_pace(index, arm, index.arms[beaten])
+            if arm.name == beaten or not prompts or least is None:
                 continue
             pace = median(quotient(index.rate(beaten, p), index.rate(arm.name, p)) for p in prompts)
-            if pace < (1 / _FASTER if _is_stock(index, arm) else _SLOWER):
+            if pace < least:
                 apart = sum(_all_slower(index, beaten, arm.name, p) for p in prompts)
                 said = f"{claim.name}: {beaten} runs at {pace:.2f} of the pace of {arm.name}"
                 yield apart * 2 > len(prompts), said
@@ -241,11 +244,16 @@ def _beaten(index: ReportIndex) -> Iterator[tuple[Claim, str]]:
         yield from ((c, c.arm) for c in index.named("decode_tok_s") if c.arm in baselines)
 
 
-def _is_plain(index: ReportIndex, arm: Arm, beaten: Arm) -> bool:
-    """Say whether an arm is a plain loop that what is beaten may not be slower than."""
+def _least_pace(index: ReportIndex, arm: Arm, beaten: Arm) -> float | None:
+    """Return the least pace of what is beaten as a share of an arm's; None if the arm says nothing of that."""
     if beaten.role != "baseline" and arm.cache != beaten.cache:
-        return False
-    return arm.role == "verify1" or _is_stock(index, arm)
+        return None
+    if _is_stock(index, arm):
+        return 1 / _FASTER
+    if arm.role == "verify1":
+        return _SLOWER
+    alone = arm.options.get("block_size") == 1 and arm.cache == beaten.cache
+    return 1 / _OUR_LOOP if alone and not drafting(index, arm.name) else None
 
 
 def _is_stock(index: ReportIndex, arm: Arm) -> bool:

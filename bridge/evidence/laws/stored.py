@@ -162,20 +162,6 @@ def peak_above_cache(index: ReportIndex) -> Iterator[str]:
 
 
 @law(
-    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.cache_bytes rows.tokens arms",
-    "the same arm holds the same arrays after the same tokens",
-)  # fmt: skip
-def same_tokens_same_bytes(index: ReportIndex) -> Iterator[str]:
-    plain = {arm.name for arm in index.all_arms if arm.role in ("baseline", "verify1", "identity")}
-    known: dict[tuple[str, str, tuple[int, ...]], int] = {}
-    for i, row in enumerate(index.rows):
-        if row.arm in plain and row.memory is not None:
-            held = row.memory.cache_bytes
-            if known.setdefault((row.arm, row.prompt, tuple(row.tokens)), held) != held:
-                yield f"row {i}: {row.arm} holds other bytes on {row.prompt} than after the same tokens before"
-
-
-@law(
     "BYTES_IMPOSSIBLE", FOUND, "rows.counters rows.tokens prompts.n_tokens models.layers",
     "in no layer more positions are put in place or kept raw than went in, and each is one of the two",
 )  # fmt: skip

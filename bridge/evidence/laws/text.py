@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -52,7 +53,7 @@ def ends_end(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
-    "the same tokens are the same text, and the same text is of the same tokens",
+    "the same tokens are the same text, but for a blank before it, and the same text is of much the same tokens",
 )  # fmt: skip
 def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     texts: dict[tuple[int, ...], str] = {}
@@ -60,12 +61,16 @@ def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         if not _tells(index, row):
             continue
-        put_out = tuple(row.tokens)
-        if texts.setdefault(put_out, row.text) != row.text:
-            yield f"row {i}: its tokens are {texts[put_out][:60]!r} elsewhere, and {row.text[:60]!r} here"
-        known = tokens.setdefault(row.text, put_out)
-        if known != put_out and known[:-1] != put_out[:-1] and row.text and LOST not in row.text:
-            yield f"row {i}: other tokens are the same text {row.text[:60]!r} elsewhere"
+        # mlx-lm takes the blank before a first word away, and the engine keeps it.
+        put_out, text = tuple(row.tokens), row.text.lstrip(" ")
+        known = texts.setdefault(put_out, text)
+        if known != text:
+            yield f"row {i}: its tokens are {known[:60]!r} elsewhere, and {text[:60]!r} here"
+        other = tokens.setdefault(text, put_out)
+        # A text can be cut into tokens in several ways, which have most of their tokens in common.
+        shared = sum((Counter(other) & Counter(put_out)).values())
+        if text and LOST not in text and shared * 3 < len(put_out):
+            yield f"row {i}: other tokens are the same text {text[:60]!r} elsewhere"
 
 
 @law(
@@ -74,7 +79,11 @@ def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
     told = sorted(
-        ((tuple(row.tokens), row.text, i) for i, row in enumerate(index.rows) if _tells(index, row)),
+        (
+            (tuple(row.tokens), row.text.lstrip(" "), i)
+            for i, row in enumerate(index.rows)
+            if _tells(index, row)
+        ),
         key=lambda item: item[0],
     )
     for (one, text, _), (other, beside, i) in pairwise(told):
