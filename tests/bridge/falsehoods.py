@@ -332,6 +332,7 @@ TIME = {
     ),
     "seconds that pass between the candidate's rows": Case(BEN, hidden_pause(OURS, 0.4)),
     "seconds that pass between all rows that are claimed": Case(NAT, hidden_pause("native", 0.3)),
+    "seconds that pass between all rows": Case(NAT, all_of(hidden_pause("native", 0.85), hidden_pause("verify1", 0.85))),
     "times made smaller under start times that were left": Case(BEN, keep_times(each(OURS, times(0.6)))),
     "passes made shorter under start times that were left": Case(
         VER, keep_times(each(None, lambda row: row.update(seconds=row["seconds"] * 0.5), length=8))
@@ -558,6 +559,8 @@ COVERAGE = {
     "other types than were compared": Case(PAR, put("config", "half", to="float16")),
     "another comparison than was made": Case(PAR, put("config", "against", to="package")),
     "another store than was used": Case(KVQ, put("config", "store", to="model")),
+    "a length named twice": Case(VER, put("config", "lengths", to=[1, 2, 4, 8, 16, 16])),
+    "a cache that nobody configured": Case(KVQ, lambda r: r["config"]["caches"].remove("e8@q38")),
     "more prompts configured than there are": Case(PAR, put("config", "max_prompts", to=10)),
     "more texts configured than there are": Case(KVQ, put("config", "max_prompts", to=10)),
     "plain decoding over another cache than was configured": Case(NAT, put("config", "cache", to="affine@8g64")),
@@ -739,6 +742,9 @@ BYTES = {
     "restored positions read once": Case(RES, each("restored e8v@2.25", lambda row: row["counters"].update(
         injected_reads=row["counters"]["injected_positions"]))),
     "nothing evicted where recall must be lost": Case(RES, each("evicted", counting(evicted_positions=0, raw_positions=4168))),
+    "scores of half of the positions": Case(
+        KVQ, each("e8v@4.25", lambda row: row["counters"].update(raw_positions=row["counters"]["raw_positions"] // 2))
+    ),
     "a peak below the baseline's cache and above its own": Case(
         REC, each("e8v@4.25", lambda row: row["memory"].update(peak_bytes=row["memory"]["cache_bytes"] + 1))
     ),
@@ -933,6 +939,7 @@ IDENTITY = {
     "a configuration with a figure of its own": Case(ACC, put("config", "speedup", to=3.0)),
     "an identity with a figure of its own": Case(ACC, put("identity", "speedup", to=3.0)),
     "a control that is nowhere": Case(REC, lambda r: [a["options"].update(positions="at the very end") for a in r["arms"] if a["role"] == "poison"]),
+    "a type of another drafter": Case(PAR, lambda r: r["arms"][1]["options"].update(dtype="float16")),
     "a patch that is none": Case(REC, lambda r: [a.update(patches=["magic"]) for a in r["arms"] if a["name"] == "e8v@4.25"]),
     "a cache by another effort": Case(REC, lambda r: [a.update(name="e8v@4.25 lossless") or [row.update(arm="e8v@4.25 lossless") for row in rows(r, "e8v@4.25")]
                                              or [c.update(arm="e8v@4.25 lossless") for c in r["claims"] if c.get("arm") == "e8v@4.25"] for a in r["arms"] if a["name"] == "e8v@4.25"]),

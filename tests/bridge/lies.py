@@ -1078,6 +1078,7 @@ LIES: dict[str, Lie] = {
 
 # What laws say of a lie besides its own code.
 ALSO: dict[str, tuple[str, ...]] = {
+    "a candidate that keeps who knows what": ("NOT_COVERED",),
     "rows of an arm that is not described": ("NOT_COVERED", "RUNS_MISNUMBERED",),
     "more tokens than were allowed": ("TEXT_CONTRADICTS",),
     "more drafts accepted than proposed": ("ROUNDS_CONTRADICT",),

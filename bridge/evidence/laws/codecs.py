@@ -76,7 +76,7 @@ def _errors(index: ReportIndex) -> dict[str, float]:
 
 @law(
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_squared_error rows.sum_squares arms.cache",
-    "codes of one family err by the square of their steps",
+    "the errors of one family of codes are proportional to the squares of their steps",
 )  # fmt: skip
 def errors_of_a_family(index: ReportIndex) -> Iterator[str]:
     errors = {cache: error for cache, error in _errors(index).items() if steps(cache)}
@@ -89,7 +89,7 @@ def errors_of_a_family(index: ReportIndex) -> Iterator[str]:
         elif {family, another} == {"e8", "d4"} and step == beside:
             low, high = (1 / D4_OVER_E8[1], 1 / D4_OVER_E8[0]) if family == "e8" else D4_OVER_E8
         if not low <= times <= high:
-            yield f"{one} errs {times:.3g} times as much as {other}; {low:.3g} to {high:.3g} can be"
+            yield f"{one} has {times:.3g} times the error of {other}; {low:.3g} to {high:.3g} is possible"
 
 
 def _is_fine(cache: str) -> bool:
@@ -102,7 +102,7 @@ def _is_fine(cache: str) -> bool:
 
 @law(
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_squared_error rows.sum_squares rows.prompt",
-    "a cache errs on each text as much as on the others, but for what makes all caches err more there",
+    "relative to other caches, a cache has about the same error on every text",
 )  # fmt: skip
 def errors_of_a_text(index: ReportIndex) -> Iterator[str]:
     logs: dict[str, dict[str, float]] = defaultdict(dict)
@@ -124,12 +124,12 @@ def errors_of_a_text(index: ReportIndex) -> Iterator[str]:
         for prompt, value in some.items():
             apart = abs(value - level[arm] - text[prompt])
             if apart > math.log(TEXTS):
-                yield f"{arm} errs {math.exp(apart):.2f} times more or less on {prompt} than on other texts"
+                yield f"{arm} has {math.exp(apart):.2f} times more or less error on {prompt} than on other texts"
 
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.rel_mse_stderr rows.bits rows.codec rows.group rows.dim",
-    "on Gaussian vectors a code errs as much as it is known to, but for chance",
+    "on Gaussian vectors a code has its known error, within chance",
 )  # fmt: skip
 def known_errors(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -140,7 +140,7 @@ def known_errors(index: ReportIndex) -> Iterator[str]:
             continue
         room = (KNOWN if exact else EFFORT) + (0.0 if row.distribution == "gaussian" else ROTATED)
         if abs(row.rel_mse - wanted) > room * wanted + CHANCE * row.rel_mse_stderr:
-            said = f"row {i}: {row.codec} at {row.bits} errs by {row.rel_mse:.3g} on {row.distribution}"
+            said = f"row {i}: {row.codec} at {row.bits} has the error {row.rel_mse:.3g} on {row.distribution}"
             yield f"{said}; the known error is {wanted:.3g}"
 
 
@@ -161,7 +161,7 @@ def _known(row: CodecRow, dim: object) -> float | None:
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse_stderr rows.rel_mse rows.n_vectors",
-    "the standard error is that of as many vectors",
+    "the standard error fits the number of vectors",
 )  # fmt: skip
 def standard_errors_of_so_many(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):

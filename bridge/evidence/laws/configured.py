@@ -8,6 +8,7 @@ from typing import Any
 
 from bridge.evidence.laws.identity import bundled
 from bridge.evidence.laws.law import ALL, CODEC, FOUND, NATIVE, PARITY, PROMPTED, QUANT, SPEC, law
+from bridge.evidence.laws.meaning import OWN
 from bridge.evidence.report_index import ReportIndex
 
 _REASON = 8
@@ -25,7 +26,7 @@ def option(config: Any, name: str) -> Any:
 
 @law(
     "NOT_COVERED", ALL, "config.left_out arms models.role",
-    "what is left out is named with its reason, and did not run",
+    "left_out gives a reason for each name, and none of them ran",
 )  # fmt: skip
 def reasons_of_what_is_left_out(index: ReportIndex) -> Iterator[str]:
     left = option(index.report.config, "left_out")
@@ -46,7 +47,7 @@ def reasons_of_what_is_left_out(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", SPEC, "config.drafters config.rollbacks config.block config.cache config.package arms",
-    "drafters, rollbacks, block and cache of the candidates are those that are configured",
+    "candidates have the configured drafters, rollbacks, block and cache",
 )  # fmt: skip
 def configured_drafters(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -73,7 +74,7 @@ def configured_drafters(index: ReportIndex) -> Iterator[str]:
         )  # fmt: skip
 
 
-@law("NOT_COVERED", NATIVE, "config.cache arms.cache", "plain decoding keeps the cache that is configured")
+@law("NOT_COVERED", NATIVE, "config.cache arms.cache", "plain decoding uses the configured cache")
 def configured_cache(index: ReportIndex) -> Iterator[str]:
     cache = option(index.report.config, "cache")
     for arm in index.all_arms:
@@ -99,7 +100,7 @@ def configured_sources(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", (*QUANT, *PARITY), "config.max_prompts prompts.sha256",
-    "of bundled prompts there are as many as are configured",
+    "bundled prompts are as many as max_prompts says",
 )  # fmt: skip
 def configured_number_of_prompts(index: ReportIndex) -> Iterator[str]:
     most = option(index.report.config, "max_prompts")
@@ -116,7 +117,7 @@ def configured_number_of_prompts(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", (*FOUND, *QUANT), "config.boundary arms.options.boundary arms.options.raw_layers",
-    "candidates leave as many layers raw as are configured",
+    "candidates leave the configured number of layers raw",
 )  # fmt: skip
 def configured_boundary(index: ReportIndex) -> Iterator[str]:
     boundary = option(index.report.config, "boundary")
@@ -131,7 +132,7 @@ def configured_boundary(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", QUANT, "config.store arms.options.stored_as rows.memory.layers.arrays models.dtype",
-    "keys and values are stored in the width that is configured",
+    "keys and values are stored in the configured type",
 )  # fmt: skip
 def configured_store(index: ReportIndex) -> Iterator[str]:
     store = option(index.report.config, "store")
@@ -161,7 +162,7 @@ def arm_stores(index: ReportIndex, name: str) -> bool:
 
 @law(
     "NOT_COVERED", PARITY, "config.against config.half arms.loop arms.options.dtype models.architecture",
-    "the two sides are those that are configured, and their logits are compared",
+    "the two sides are the configured ones, and each row says how far their logits differ",
 )  # fmt: skip
 def configured_sides(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -218,7 +219,7 @@ def every_configured_code(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "RUNS_MISNUMBERED", PROMPTED, "config.resumed_rows rows.started_s",
-    "rows of an interrupted run are followed by rows that start with the run that went on",
+    "after the rows of an interrupted run, the next row starts soon after the run was resumed",
 )  # fmt: skip
 def resumed_rows(index: ReportIndex) -> Iterator[str]:
     resumed = index.resumed
@@ -229,3 +230,28 @@ def resumed_rows(index: ReportIndex) -> Iterator[str]:
     start = getattr(rest[0], "started_s", None) if rest else None
     if resumed and start is not None and start > _FIRST_S:
         yield f"the first row after {resumed} resumed ones started {start:.4g} s after the run began"
+
+
+LISTS = ("caches", "lengths", "depths", "contexts", "codecs", "bits", "groups", "q_ranges", "distributions")
+
+
+@law(
+    "NOT_COVERED", ALL, "config.caches config.lengths config.depths config.contexts arms.cache rows.context",
+    "the configuration names nothing twice, and names every cache and context that was measured",
+)  # fmt: skip
+def nothing_else_was_measured(index: ReportIndex) -> Iterator[str]:
+    config = index.report.config
+    for name in (*LISTS, "drafters", "rollbacks"):
+        asked = option(config, name)
+        if isinstance(asked, list) and len({*map(str, asked)}) != len(asked):
+            yield f"config.{name} names something twice"
+    caches, contexts = option(config, "caches"), option(config, "contexts")
+    if isinstance(caches, list):
+        ran = {arm.cache for arm in index.arms_of("candidate") if arm.name in index.measured}
+        odd = sorted(ran - {*map(str, caches), *OWN})
+        if odd:
+            yield f"the cache {odd[0]} was measured, and is not among the configured caches"
+    if isinstance(contexts, list):
+        beyond = sorted({row.context for row in index.rows} - {*contexts})
+        if beyond:
+            yield f"the context {beyond[0]} was measured, and is not among the configured contexts"

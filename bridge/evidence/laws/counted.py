@@ -40,7 +40,7 @@ def _rows(index: ReportIndex) -> Iterator[tuple[int, Decode, Arm, int, int]]:
 
 @law(
     "BYTES_IMPOSSIBLE", FOUND, "rows.counters rows.tokens prompts.n_tokens rows.memory.layers",
-    "in every layer each position that went in is either put in place or kept raw",
+    "in every layer, each processed position is counted once: as injected, as raw, or as evicted",
 )  # fmt: skip
 def every_position_is_counted(index: ReportIndex) -> Iterator[str]:
     late = set()
@@ -52,7 +52,7 @@ def every_position_is_counted(index: ReportIndex) -> Iterator[str]:
             continue
         # A loop that computes one token ahead has put the last token of the answer in too.
         if counted not in (count * most, count * (most - 1)):
-            yield f"row {i}: {counted} positions are counted in {count} layers; {count * most} went in"
+            yield f"row {i}: {counted} positions are counted in {count} layers; {count * most} were processed"
         else:
             late.add(counted == count * most)
     if len(late) > 1:
@@ -61,7 +61,7 @@ def every_position_is_counted(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "INJECTION_NEVER_RAN", ("kakeya.recall",), "rows.counters rows.tokens prompts.n_tokens arms.options",
-    "a codec puts every position in place, in every layer that it does not leave raw",
+    "a codec injects every position, in every layer that it does not leave raw",
 )  # fmt: skip
 def codecs_take_every_position(index: ReportIndex) -> Iterator[str]:
     for i, row, arm, count, most in _rows(index):
@@ -70,12 +70,12 @@ def codecs_take_every_position(index: ReportIndex) -> Iterator[str]:
         raw = arm.options.get("raw_layers")
         coded = count - len(raw) if isinstance(raw, list) else count
         if row.counters[INJECTED] not in (coded * most, coded * (most - 1)):
-            yield f"row {i}: {arm.name} put {row.counters[INJECTED]} positions in place; {coded * most} went in"
+            yield f"row {i}: {arm.name} injected {row.counters[INJECTED]} positions; {coded * most} were processed"
 
 
 @law(
     "INJECTION_NEVER_RAN", ("kakeya.recall",), "rows.counters prompts.n_tokens arms.role",
-    "controls put in place all positions before the question, as many of each prompt in each control",
+    "the controls inject all positions before the question, the same number in each control",
 )  # fmt: skip
 def controls_take_the_same(index: ReportIndex) -> Iterator[str]:
     counts: dict[str, set[int]] = defaultdict(set)
@@ -87,7 +87,7 @@ def controls_take_the_same(index: ReportIndex) -> Iterator[str]:
             questions.add(index.prompts[row.prompt].n_tokens - put // count)
     for prompt, some in counts.items():
         if len(some) > 1:
-            yield f"controls on {prompt} put {' and '.join(map(str, sorted(some)))} positions in place"
+            yield f"controls on {prompt} injected {' and '.join(map(str, sorted(some)))} positions"
     if questions and max(questions) - min(questions) > _QUESTION:
         yield f"controls leave {min(questions)} to {max(questions)} positions of the question"
 
@@ -98,7 +98,7 @@ BEFORE = "before the question"
 @law(
     "INJECTION_NEVER_RAN", ("kakeya.restored-prefill",),
     "rows.counters rows.tokens prompts.n_tokens config.sink config.window config.chunk",
-    "a restored layer evicts all but sink and window, and attention reads each evicted position in each pass",
+    "a restored layer evicts everything between sink and window, and each pass reads all evicted positions",
 )  # fmt: skip
 def restored_exactly(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -149,7 +149,7 @@ def _whole(value: Any) -> int | None:
 
 @law(
     "BYTES_IMPOSSIBLE", FOUND, "rows.counters.packed_bytes rows.memory.layers",
-    "the bytes of codes are those of the arrays that hold codes",
+    "packed_bytes is the size of the arrays that hold codes",
 )  # fmt: skip
 def packed_bytes_are_the_codes(index: ReportIndex) -> Iterator[str]:
     for i, row, _, _, _ in _rows(index):
@@ -171,8 +171,23 @@ def _has(layer: Layer, dtype: str) -> bool:
 
 
 @law(
+    "BYTES_IMPOSSIBLE", QUANT, "rows.counters rows.n_positions rows.memory.layers arms.cache",
+    "a scored cache counts each position of the text once in every layer, as injected or as raw",
+)  # fmt: skip
+def scored_positions(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        count, arm = holders(row.memory), index.arms.get(row.arm)
+        if count is None or arm is None or not {INJECTED, RAW} <= {*row.counters}:
+            continue
+        whole = count * (row.n_positions + 1)
+        held, raw = row.counters[INJECTED], row.counters[RAW]
+        if held + raw != whole or (arm.role == "baseline" and held):
+            yield f"row {i}: {held} positions are injected and {raw} are raw; the text has {whole}"
+
+
+@law(
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays rows.tokens",
-    "after as many positions, plain loops have room for as many, whatever they keep",
+    "after equally many positions, all plain loops have room for equally many",
 )  # fmt: skip
 def same_room(index: ReportIndex) -> Iterator[str]:
     known: dict[tuple[str, int, int], int] = {}
@@ -227,7 +242,7 @@ def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool) 
 
 @law(
     "BYTES_IMPOSSIBLE", DECODED, "rows.memory.peak_bytes models.parameters models.dtype",
-    "the peak of a run is more than what the model itself takes",
+    "peak_bytes is at least the size of the model",
 )  # fmt: skip
 def peak_above_the_model(index: ReportIndex) -> Iterator[str]:
     target = next((model for model in index.report.models if model.role == "target"), None)

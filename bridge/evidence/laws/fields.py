@@ -92,7 +92,7 @@ _ROUNDS = re.compile(r"rounds_[a-z]{1,20}")
 def _unknown(place: str, held: Iterable[str], known: set[str]) -> Iterator[str]:
     odd = sorted({*held} - known)
     if odd:
-        yield f"{place} has a field {odd[0][:60]!r}, which nothing here knows"
+        yield f"{place} has a field {odd[0][:60]!r}, which the gate does not know"
 
 
 def _extra(part: BaseModel) -> Iterable[str]:
@@ -101,7 +101,7 @@ def _extra(part: BaseModel) -> Iterable[str]:
 
 @law(
     "STRAY_FIELD", ALL, "identity config",
-    "identity and configuration have no field that the gate does not know",
+    "the gate knows every field of identity and configuration",
 )  # fmt: skip
 def known_fields_of_the_run(index: ReportIndex) -> Iterator[str]:
     identity: Identity = index.report.identity
@@ -115,7 +115,7 @@ def known_fields_of_the_run(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "STRAY_FIELD", MODELLED, "models",
-    "models have no field that the gate does not know",
+    "the gate knows every field of models",
 )  # fmt: skip
 def known_fields_of_models(index: ReportIndex) -> Iterator[str]:
     models: list[Model] = index.report.models
@@ -125,7 +125,7 @@ def known_fields_of_models(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "STRAY_FIELD", PROMPTED, "arms prompts workloads",
-    "arms, prompts and workloads have no field that the gate does not know",
+    "the gate knows every field of arms, prompts and workloads",
 )  # fmt: skip
 def known_fields_of_what_is_compared(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
@@ -143,7 +143,7 @@ def _options(arm: Arm) -> Iterable[str]:
 
 @law(
     "STRAY_FIELD", ALL, "rows rows.counters rows.profile rows.divergence rows.memory",
-    "rows have no field that the gate does not know",
+    "the gate knows every field of rows",
 )  # fmt: skip
 def known_fields_of_rows(index: ReportIndex) -> Iterator[str]:
     told: set[str] = set()
@@ -173,7 +173,7 @@ def _inner(row: Any) -> Iterator[str]:
 
 @law(
     "MEANING_UNKNOWN", FOUND, "arms.name arms.cache arms.role",
-    "an arm over a codec is called by its cache alone, and says nothing else of itself",
+    "a candidate whose name contains a cache is named exactly after its own cache",
 )  # fmt: skip
 def caches_are_names(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("candidate"):
@@ -187,13 +187,13 @@ POSITIONS = ("before the question",)
 
 @law(
     "MEANING_UNKNOWN", PROMPTED, "arms.patches arms.options",
-    "a patch is a name of a library's, and options say what they can say",
+    "patches are dotted names, and options have known values",
 )  # fmt: skip
 def options_and_patches(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
         odd = [patch for patch in arm.patches if not _PATCH.fullmatch(patch)]
         if odd:
-            yield f"{arm.name} is patched in {odd[0][:60]!r}, which is no name of a library's"
+            yield f"{arm.name} is patched in {odd[0][:60]!r}, which is not a dotted name"
         if arm.options.get("positions", POSITIONS[0]) not in POSITIONS:
             yield f"{arm.name} works at {str(arm.options['positions'])[:60]!r}"
         if arm.options.get("through", "mlx_lm.stream_generate") != "mlx_lm.stream_generate":
@@ -202,7 +202,7 @@ def options_and_patches(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "MEANING_UNKNOWN", QUANT, "arms.options.nominal_bits_per_value arms.cache rows.memory.layers.arrays",
-    "the bits that a formula gives a published codec are those of the formula",
+    "nominal_bits_per_value follows from the published formula",
 )  # fmt: skip
 def nominal_bits(index: ReportIndex) -> Iterator[str]:
     dims = {

@@ -43,7 +43,7 @@ DIGESTS = ("weights", "config", "tokenizer")
 
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "models.id models.weights models.config models.tokenizer",
-    "a bundled model has the digests of that model, and its weights are called by its name or by a path",
+    "a bundled model has its known digests, and its weights go by its name or by a path",
 )  # fmt: skip
 def bundled_models(index: ReportIndex) -> Iterator[str]:
     for model in index.report.models:
@@ -71,7 +71,7 @@ def bundled_part(model: Any) -> dict[str, Any]:
 @law(
     "IDENTITY_DOUBTFUL", MODELLED,
     "models.architecture models.layers models.parameters models.stored_dtypes models.quantization",
-    "a bundled model has the architecture, layers, parameters and stored types of that model",
+    "a bundled model has its known architecture, layers, parameters and stored types",
 )  # fmt: skip
 def facts_of_bundled_models(index: ReportIndex) -> Iterator[str]:
     for model in index.report.models:
@@ -99,7 +99,7 @@ def size_in_the_name(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "models.role models.weights models.config",
-    "each role has one model, and unlike models have unlike weights",
+    "each role has one model, and no two models have the same weights",
 )  # fmt: skip
 def one_model_per_role(index: ReportIndex) -> Iterator[str]:
     for role, times in Counter(model.role for model in index.report.models).items():
@@ -112,7 +112,7 @@ def one_model_per_role(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "IDENTITY_DOUBTFUL", ALL, "models identity.code prompts.sha256",
-    "a digest is of something, and no digest is another's",
+    "no digest is that of nothing, and no two fields have the same digest",
 )  # fmt: skip
 def digests_of_something(index: ReportIndex) -> Iterator[str]:
     told = [("the code", index.report.identity.code.digest)]
@@ -124,12 +124,12 @@ def digests_of_something(index: ReportIndex) -> Iterator[str]:
         told += [(f"the {name} of {model.id}", digest) for name, digest in fields if digest]
     for what, digest in told:
         if digest == _EMPTY or len({*digest.partition(":")[2]}) <= _DIGITS:
-            yield f"the digest of {what} is of nothing"
+            yield f"the digest of {what} is that of nothing"
 
 
 @law(
     "IDENTITY_DOUBTFUL", ALL, "identity created_at",
-    "host, system, chip and versions have names, memory and cores are a machine's, and the date is one",
+    "host, system, chip, device and versions are named and consistent, and memory, cores and date are possible",
 )  # fmt: skip
 def a_real_machine(index: ReportIndex) -> Iterator[str]:
     identity = index.report.identity
@@ -148,7 +148,7 @@ def a_real_machine(index: ReportIndex) -> Iterator[str]:
     try:
         at = dt.datetime.strptime(index.report.created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
     except ValueError:
-        yield f"created_at is {index.report.created_at}, which is no time"
+        yield f"created_at is {index.report.created_at}, which is not a time"
         return
     if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
         yield f"created_at is {index.report.created_at}"
@@ -165,7 +165,7 @@ def _odd_machine(identity: Identity) -> Iterator[str]:
         yield f"identity.cores is {identity.cores}"
     for name, version in identity.versions.items():
         if version is not None and not _VERSION.fullmatch(version.strip()):
-            yield f"identity.versions.{name} is {version[:60]!r}, which is no version"
+            yield f"identity.versions.{name} is {version[:60]!r}, which is not a version"
     own = identity.versions.get("kakeya_bridge")
     if own is not None and own != identity.code.version:
         yield f"identity.versions.kakeya_bridge is {own}, and identity.code.version {identity.code.version}"
@@ -173,7 +173,7 @@ def _odd_machine(identity: Identity) -> Iterator[str]:
 
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "config.model models.id",
-    "the model that is configured is the one that is described",
+    "the configured model is the described one",
 )  # fmt: skip
 def configured_model(index: ReportIndex) -> Iterator[str]:
     asked = getattr(index.report.config, "model", None)
@@ -187,7 +187,7 @@ def configured_model(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "PROMPT_REPEATED", PROMPTED, "prompts.text prompts.sha256",
-    "prompts differ by more than punctuation and what is invisible",
+    "prompts differ by more than punctuation and invisible characters",
 )  # fmt: skip
 def prompts_differ(index: ReportIndex) -> Iterator[str]:
     plain = Counter(_letters(prompt.text) for prompt in index.all_prompts if prompt.text is not None)
@@ -206,7 +206,7 @@ def _letters(text: str) -> str:
 
 @law(
     "IDENTITY_DOUBTFUL", PROMPTED, "workloads.source prompts.sha256 prompts.workload",
-    "prompts that are called bundled, or that are, are the first ones of a bundled set, in its order",
+    "bundled prompts, by name or by digest, are the first ones of a bundled set, in its order",
 )  # fmt: skip
 def bundled_prompts(index: ReportIndex) -> Iterator[str]:
     sets = bundled()["prompts"].values()

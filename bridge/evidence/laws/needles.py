@@ -45,7 +45,7 @@ def _told(index: ReportIndex, prompt: Prompt) -> str:
 @law(
     "NOT_COVERED", FOUND,
     "prompts.id prompts.expected prompts.text config.seed config.lengths config.depths config.samples",
-    "needles are those that the configured seed draws: each code, and the numbers of the notes around it",
+    "the configured seed draws exactly these codes and prompt texts",
 )  # fmt: skip
 def needles_of_the_seed(index: ReportIndex) -> Iterator[str]:
     config = index.report.config

@@ -96,7 +96,7 @@ def perplexity_within_divergence(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "QUALITY_IMPOSSIBLE", QUANT, "rows.same_top rows.sum_kl rows.n_positions",
-    "as many likeliest tokens change as the divergence makes change",
+    "the number of changed top tokens fits the divergence",
 )  # fmt: skip
 def changes_within_divergence(index: ReportIndex) -> Iterator[str]:
     for one in _sums(index):
@@ -108,7 +108,7 @@ def changes_within_divergence(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_kl rows.sum_squared_error rows.sum_squares",
-    "errors of one size make divergences of about one size, whichever codec makes them",
+    "errors of similar size cause divergences of similar size, whatever the codec",
 )  # fmt: skip
 def divergence_follows_error(index: ReportIndex) -> Iterator[str]:
     erring = [one for one in _sums(index) if one.error > 0 and one.kl > 0 and one.role != "poison"]
@@ -137,7 +137,7 @@ def error_of_the_codec(index: ReportIndex) -> Iterator[str]:
         times = one.error * math.exp2(2 * one.bits)
         if not bounds[0] <= times <= bounds[1]:
             low, high = (bound * math.exp2(-2 * one.bits) for bound in bounds)
-            yield f"{one.arm} errs by {one.error:.3g} at {one.bits:.4g} bits; {low:.3g} to {high:.3g} can be"
+            yield f"{one.arm} has the error {one.error:.3g} at {one.bits:.4g} bits; {low:.3g} to {high:.3g} is possible"
 
 
 @law(
@@ -148,7 +148,7 @@ def error_of_the_code(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         low, high = _bounds(row)
         if not low <= row.rel_mse <= high:
-            yield f"row {i}: {row.codec} errs by {row.rel_mse:.3g}; {low:.3g} to {high:.3g} can be"
+            yield f"row {i}: {row.codec} has the error {row.rel_mse:.3g}; {low:.3g} to {high:.3g} is possible"
 
 
 def _bounds(row: CodecRow) -> tuple[float, float]:
@@ -174,7 +174,7 @@ def _bounds(row: CodecRow) -> tuple[float, float]:
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse rows.bits rows.codec rows.group",
-    "more bits of the same code err less",
+    "with more bits, the same code has a smaller error",
 )  # fmt: skip
 def more_bits_err_less(index: ReportIndex) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[CodecRow]] = {}
@@ -187,12 +187,12 @@ def more_bits_err_less(index: ReportIndex) -> Iterator[str]:
         for one, other in pairwise(rows):
             if other.rel_mse >= one.rel_mse and other.stored_bits_per_value > one.stored_bits_per_value:
                 more, less = other.stored_bits_per_value, one.stored_bits_per_value
-                yield f"{other.codec} at {more:g} bits errs no less than at {less:g}"
+                yield f"{other.codec} at {more:g} bits has no smaller error than at {less:g}"
 
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse_stderr rows.rel_mse rows.n_vectors",
-    "the errors of vectors spread as those of random vectors do",
+    "the errors of single vectors vary as those of random vectors do",
 )  # fmt: skip
 def errors_spread(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
@@ -203,7 +203,7 @@ def errors_spread(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.stored_bits_per_value rows.codec rows.bits rows.group rows.dim",
-    "a code stores the bits of its format, and not more either",
+    "a code stores no more bits than its format takes",
 )  # fmt: skip
 def bits_of_the_code(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):

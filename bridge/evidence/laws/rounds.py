@@ -34,7 +34,7 @@ def _drafted(index: ReportIndex) -> Iterator[tuple[int, Decode, Arm]]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.accepted",
-    "a round commits what was accepted and the target's own token; only the last one may be cut short",
+    "a round commits its accepted drafts and one more token; only the last round may commit fewer",
 )  # fmt: skip
 def committed_is_accepted_and_one(index: ReportIndex) -> Iterator[str]:
     for i, row, _ in _drafted(index):
@@ -61,7 +61,7 @@ def within_the_block(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.drafted rows.commits arms.options config.max_tokens",
-    "a drafter that does not adapt proposes whole blocks until the room for tokens ends; a lookup, or nothing",
+    "a drafter that does not adapt proposes whole blocks until max_tokens is near; a lookup may propose nothing",
 )  # fmt: skip
 def whole_blocks(index: ReportIndex) -> Iterator[str]:
     for i, row, arm in _drafted(index):
@@ -84,7 +84,7 @@ def whole_blocks(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.counters rows.commits arms.options",
-    "counters of rounds are those of the lists, and a drafter's rounds stand in arms that have it",
+    "the counters of rounds equal the lists, and only arms with a drafter count its rounds",
 )  # fmt: skip
 def counters_agree(index: ReportIndex) -> Iterator[str]:
     for i, row, arm in _drafted(index):
@@ -122,7 +122,7 @@ def repeated_rounds(index: ReportIndex) -> Iterator[str]:
 @law(
     "ROUNDS_CONTRADICT", SPEC,
     "rows.drafted arms.options.block_size arms.options.lookup arms.options.rollback arms.loop",
-    "an arm drafts with what it was told to draft with: blocks of more than one row, and our loop if it rolls back",
+    "an arm drafts as its options say: in blocks of several rows, and in the engine's own loop if it has a rollback",
 )  # fmt: skip
 def told_and_done(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:

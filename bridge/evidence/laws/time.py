@@ -74,7 +74,7 @@ def _same_cache(index: ReportIndex, claim: Claim) -> bool:
 
 @law(
     "TIME_MISPLACED", SPEC, "rows.prefill_s rows.decode_s",
-    "one prompt is read in the same time by every arm over the same cache",
+    "prefill of one prompt takes every arm over the same cache equally long",
 )  # fmt: skip
 def equal_prefill(index: ReportIndex) -> Iterator[str]:
     for claim in index.named(*QUOTIENTS):
@@ -93,7 +93,7 @@ def steady_prefill(index: ReportIndex) -> Iterator[str]:
         if _same_cache(index, claim):
             decides, apart = misplaced(index, claim)
             if decides and apart <= 1 / 2:
-                yield f"{claim.name}: prefill of {claim.arm} and {claim.against} wanders by as much as decides it"
+                yield f"{claim.name}: prefill of {claim.arm} and {claim.against} varies by more than decides the claim"
 
 
 def _took(row: Any) -> float:
@@ -120,7 +120,7 @@ def _longest_pause(index: ReportIndex) -> float:
 
 @law(
     "TIME_HIDDEN", DECODED, "rows.prefill_s rows.decode_s rows.e2e_s",
-    "the whole of a row is its prefill and its decoding, whether a claim is about it or not",
+    "e2e_s is prefill_s plus decode_s in every row, claimed or not",
 )  # fmt: skip
 def whole_is_its_parts(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
@@ -131,7 +131,7 @@ def whole_is_its_parts(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "CLOCK_IMPLAUSIBLE", DECODED, "rows.decode_s rows.decode_tokens",
-    "tokens that were decoded took time",
+    "decoding takes time",
 )  # fmt: skip
 def decoding_takes_time(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
@@ -166,12 +166,12 @@ def no_copies(index: ReportIndex) -> Iterator[str]:
     ):
         repeated = [value for value, times in Counter(values).items() if times > 1]
         if repeated and len(repeated) * 10 >= len(decoded) ** 0.5:
-            yield f"{name} of {repeated[0]} stands there more than once"
+            yield f"{name} of {repeated[0]} appears more than once"
 
 
 @law(
     "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.decode_s rows.seconds",
-    "repeats wander, and no arm's times are another arm's times a factor",
+    "repeats differ, and the times of one arm are not those of another one scaled",
 )  # fmt: skip
 def times_wander(index: ReportIndex) -> Iterator[str]:
     series: dict[Any, dict[Any, float]] = defaultdict(dict)
@@ -197,7 +197,7 @@ def times_wander(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds seconds",
-    "rows start one after the other, each when the one before has ended, and end within the run",
+    "each row starts after the row before it has ended, and the last row ends within the run",
 )  # fmt: skip
 def starts_in_order(index: ReportIndex) -> Iterator[str]:
     rows = index.rows[index.resumed :]
@@ -222,8 +222,8 @@ def starts_in_order(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "RUNS_MISNUMBERED", (*DECODED, *SWEEP), "rows.repeat rows.warmup config.repeats",
-    "repeats of a cell stand in the order of their numbers, without a gap, as many as are configured; "
-    "what warms up stands first, and at most one profiled run last",
+    "each arm and prompt has the configured number of repeats, in order and without a gap, with warm-up first and at "
+    "most one profiled run last",
 )  # fmt: skip
 def numbered_repeats(index: ReportIndex) -> Iterator[str]:
     cells: dict[tuple[Any, ...], list[Any]] = defaultdict(list)

@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 from bridge.evidence.kinds import Decode
-from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, law
+from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.report_index import ReportIndex, rate_of
 from bridge.evidence.stats import median
 
 # Between two rows caches are made and the journal is written. Measured: 0.3 to 8 % of a row on an idle machine, and
 # 30 % of short rows on a busy one.
 BETWEEN = 0.2
-PAUSE_S = 0.2
+PAUSE_S, LEAST_S = 0.2, 0.02
 # A single long pause is a machine that slept.
 PAUSES = 0.1
 
@@ -30,46 +30,45 @@ def _took(row: Any) -> float:
     return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
 
 
+def _pauses(index: ReportIndex) -> list[tuple[float, Any]]:
+    """Return how long after each row the next one started; nothing if rows do not say when they started."""
+    rows = index.rows[index.resumed :]
+    if any(row.started_s is None for row in rows):
+        return []
+    return [(two.started_s - one.started_s - _took(one), one) for one, two in pairwise(rows)]
+
+
 @law(
-    "TIME_UNACCOUNTED", (*DECODED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds",
-    "each row starts soon after the one before it has ended",
+    "TIMES_UNCLEAR", (*TIMED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds",
+    "each row starts soon after the row before it has ended",
 )  # fmt: skip
 def no_time_between_rows(index: ReportIndex) -> Iterator[str]:
-    rows = index.rows[index.resumed :]
-    if any(row.started_s is None for row in rows) or len(rows) < 2:  # noqa: PLR2004
-        return
-    pauses = [(two.started_s - one.started_s - _took(one), one) for one, two in pairwise(rows)]
-    # What is dropped between two rows is a row; what is moved out of a row is a share of it.
+    pauses = _pauses(index)
     long = [(pause, row) for pause, row in pauses if pause > PAUSE_S + BETWEEN * _took(row)]
-    if len(long) > PAUSES * len(pauses):
+    if long and len(long) > PAUSES * len(pauses):
         pause, row = max(long, key=lambda item: item[0])
         shown = f"{pause:.3g} s after a row of {_took(row):.3g} s"
         yield f"{len(long)} of {len(pauses)} rows are followed by a pause, the longest by {shown}"
-    yield from _pauses_of_one(pauses)
 
 
-def _pauses_of_one(pauses: list[tuple[float, Any]]) -> Iterator[str]:
-    """Yield whose rows are followed by pauses that nobody else's are."""
+@law(
+    "TIME_UNACCOUNTED", (*TIMED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds rows.arm",
+    "the rows of no arm are followed by longer pauses than those of the others",
+)  # fmt: skip
+def no_pauses_of_one_arm(index: ReportIndex) -> Iterator[str]:
     by_name: dict[Any, list[tuple[float, float]]] = defaultdict(list)
-    for pause, row in pauses:
+    for pause, row in _pauses(index):
         by_name[row.arm if isinstance(row, Decode) else row.length].append((pause, _took(row)))
     for name, own in by_name.items():
         others = [pause for other, some in by_name.items() if other != name for pause, _ in some]
         share = median(pause / took for pause, took in own)
-        if (
-            others
-            and share > BETWEEN
-            and median(pause for pause, _ in own) > 3 * median(others) + MILLISECONDS
-        ):
+        if others and share > BETWEEN and median(pause for pause, _ in own) > 3 * median(others) + LEAST_S:
             yield f"rows of {name} are followed by pauses of {share:.2g} of their time, and others are not"
-
-
-MILLISECONDS = 0.02
 
 
 @law(
     "NOT_COVERED", DECODED, "rows.arm rows.prompt rows.repeat arms",
-    "arms that take turns do so over all arms, prompts and repeats of the run, none left out",
+    "the order in which arms take turns shows no arm, prompt or repeat that was left out",
 )  # fmt: skip
 def whole_turns(index: ReportIndex) -> Iterator[str]:
     cells: dict[tuple[int, str], list[str]] = defaultdict(list)
@@ -100,7 +99,7 @@ def whole_turns(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "RUNS_MISNUMBERED", SWEEP, "rows.sequence rows.length rows.repeat config.caches config.lengths config.contexts",
-    "each pass stands at the place in the run that the configured lengths and caches give it",
+    "each pass has the place in the run that the configured lengths and caches give it",
 )  # fmt: skip
 def places_of_passes(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -150,7 +149,7 @@ def as_fast_as_the_profile(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.profile rows.warmup",
-    "the shares of a profiled run add up to all of it, and a drafter that drafts takes a share",
+    "the shares of a profiled run add up to 1, and a draft model that drafted has a share",
 )  # fmt: skip
 def shares_of_a_profile(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):

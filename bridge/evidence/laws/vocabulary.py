@@ -66,7 +66,7 @@ def _is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text models.tokenizer",
-    "with a bundled tokenizer, a text is exactly what its tokens stand for",
+    "with a bundled tokenizer, the text is exactly the decoded tokens",
 )  # fmt: skip
 def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     words = _of(index)
@@ -92,7 +92,7 @@ def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate models.tokenizer",
-    "drafted tokens are of the vocabulary",
+    "drafted tokens are in the vocabulary",
 )  # fmt: skip
 def drafts_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     words = _of(index)
