@@ -19,8 +19,8 @@ from bridge.evidence.stats import median
 # (its second moment, Conway and Sloane 1982), and the scales cost 0.156 bits a value at least: 1.22 * 4^0.156 is 1.5.
 # Affine codes have no floor on values that lie close together.
 FAMILIES = {
-    "e8v": (1.4, 5.0),
-    "voronoi": (1.4, 5.0),
+    "e8v": (1.4, 6.0),
+    "voronoi": (1.4, 6.0),
     "e8": (1.2, 60.0),
     "d4": (1.2, 60.0),
     "affine": (0.2, 400.0),

@@ -34,6 +34,8 @@ DIGITS = 1e-6
 COPY = 1e-9
 # Repeats on the quietest machines differ by a ten-thousandth of their time.
 WANDER, REPEATED = 1e-5, 3
+# Each arm is held against all others, so that many more would take long; a report has at most a hundred arms.
+SERIES = 100
 
 # Of one clock: rows may not overlap by more, and `seconds` are rounded.
 OVERLAP = 1e-3
@@ -188,7 +190,7 @@ def times_wander(index: ReportIndex) -> Iterator[str]:
         spreads = [max(some) / min(some) - 1 for some in cells.values() if len(some) >= REPEATED]
         if spreads and median(spreads) < WANDER:
             yield f"repeats of {name} differ by {median(spreads):.2g} of their time: they are copies"
-    for one, other in combinations(series, 2):
+    for one, other in combinations(series, 2) if len(series) <= SERIES else ():
         pairs = [(a, series[other].get(key, 0.0)) for key, a in series[one].items()]
         shares = [a / b for a, b in pairs if a > 0 and b > 0]
         if len(shares) >= 2 * REPEATED and max(shares) / min(shares) - 1 < WANDER:
