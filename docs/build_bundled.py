@@ -9,8 +9,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from engine import provenance
-from engine.bench.prompts import BUNDLED, read
+from engine.measure import provenance
+from engine.measure.prompts import BUNDLED, read
 from engine.models import load
 
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ from bridge.evidence.claims import figure
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.identity import bundled
 from bridge.evidence.report_index import ReportIndex
-from tests.bridge.reports import copy, digest
+from tests.bridge.evidence.reports import copy, digest
 
 Report = dict[str, Any]
 Edit = Callable[[Report], object]

@@ -6,7 +6,8 @@ import pytest
 
 from bridge.evidence import check_report
 from bridge.evidence.laws.unchecked import UNCHECKED, reason_for
-from tests.bridge import falsehoods, mutations
+from tests.bridge import falsehoods
+from tests.bridge.evidence import mutations
 
 
 def leaves(report):
