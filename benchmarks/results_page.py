@@ -144,7 +144,7 @@ def not_accepted(kept: Sequence[Kept]) -> str:
     lines = []
     for run in kept:
         lines.append(f"- **{run.name}** (`{run.command}`): {run.said}\n")
-        lines += [f"  - {fault.code}: {fault.message}. To mend it: {fault.mend}.\n" for fault in run.reasons]
+        lines += [f"  - {fault.code}: {fault.message}. Fix: {fault.mend}.\n" for fault in run.reasons]
     return "".join(lines) or WHOLE
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bridge.evidence.laws import BY_GROUP
-from bridge.evidence.laws.unchecked import UNCHECKED, Unchecked
+from bridge.evidence.laws.unchecked import OLDER, OLDER_REASON, UNCHECKED, Unchecked
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES
 from bridge.evidence.shape import SHAPES
 from bridge.evidence.table import TABLE, Entry
 
 HEADS = {
-    "rules": "| code | verdict | kinds | said because | what mends it |\n|---|---|---|---|---|\n",
-    "laws": "| of | law | kinds | what holds | code |\n|---|---|---|---|---|\n",
+    "rules": "| code | verdict | kinds | meaning | fix |\n|---|---|---|---|---|\n",
+    "laws": "| about | law | kinds | what must hold | code |\n|---|---|---|---|---|\n",
     "unchecked": "| fields | lies that pass | reason |\n|---|---|---|\n",
 }
 
@@ -37,7 +37,7 @@ def tables() -> dict[str, list[str]]:
             f"| {group} | `{one.name}` | {kinds_in(one.kinds)} | {one.statement} | `{one.code}` |\n"
             for group, some in BY_GROUP.items() for one in some
         ],
-        "unchecked": [unchecked(one) for one in UNCHECKED],
+        "unchecked": [*map(unchecked, UNCHECKED), f"| of schema 2: {places(OLDER)} | any | {OLDER_REASON} |\n"],
     }  # fmt: skip
 
 
@@ -46,7 +46,12 @@ def row(entry: Entry) -> str:
 
 
 def unchecked(one: Unchecked) -> str:
-    return f"| {', '.join(f'`{name}`' for name in one.shown)} | {one.lies} | {one.reason} |\n"
+    return f"| {places(one.fields)} | {one.lies} | {one.reason} |\n"
+
+
+def places(names: Iterable[str]) -> str:
+    """Return places as code."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def kinds_of(code: str) -> str:

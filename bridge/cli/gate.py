@@ -45,7 +45,7 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
 
 
 def show_gate(gate: Gate) -> None:
-    """Print a verdict for people, with each reason and, once for equal reasons, how to fix it."""
+    """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
     color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
     reasons = len(gate.violations)
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
@@ -59,7 +59,7 @@ def show_gate(gate: Gate) -> None:
         if len(found) > len(found[:3]):
             put(f"      and {len(found) - 3} more")
         if found[0].mend:
-            put(f"      to fix it: {found[0].mend}")
+            put(f"      fix: {found[0].mend}")
 
 
 def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bridge.evidence.asked import unlike
+
 # The variable by which the engine is told.
 VARIABLE = "KAKEYA_RUN_ID"
 
@@ -41,6 +43,7 @@ class Bound:
         host: what the runner says of its machine, and `versions`: of what is installed there.
         logs: the job's logs as the runner streamed them.
         required: whether a report that does not say of which run it is does not pass.
+        argvs: what the job's steps ran; placeholders stand for what the answer does not show.
     """
 
     id: str
@@ -50,6 +53,7 @@ class Bound:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     logs: tuple[bytes, ...] = ()
     required: bool = False
+    argvs: tuple[tuple[str, ...], ...] = ()
 
 
 def run_id(branch: str, request: str, token: int) -> str:
@@ -88,6 +92,7 @@ def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]
     yield from (("RUN_UNBOUND", odd) for odd in _odd_times(report, bound))
     yield from (("RUN_UNBOUND", odd) for odd in _odd_host(report, bound))
     yield from (("RUN_UNBOUND", odd) for odd in _odd_rows(report, bound))
+    yield from (("RUN_UNBOUND", odd) for odd in unlike(report, bound.argvs))
 
 
 def _odd_times(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:

@@ -130,6 +130,8 @@ class Where(Part):
 class Claim(Part):
     """One statement: a named statistic of the rows, recomputed by the gate."""
 
+    model_config = ConfigDict(extra="forbid")
+
     name: Name
     value: Number
     definition: Annotated[str, Field(min_length=10, max_length=1000)]

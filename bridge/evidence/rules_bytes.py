@@ -26,17 +26,17 @@ _RANK = 4
 
 @rule("MEMORY_NOT_LIVE")
 def memory_not_live(index: ReportIndex) -> Iterator[str]:
-    """Bytes are claimed of rows that list arrays."""
+    """If a claim is about bytes, every row of its arms must list the live arrays."""
     for claim in index.named(*MEMORY):
         for arm in filter(None, (claim.arm, claim.against)):
             rows = [row for prompt in index.common(claim) for row in index.decodes(arm, prompt)]
             if any(row.memory is None for row in rows):
-                yield f"{claim.name}: rows of {arm} list no arrays"
+                yield f"{claim.name}: a row of {arm} lists no arrays"
 
 
 @rule("MEMORY_CLAIM_MISMATCH")
 def memory_claim_mismatch(index: ReportIndex) -> Iterator[str]:
-    """The bytes are those of the arrays, and compared caches have as many layers."""
+    """Bytes must equal the sum of the listed arrays, and compared caches must have equally many layers."""
     for i, row in enumerate(index.rows):
         odd = odd_bytes(row.memory) if row.memory else None
         odd = odd or (_too_few(index, row) if isinstance(row, Decode) else None)
@@ -106,11 +106,16 @@ def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
 def odd_bytes(memory: Memory) -> str | None:
     """Return where the bytes of a cache are not those of its arrays; None where they are."""
     for i, layer in enumerate(memory.layers):
-        held = sum(math.prod(array.shape) * _size(array.dtype) for array in layer.arrays)
+        held = sum(map(buffer_bytes, layer.arrays))
         if held != layer.nbytes:
             return f"layer {i} counts {layer.nbytes} bytes, and its arrays hold {held}"
     total = sum(layer.nbytes for layer in memory.layers)
     return f"{memory.cache_bytes} bytes, and its layers hold {total}" if total != memory.cache_bytes else None
+
+
+def buffer_bytes(array: Buffer) -> int:
+    """Return the bytes of an array."""
+    return math.prod(array.shape) * _size(array.dtype)
 
 
 def _size(dtype: str) -> int:
@@ -119,15 +124,15 @@ def _size(dtype: str) -> int:
 
 @rule("RATE_OMITS_SIDE_INFORMATION")
 def rate_omits_side_information(index: ReportIndex) -> Iterator[str]:
-    """A codec stores at least what its format takes, scales and biases included; what it takes is known."""
+    """A codec must store at least the bits of its format, scales and biases included."""
     for arm in index.all_arms:
         if arm.cache != RAW and floor_of(arm.cache) is None:
-            yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
+            yield f"the arm {arm.name} uses the cache {arm.cache}, whose format the gate does not know"
             continue
         for prompt in index.measured.get(arm.name, {}):
             bits, least = stored_bits(index, arm.name, [prompt]), _least(index, arm.cache, prompt)
             if bits < least - 1e-6:
-                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} stores {least:.4g}"
+                yield f"{arm.name} counts {bits:.4g} bits a value on {prompt}; {arm.cache} takes at least {least:.4g}"
 
 
 def _least(index: ReportIndex, cache: str, prompt: str) -> float:
@@ -149,17 +154,17 @@ def _raw(index: ReportIndex, prompt: str) -> list[QuantRow]:
 
 @rule("EQUAL_Q_NOT_EQUAL_RATE")
 def equal_q_not_equal_rate(index: ReportIndex) -> Iterator[str]:
-    """Who is said to err less does not store more."""
+    """An arm that is claimed to err less must not store more bits."""
     for claim in index.named(*RATIOS):
         prompts = index.common(claim)
         one, other = (stored_bits(index, arm, prompts) for arm in (claim.arm, claim.against))
         if one > other + EQUAL_BITS:
-            yield f"{claim.name}: {claim.arm} stores {one:.4g} bits a value, {claim.against} {other:.4g}"
+            yield f"{claim.name}: {claim.arm} stores {one:.4g} bits a value, and {claim.against} only {other:.4g}"
 
 
 @rule("ORACLE_MISSING")
 def oracle_missing(index: ReportIndex) -> Iterator[str]:
-    """The raw cache is there to compare with, on every prompt."""
+    """The raw cache must have been scored on every prompt, to compare with."""
     raw = [arm.name for arm in index.arms_of("baseline") if arm.cache == RAW]
     if not raw:
         yield "no baseline keeps the raw cache"
@@ -170,35 +175,35 @@ def oracle_missing(index: ReportIndex) -> Iterator[str]:
 
 @rule("IDENTITY_BROKEN")
 def identity_broken(index: ReportIndex) -> Iterator[str]:
-    """The raw cache errs nowhere."""
+    """The raw cache must have no error."""
     for arm, row in _scored(index, "baseline", "identity"):
         if row.sum_squared_error > 0 or row.sum_kl > 0 or row.same_top != row.n_positions:
-            yield f"{arm} on {row.prompt} is not the raw cache that it is said to be"
+            yield f"{arm} on {row.prompt} has an error, though its cache is raw"
 
 
 @rule("INJECTION_NEVER_RAN")
 def injection_never_ran(index: ReportIndex) -> Iterator[str]:
-    """An error in keys and values shows in the logits; a codec errs."""
+    """An error in keys and values must change the logits, and every codec must make an error."""
     for arm, row in _scored(index, "candidate", "reference", "poison"):
         if row.sum_squared_error > 0 and row.sum_kl == 0:
-            yield f"{arm} on {row.prompt} errs in keys and values, and the logits are the raw cache's"
+            yield f"{arm} on {row.prompt} has an error in keys and values, and none in the logits"
         if row.sum_squared_error == 0 and index.arms[arm].cache != RAW:
-            yield f"{arm} on {row.prompt} errs nowhere: no codec ran"
+            yield f"{arm} on {row.prompt} has no error: its codec did not run"
 
 
 @rule("ROW_CONTRADICTS")
 def row_contradicts(index: ReportIndex) -> Iterator[str]:
-    """All codecs stand for the same values, at the same positions."""
+    """All arms must be scored on the same values and positions of a prompt."""
     for prompt in index.prompts:
         rows = [row for arm in index.measured for row in index.quants(arm, prompt)]
         squares = [row.sum_squares for row in rows]
         counts = {(row.n_values, row.n_positions) for row in rows}
         if len(counts) > 1 or (rows and max(squares) > min(squares) * (1 + 1e-5)):
-            yield f"the arms do not stand for the same values and positions of {prompt}"
+            yield f"the arms were not scored on the same values and positions of {prompt}"
         for row in _raw(index, prompt):
             held = sum(math.prod(array.shape) for layer in row.memory.layers for array in layer.arrays)
             if held != row.n_values:
-                yield f"the raw cache holds {held} values of {prompt}, and {row.n_values} are counted"
+                yield f"the arrays of the raw cache hold {held} values of {prompt}; n_values is {row.n_values}"
 
 
 def _scored(index: ReportIndex, *roles: str) -> Iterator[tuple[str, QuantRow]]:

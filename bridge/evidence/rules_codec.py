@@ -20,7 +20,7 @@ RAW_BITS = 16.0
 
 @rule("BAD_ROW")
 def bad_row(index: ReportIndex) -> Iterator[str]:
-    """Rows say what decides how much they store: bits, and affine ones their group."""
+    """A row must name the bits of its code, and the group if the code is affine."""
     for i, row in enumerate(index.rows):
         needs = {"affine": (row.bits, row.group), "voronoi": (row.bits,)}.get(row.codec, ())
         if not all(needs):
@@ -29,21 +29,21 @@ def bad_row(index: ReportIndex) -> Iterator[str]:
 
 @rule("ROW_REPEATED")
 def row_repeated(index: ReportIndex) -> Iterator[str]:
-    """A code stands there once for each array."""
+    """Each code must appear once for each distribution."""
     names = Counter(
         (row.codec, row.bits, row.group, row.rotated, row.dim, row.distribution) for row in index.rows
     )
     for name, times in names.items():
         if times > 1:
-            yield f"{name[0]} at {name[1]} bits stands there {times} times for {name[-1]}"
+            yield f"{name[0]} at {name[1]} bits appears {times} times for {name[-1]}"
 
 
 @rule("SPREAD_IMPOSSIBLE")
 def spread_impossible(index: ReportIndex) -> Iterator[str]:
-    """The standard error of a mean of what is never negative is at most that mean: a larger one hides a lie."""
+    """The standard error of a mean of errors that are never negative cannot exceed that mean."""
     for i, row in enumerate(index.rows):
         if row.rel_mse_stderr > row.rel_mse * (1 + 1e-6) or row.n_vectors < 1:
-            yield f"row {i}: {row.n_vectors} errors of mean {row.rel_mse:.3g} cannot spread so far"
+            yield f"row {i}: the standard error {row.rel_mse_stderr:.3g} exceeds the mean error {row.rel_mse:.3g}"
 
 
 @rule("RATE_IMPOSSIBLE")
@@ -53,18 +53,18 @@ def rate_impossible(index: ReportIndex) -> Iterator[str]:
         limit = _limit(row.stored_bits_per_value)
         if row.distribution == "gaussian" and row.rel_mse + _SIGMAS * row.rel_mse_stderr < limit:
             bits = row.stored_bits_per_value
-            yield f"row {i} claims {row.rel_mse:.3g} at {bits:g} bits; {limit:.3g} is the least"
+            yield f"row {i} has the error {row.rel_mse:.3g} at {bits:g} bits; no code errs by less than {limit:.3g}"
 
 
 @rule("RATE_OMITS_SIDE_INFORMATION")
 def rate_omits_side_information(index: ReportIndex) -> Iterator[str]:
-    """Scales and biases are stored: bits that are left out make every comparison false."""
+    """The stored bits must include scales and biases."""
     for i, row in enumerate(index.rows):
         least = _least(row)
         if least is None:
-            yield f"row {i} is {row.codec}, and nothing here knows what that stores"
+            yield f"row {i}: the gate does not know the format of the codec {row.codec}"
         elif row.stored_bits_per_value < least - 1e-9:
-            yield f"row {i} counts {row.stored_bits_per_value:g} bits; with scale and bias it stores {least:g}"
+            yield f"row {i} counts {row.stored_bits_per_value:g} bits; with scale and bias the format takes {least:g}"
 
 
 def _least(row: CodecRow) -> float | None:
@@ -81,11 +81,11 @@ def _least(row: CodecRow) -> float | None:
 
 @rule("LIMIT_WRONG")
 def limit_wrong(index: ReportIndex) -> Iterator[str]:
-    """The limit stands there as it is."""
+    """The limit must be 2^-2R at the stored bits R."""
     for i, row in enumerate(index.rows):
         limit = _limit(row.stored_bits_per_value)
         if not math.isclose(row.limit, limit, rel_tol=1e-3):
-            yield f"row {i} gives {row.limit:.4g} as the limit; it is {limit:.4g}"
+            yield f"row {i} has the limit {row.limit:.4g}; it is {limit:.4g}"
 
 
 def _limit(bits: float) -> float:

@@ -25,7 +25,7 @@ _ROUNDING = 0.005
 
 @rule("PROVENANCE_MISSING")
 def provenance_missing(old: Legacy) -> Iterator[str]:
-    """Who measured, with what."""
+    """The report must name its configuration, machine and models."""
     missing = [name for name in ("config", "identity", "models") if not getattr(old, name)]
     if missing:
         yield f"the report does not say: {', '.join(missing)}"
@@ -33,56 +33,56 @@ def provenance_missing(old: Legacy) -> Iterator[str]:
 
 @rule("MISSING_STAGE_TIMINGS")
 def missing_stage_timings(old: Legacy) -> Iterator[str]:
-    """Rows are there."""
+    """The report must have a row for each sample."""
     if not old.rows:
         yield "k3_cross_model has no stage_timings"
 
 
 @rule("MISSING_RESTORATION_FLAG")
 def missing_restoration_flag(old: Legacy) -> Iterator[str]:
-    """Each says which path it took."""
+    """Each row must say whether its sample was restored."""
     if None in old.restored:
         yield f"sample {old.restored.index(None)} does not say restoration_active"
 
 
 @rule("MIXED_RESTORATION_PATHS")
 def mixed_restoration_paths(old: Legacy) -> Iterator[str]:
-    """All took one."""
+    """Either all samples were restored, or none."""
     if True in old.restored and False in old.restored:
         yield f"{old.restored.count(True)} samples were restored and {old.restored.count(False)} were not"
 
 
 @rule("BASELINE_AS_SUT")
 def baseline_as_sut(old: Legacy) -> Iterator[str]:
-    """A baseline is called one."""
+    """A report without restored samples must call itself a baseline."""
     if old.rows and True not in old.restored and old.results.k3_cross_model.system_under_test != _BASELINE:
         yield f"no sample was restored, and system_under_test is not {_BASELINE}"
 
 
 @rule("BASELINE_RECALL_CLAIM")
 def baseline_recall_claim(old: Legacy) -> Iterator[str]:
-    """And claims no recall of the other."""
+    """A baseline-only report must not claim recall_cross_model."""
     if old.rows and True not in old.restored and old.gate.recall_cross_model is not None:
         yield f"recall_cross_model is {old.gate.recall_cross_model:g}, and no sample was restored"
 
 
 @rule("RECALL_SCOPE")
 def recall_scope(old: Legacy) -> Iterator[str]:
-    """Recall is claimed of restored samples alone."""
+    """Recall must be claimed only of restored samples."""
     if old.gate.recall_cross_model is not None and not all(old.restored):
         yield "recall_cross_model is claimed of samples that were not restored"
 
 
 @rule("RECALL_VACUOUS")
 def recall_vacuous(old: Legacy) -> Iterator[str]:
-    """Recall is claimed where there is something to recall."""
+    """Recall must be claimed only if the prompts hide a needle."""
     if old.config.get("code_prompts") and old.gate.recall_cross_model is not None:
         yield "recall_cross_model is claimed of prompts without a needle"
 
 
 @rule("FUSED_NEVER_RAN")
 def fused_never_ran(old: Legacy) -> Iterator[str]:
-    """A fused run ran blocks."""
+    """A fused run must have run blocks."""
     mode = old.throughput.k3_cross_model.eval_mode or str(old.config.get("eval_mode", ""))
     blocks = sum(row.fused.blocks or 0 for row in old.rows if row.fused)
     if "fused" in mode and not blocks:
@@ -91,14 +91,14 @@ def fused_never_ran(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_SELF_COMPARISON")
 def speedup_self_comparison(old: Legacy) -> Iterator[str]:
-    """No quotient of a baseline and itself."""
+    """A quotient must not compare plain decoding with itself."""
     if old.headline is not None and True not in old.restored:
         yield f"a quotient of {old.headline:g} is claimed of plain decoding over plain decoding"
 
 
 @rule("SPEEDUP_SAMPLES")
 def speedup_samples(old: Legacy) -> Iterator[str]:
-    """At least five samples in each arm."""
+    """Each arm must have at least five samples."""
     for name, rows, _ in old.arms:
         if old.headline is not None and len(rows) < SAMPLES:
             yield f"{name} has {len(rows)} rows; {SAMPLES} are the least"
@@ -106,7 +106,7 @@ def speedup_samples(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_DECODE_TOKENS")
 def speedup_decode_tokens(old: Legacy) -> Iterator[str]:
-    """At least 32 tokens in the middle."""
+    """Each arm must decode at least 32 tokens in the median."""
     for name, _, samples in old.arms:
         middle = median(samples.per_sample_decode_tokens)
         if old.headline is not None and not middle >= DECODE_TOKENS:
@@ -115,7 +115,7 @@ def speedup_decode_tokens(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_DECODE_ONLY_MISSING")
 def speedup_decode_only_missing(old: Legacy) -> Iterator[str]:
-    """A quotient with prefill in it does not stand alone."""
+    """A quotient that includes prefill must come with the quotient of decoding alone."""
     pure = old.throughput.decode_only
     if old.headline is not None and (pure is None or pure.speedup is None):
         yield "cross_model_speedup_vs_oracle_ar stands without decode_only.speedup"
@@ -123,7 +123,7 @@ def speedup_decode_only_missing(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_SCOPE_MISMATCH")
 def speedup_scope_mismatch(old: Legacy) -> Iterator[str]:
-    """Both times span the same."""
+    """The times of both arms must cover the same stages."""
     one, other = old.throughput.k3_cross_model.timing_scope, old.throughput.oracle_native_ar.timing_scope
     if old.headline is not None and one != other:
         yield f"timing_scope is {one} and {other}"
@@ -131,7 +131,7 @@ def speedup_scope_mismatch(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_ORACLE_LOOP")
 def speedup_oracle_loop(old: Legacy) -> Iterator[str]:
-    """The oracle is decoded by the stock loop."""
+    """The oracle must be decoded by the stock loop."""
     loop = old.throughput.oracle_native_ar.decode_loop
     if old.headline is not None and loop not in (STOCK_LOOP, STOCK_LOOP.rpartition(".")[2]):
         yield f"the oracle's decode_loop is {loop}"
@@ -139,7 +139,7 @@ def speedup_oracle_loop(old: Legacy) -> Iterator[str]:
 
 @rule("SPEEDUP_PREFILL_VARIANCE")
 def speedup_prefill_variance(old: Legacy) -> Iterator[str]:
-    """Prefill takes about as long in all samples."""
+    """Prefill must take about equally long in all samples of an arm."""
     for name, rows, _ in old.arms:
         times = [row.prefill for row in rows if row.prefill]
         if old.headline is not None and len(times) > 1 and max(times) > PREFILL_SPREAD * min(times):
@@ -148,7 +148,7 @@ def speedup_prefill_variance(old: Legacy) -> Iterator[str]:
 
 @rule("DECODE_SPREAD")
 def decode_spread(old: Legacy) -> Iterator[str]:
-    """Plain decoding is about as fast in all samples."""
+    """Plain decoding must be about equally fast in all samples."""
     _, rows, samples = old.arms[1]
     rates = _rates(rows, samples)
     if old.headline is not None and rates and max(rates) > DECODE_SPREAD * min(rates):
@@ -157,7 +157,7 @@ def decode_spread(old: Legacy) -> Iterator[str]:
 
 @rule("NOT_INTERLEAVED")
 def not_interleaved(old: Legacy) -> Iterator[str]:
-    """The arms took turns, and say so."""
+    """The arms must take turns, and each row must say when it ran."""
     if old.headline is None:
         return
     turns = [(row.order, name) for name, rows, _ in old.arms for row in rows]
@@ -174,7 +174,7 @@ def _place(turn: tuple[int | None, str]) -> int:
 
 @rule("OUTPUT_DIVERGES")
 def output_diverges(old: Legacy) -> Iterator[str]:
-    """Greedy text is the oracle's, unless the cache was compressed."""
+    """Greedy text must equal the oracle's, unless the cache was compressed."""
     one, other = (samples.per_sample_decoded for _, _, samples in old.arms)
     if old.config.get("compress_full_attn") or True not in old.restored:
         return
@@ -187,7 +187,7 @@ def output_diverges(old: Legacy) -> Iterator[str]:
 
 @rule("OUTPUT_DEGENERATE")
 def output_degenerate(old: Legacy) -> Iterator[str]:
-    """No text ends in a loop that the oracle's does not end in."""
+    """No text may end in a loop that the oracle's text does not end in."""
     one, other = (samples.per_sample_decoded for _, _, samples in old.arms)
     for i, text in enumerate(one):
         plain = other[i] if i < len(other) else ""
@@ -197,7 +197,7 @@ def output_degenerate(old: Legacy) -> Iterator[str]:
 
 @rule("MEMORY_CLAIM_MISMATCH")
 def memory_claim_mismatch(old: Legacy) -> Iterator[str]:
-    """The formula is said to be the run's."""
+    """If a saving is claimed, the formula must describe the run."""
     if old.memory.savings_vs_naive_pct is not None and not (
         old.memory.s5 and old.memory.s5.formula_matches_run
     ):
@@ -206,7 +206,7 @@ def memory_claim_mismatch(old: Legacy) -> Iterator[str]:
 
 @rule("MEMORY_NOT_LIVE")
 def memory_not_live(old: Legacy) -> Iterator[str]:
-    """And the saving is that of arrays."""
+    """If a saving is claimed, it must be that of live arrays."""
     saved = old.memory.savings_vs_naive_pct
     if saved is None:
         return
@@ -221,7 +221,7 @@ def memory_not_live(old: Legacy) -> Iterator[str]:
 
 @rule("CLAIM_NOT_FROM_ROWS")
 def claim_not_from_rows(old: Legacy) -> Iterator[str]:
-    """Quotients and recall are those of the samples."""
+    """Quotients and recall must follow from the samples."""
     throughput, (cross, oracle) = old.throughput, old.arms
     one, other = throughput.k3_cross_model.tokens_per_second, throughput.oracle_native_ar.tokens_per_second
     rates = [median(_rates(rows, samples)) for _, rows, samples in (cross, oracle)]

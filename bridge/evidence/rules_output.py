@@ -28,7 +28,7 @@ _DEGENERATE = 0.2
 
 @rule("ROW_CONTRADICTS")
 def row_contradicts(index: ReportIndex) -> Iterator[str]:
-    """What one row says fits together."""
+    """The figures of one row must fit together."""
     for i, row in enumerate(index.rows):
         if isinstance(row, Decode):
             odd = next(_odd_decode(row, index.report.config.max_tokens), None)
@@ -50,15 +50,15 @@ def longer_than_the_run(index: ReportIndex, field: str) -> Iterator[str]:
 
 def _odd_decode(row: Decode, most: int) -> Iterator[str]:
     if row.decode_tokens != max(0, len(row.tokens) - 1):
-        yield f"{row.decode_tokens} decoded tokens, and {len(row.tokens)} put out, the first one from prefill"
+        yield f"decode_tokens is {row.decode_tokens}; the row has {len(row.tokens)} tokens with the first one"
     if len(row.tokens) > most:
-        yield f"{len(row.tokens)} tokens, and {most} were the most"
+        yield f"{len(row.tokens)} tokens were generated; max_tokens is {most}"
     if row.prefill_s + row.decode_s > row.e2e_s * 1.001:
-        yield "prefill and decoding took longer than the whole"
+        yield "prefill_s and decode_s add up to more than e2e_s"
     rounds = [row.commits, row.drafted, row.accepted]
     if None in rounds:
         if rounds != [None, None, None]:
-            yield "rounds are counted in part"
+            yield "commits, drafted and accepted must all be present, or none"
         return
     yield from _odd_rounds(row.commits or [], row.drafted or [], row.accepted or [], len(row.tokens))
 
@@ -76,11 +76,11 @@ def _odd_rounds(commits: list[int], drafted: list[int], accepted: list[int], tok
 
 @rule("ROW_REPEATED")
 def row_repeated(index: ReportIndex) -> Iterator[str]:
-    """No row stands there twice, under its own name or under another."""
+    """No measurement may appear twice, under one name or two."""
     names = Counter(filter(None, map(_name, index.rows)))
     for name, times in names.items():
         if times > 1:
-            yield f"{' '.join(map(str, name))} stands there {times} times"
+            yield f"the row {' '.join(map(str, name))} appears {times} times"
     clocks = Counter((r.prefill_s, r.decode_s, r.e2e_s) for r in index.rows if isinstance(r, Decode))
     for clock, times in clocks.items():
         if times > 1:
@@ -99,16 +99,16 @@ def _name(row: object) -> tuple[Hashable, ...] | None:
 
 @rule("ROWS_SET_ASIDE")
 def rows_set_aside(index: ReportIndex) -> Iterator[str]:
-    """Hardly a run is left out."""
+    """At most two runs of an arm on a prompt may be set aside."""
     aside = Counter((row.arm, row.prompt) for row in index.rows if row.warmup)
     for (arm, prompt), times in aside.items():
         if times > SET_ASIDE:
-            yield f"{times} runs of {arm} on {prompt} are called warm-up"
+            yield f"{times} runs of {arm} on {prompt} are marked as warm-up; at most {SET_ASIDE} may be"
 
 
 @rule("ORACLE_UNFIT")
 def oracle_unfit(index: ReportIndex) -> Iterator[str]:
-    """An oracle is plain decoding over the same cache."""
+    """An oracle must be plain decoding over the same cache."""
     for arm in _bound(index):
         oracle = index.arms.get(arm.oracle or "")
         if oracle is None:
@@ -117,14 +117,14 @@ def oracle_unfit(index: ReportIndex) -> Iterator[str]:
         if oracle.role == "candidate" or drafts:
             yield f"{oracle.name}, the oracle of {arm.name}, drafts"
         elif oracle.loop != STOCK_LOOP:
-            yield f"{oracle.name}, the oracle of {arm.name}, is decoded by {oracle.loop}, not by {STOCK_LOOP}"
+            yield f"{oracle.name}, the oracle of {arm.name}, uses the loop {oracle.loop}; {STOCK_LOOP} is needed"
         elif oracle.cache != arm.cache:
-            yield f"{arm.name} keeps {arm.cache}, and its oracle {oracle.name} {oracle.cache}"
+            yield f"the arm {arm.name} uses the cache {arm.cache}, and its oracle {oracle.name} uses {oracle.cache}"
 
 
 @rule("ORACLE_MISSING")
 def oracle_missing(index: ReportIndex) -> Iterator[str]:
-    """Arms that must repeat an oracle's tokens have one, on each of their prompts."""
+    """An arm that must repeat an oracle's tokens must have an oracle on each of its prompts."""
     for arm in _bound(index):
         if arm.oracle is None:
             yield f"{arm.name} names no oracle"
@@ -136,7 +136,7 @@ def oracle_missing(index: ReportIndex) -> Iterator[str]:
 
 @rule("OUTPUT_DIVERGES")
 def output_diverges(index: ReportIndex) -> Iterator[str]:
-    """Greedy tokens are the oracle's, or part at a near tie."""
+    """Greedy tokens must equal the oracle's, or part from them at a near tie."""
     for arm in _bound(index):
         yield from diverging(index, arm)
 
@@ -147,7 +147,7 @@ def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
         oracle = index.oracle_of(row)
         odd = parting(row, oracle) if oracle is not None else None
         if odd:
-            yield f"{arm.name} on {row.prompt} leaves {arm.oracle} {odd}"
+            yield f"{arm.name} on {row.prompt} differs from its oracle {arm.oracle} {odd}"
 
 
 def parting(row: Decode, oracle: Decode) -> str | None:
@@ -166,21 +166,23 @@ def first_difference(a: list[int], b: list[int]) -> int:
 
 def _unexplained(row: Decode, oracle: Decode, at: int) -> str | None:
     if row.divergence is None:
-        return "nothing explains it"
+        return "no divergence is recorded"
     if row.divergence.index != at:
-        return f"what is explained is token {row.divergence.index}"
+        return f"the recorded divergence is at token {row.divergence.index}"
     if at >= len(row.tokens) or at >= len(oracle.tokens):
-        return "one of them ends there"
+        return "one of the outputs ends there"
     (first, high), (second, low) = row.divergence.best
     if {first, second} != {row.tokens[at], oracle.tokens[at]}:
-        return "the oracle's two best tokens are others"
+        return "the oracle's two best tokens are not the two that differ"
     margin = abs(high - low)
-    return f"the logits lie {margin:.3g} apart; {NEAR_TIE} is a near tie" if margin > NEAR_TIE else None
+    return (
+        f"the logits lie {margin:.3g} apart; a near tie is at most {NEAR_TIE}" if margin > NEAR_TIE else None
+    )
 
 
 @rule("OUTPUT_DEGENERATE")
 def output_degenerate(index: ReportIndex) -> Iterator[str]:
-    """No arm but the poison falls into a loop that plain decoding does not fall into."""
+    """Only the poison arm may fall into a loop that plain decoding does not fall into."""
     plain = index.arms_of("baseline")
     for arm in index.arms_of("candidate", "identity", "reference"):
         for row in index.all_decodes(arm.name):
@@ -189,12 +191,12 @@ def output_degenerate(index: ReportIndex) -> Iterator[str]:
             )
             faithful = oracle is not None and loops(oracle.tokens)
             if loops(row.tokens) and not faithful:
-                yield f"{arm.name} on {row.prompt} ends in {row.text[-40:]!r}"
+                yield f"{arm.name} on {row.prompt} repeats itself, and plain decoding does not: {row.text[-40:]!r}"
 
 
 @rule("WORKLOAD_DEGENERATE")
 def workload_degenerate(index: ReportIndex) -> Iterator[str]:
-    """Speed and acceptance are not measured on text that repeats itself."""
+    """Speed and acceptance must not be measured on text that repeats itself."""
     for claim in index.named(*TIMED, *ACCEPTED):
         prompts = index.common(claim)
         looping = [p for p in prompts if _loops(index, claim.arm, p)]

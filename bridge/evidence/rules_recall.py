@@ -28,7 +28,7 @@ _HOLDERS = ("KVCache", "RotatingKVCache")
 
 @rule("RECALL_VACUOUS")
 def recall_vacuous(index: ReportIndex) -> Iterator[str]:
-    """The answer can be had from the prompt alone."""
+    """The answer must be found in the prompt only, and must differ between prompts."""
     about = {(claim.arm, where_of(claim)): claim for claim in reversed([*index.named(*RECALLS)])}
     for claim in reversed([*about.values()]):
         prompts = [index.prompts[prompt] for prompt in index.wanted(claim)]
@@ -40,7 +40,7 @@ def recall_vacuous(index: ReportIndex) -> Iterator[str]:
             for row in index.decodes(claim.arm, prompt.id):
                 held = {code for code in _held(row.text, told) if code not in (prompt.text or "")}
                 if len(held) > 1:
-                    yield f"{claim.name}: {claim.arm} answers {prompt.id} with the answers of other prompts too"
+                    yield f"{claim.name}: the answer of {claim.arm} to {prompt.id} holds answers to other prompts too"
         if len(prompts) > 1 and len({prompt.expected for prompt in prompts}) == 1:
             yield f"{claim.name}: all {len(prompts)} prompts expect the same answer"
 
@@ -68,17 +68,17 @@ def _vacuous(index: ReportIndex, prompt: Prompt) -> str | None:
         return f"expects {prompt.expected!r}"
     told = index.workloads.get(prompt.workload)
     if told and (expected in told.shared_prefix or expected in told.shared_suffix):
-        return "has its answer in what all prompts share"
+        return "has its answer in the text that all prompts share"
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"
     if prompt.text is not None and not re.search(rf"(?<![\w-]){re.escape(expected)}(?![\w-])", prompt.text):
-        return f"holds {expected!r} within another word alone"
+        return f"holds {expected!r} only within another word"
     return None
 
 
 @rule("ROW_CONTRADICTS")
 def row_contradicts(index: ReportIndex) -> Iterator[str]:
-    """The same tokens are the same text."""
+    """The same tokens must be the same text."""
     texts: dict[tuple[int, ...], str] = {}
     for i, row in enumerate(index.rows):
         known = texts.setdefault(tuple(row.tokens), row.text)
@@ -88,28 +88,28 @@ def row_contradicts(index: ReportIndex) -> Iterator[str]:
 
 @rule("RECALL_SCOPE")
 def recall_scope(index: ReportIndex) -> Iterator[str]:
-    """The arm ran on all that the claim is about."""
+    """The arm must have run on every prompt of the claim."""
     for claim in index.named("recall"):
         lacks = sorted(set(index.wanted(claim)) - set(index.common(claim)))
         if lacks:
-            yield f"recall of {claim.arm} is claimed of prompts that it did not run on, {lacks[0]} among them"
+            yield f"recall of {claim.arm} is claimed for prompts on which it did not run, such as {lacks[0]}"
 
 
 @rule("POISON_MISSING")
 def poison_missing(index: ReportIndex) -> Iterator[str]:
-    """Noise was tried."""
+    """An arm with noise in place of keys and values must have run."""
     yield from _control_missing(index, "poison")
 
 
 @rule("IDENTITY_MISSING")
 def identity_missing(index: ReportIndex) -> Iterator[str]:
-    """So was what had been there."""
+    """An arm that puts back what was there must have run."""
     yield from _control_missing(index, "identity")
 
 
 @rule("EVICTED_MISSING")
 def evicted_missing(index: ReportIndex) -> Iterator[str]:
-    """And nothing at all."""
+    """An arm that puts nothing back must have run."""
     yield from _control_missing(index, "evicted")
 
 
@@ -120,18 +120,18 @@ def _control_missing(index: ReportIndex, role: str) -> Iterator[str]:
     candidates = {p for arm in index.arms_of("candidate") for p in index.measured.get(arm.name, {})}
     least = min(CONTROL_PROMPTS, len(candidates))
     if len(ran & candidates) < least:
-        yield f"{role} ran on {len(ran & candidates)} of the candidate's prompts; {least} are the least"
+        yield f"the control {role} ran on {len(ran & candidates)} of the candidate's prompts; {least} are needed"
 
 
 @rule("POISON_SURVIVES")
 def poison_survives(index: ReportIndex) -> Iterator[str]:
-    """Noise destroys recall."""
+    """Noise in place of keys and values must destroy recall."""
     yield from _control_survives(index, "poison")
 
 
 @rule("EVICTED_SURVIVES")
 def evicted_survives(index: ReportIndex) -> Iterator[str]:
-    """So does nothing."""
+    """Putting nothing back must destroy recall."""
     yield from _control_survives(index, "evicted")
 
 
@@ -139,29 +139,29 @@ def _control_survives(index: ReportIndex, role: str) -> Iterator[str]:
     for arm in index.arms_of(role):
         recall = index.recall(arm.name)
         if recall > SURVIVES:
-            yield f"{arm.name} finds {recall:.0%} of the needles"
+            yield f"the control {arm.name} finds {recall:.0%} of the needles; at most {SURVIVES:.0%} are allowed"
 
 
 @rule("IDENTITY_BROKEN")
 def identity_broken(index: ReportIndex) -> Iterator[str]:
-    """What had been there gives the same tokens."""
+    """Putting back what was there must give the oracle's tokens."""
     for arm in index.arms_of("identity"):
         if arm.oracle is None:
-            yield f"{arm.name} names no oracle to be identical with"
+            yield f"the arm {arm.name} names no oracle"
         yield from diverging(index, arm)
 
 
 @rule("LIVENESS_MISSING")
 def liveness_missing(index: ReportIndex) -> Iterator[str]:
-    """Injected positions are counted."""
+    """Every row of an arm that injects must count its injected positions."""
     for arm in _injecting(index):
         if any(_COUNTER not in row.counters for row in index.all_decodes(arm.name)):
-            yield f"rows of {arm.name} do not count {_COUNTER}"
+            yield f"a row of {arm.name} has no counter {_COUNTER}"
 
 
 @rule("INJECTION_NEVER_RAN")
 def injection_never_ran(index: ReportIndex) -> Iterator[str]:
-    """They are as many as the poison's, or nearly."""
+    """An arm must inject at least half as many positions as the poison arm."""
     poison = [arm.name for arm in index.arms_of("poison")]
     for arm in _injecting(index):
         for prompt in index.measured.get(arm.name, {}):
@@ -172,13 +172,13 @@ def injection_never_ran(index: ReportIndex) -> Iterator[str]:
             share = 1.0 if arm.role in ("poison", "identity") else covered(index, arm, prompt)
             least = max(1.0, share * median(noise) / 2 if noise else 0)
             if counts and min(counts) < least:
-                yield f"{arm.name} on {prompt} put {min(counts)} positions in place; {least:g} are the least"
+                yield f"{arm.name} on {prompt} injected {min(counts)} positions; at least {least:g} are needed"
 
 
 def _untold(index: ReportIndex, arm: Arm, prompt: str) -> Iterator[str]:
     raw, _ = _left_raw(index, arm, prompt)
     if raw != (arm.options.get("raw_layers") or []):
-        yield f"{arm.name} leaves layers {raw} of {prompt} raw, and says {arm.options.get('raw_layers') or 'of none'}"
+        yield f"{arm.name} leaves layers {raw} of {prompt} raw; raw_layers says {arm.options.get('raw_layers') or []}"
 
 
 def covered(index: ReportIndex, arm: Arm, prompt: str) -> float:

@@ -32,7 +32,7 @@ _MISPLACED = 0.35
 
 @rule("PROVENANCE_MISSING")
 def provenance_missing(index: ReportIndex) -> Iterator[str]:
-    """Which code, and which weights."""
+    """The report must name its code, and its models with their tokenizer."""
     code = index.report.identity.code
     if code.commit is not None and code.dirty is None:
         yield "identity.code names a commit and does not say whether it was dirty"
@@ -57,7 +57,7 @@ def _drafts_by_model(index: ReportIndex) -> bool:
 
 @rule("DANGLING_NAME")
 def dangling_name(index: ReportIndex) -> Iterator[str]:
-    """Every name is described once."""
+    """Every name must be described exactly once."""
     for what, names in (
         ("arm", [arm.name for arm in index.all_arms]),
         ("prompt", [prompt.id for prompt in index.all_prompts]),
@@ -66,7 +66,7 @@ def dangling_name(index: ReportIndex) -> Iterator[str]:
             yield f"{what} {name} is described {times} times"
     for what, known, used in _uses(index):
         for name in sorted({name for name in used if name is not None} - set(known)):
-            yield f"{what} {name} is described nowhere"
+            yield f"{what} {name} is used, and not described"
 
 
 def _uses(index: ReportIndex) -> Iterator[tuple[str, Iterable[str], list[str | None]]]:
@@ -83,7 +83,7 @@ def _uses(index: ReportIndex) -> Iterator[tuple[str, Iterable[str], list[str | N
 
 @rule("PROMPT_UNRECORDED")
 def prompt_unrecorded(index: ReportIndex) -> Iterator[str]:
-    """Of each prompt the whole text is there, or both ends."""
+    """Each prompt must have its whole text, or its head and tail."""
     for prompt in index.all_prompts:
         if prompt.text is None and not (prompt.head and prompt.tail):
             yield f"prompt {prompt.id} has neither a text nor head and tail"
@@ -91,10 +91,10 @@ def prompt_unrecorded(index: ReportIndex) -> Iterator[str]:
 
 @rule("PROMPT_DIGEST")
 def prompt_digest(index: ReportIndex) -> Iterator[str]:
-    """The digest is the text's."""
+    """The digest must be that of the text."""
     for prompt in index.all_prompts:
         if prompt.text is not None and prompt.sha256 != _digest(prompt.text):
-            yield f"prompt {prompt.id} has another digest than its text"
+            yield f"the digest of prompt {prompt.id} is not that of its text"
 
 
 def _digest(text: str) -> str:
@@ -103,29 +103,29 @@ def _digest(text: str) -> str:
 
 @rule("PROMPT_MISSTATED")
 def prompt_misstated(index: ReportIndex) -> Iterator[str]:
-    """A prompt has no more tokens than bytes; a needle stands where it is said to, in as long a text."""
+    """Token counts, lengths and the places of needles must fit the text."""
     for prompt in index.all_prompts:
         told = index.workloads.get(prompt.workload)
         room = _TEMPLATE if told and told.chat_template else _SHARED
         if prompt.text is not None and prompt.n_tokens > len(prompt.text.encode("utf-8", "replace")) + room:
-            yield f"prompt {prompt.id} is said to have {prompt.n_tokens} tokens, more than its text has bytes"
+            yield f"prompt {prompt.id} has {prompt.n_tokens} tokens, more than its text has bytes"
         if prompt.length is not None and not prompt.length / 2 <= prompt.n_tokens <= prompt.length:
-            yield f"prompt {prompt.id} is said to be {prompt.length} tokens long, and has {prompt.n_tokens}"
+            yield f"prompt {prompt.id} has the length {prompt.length}, and {prompt.n_tokens} tokens"
         place = prompt.text.find(prompt.expected) if prompt.text and prompt.expected else -1
         if prompt.depth is not None and prompt.text and place >= 0:
             found = place / len(prompt.text)
             if abs(found - prompt.depth) > _MISPLACED:
-                yield f"the answer of {prompt.id} is said to stand at {prompt.depth:g}, and stands at {found:.2f}"
+                yield f"the answer of {prompt.id} has the depth {prompt.depth:g}; it was found at {found:.2f}"
 
 
 @rule("PROMPT_REPEATED")
 def prompt_repeated(index: ReportIndex) -> Iterator[str]:
-    """No text is asked twice, nor with other blanks in it."""
+    """No prompt may appear twice, not even with other blanks."""
     for times, name in _several([prompt.sha256 for prompt in index.all_prompts]):
-        yield f"{times} prompts are {name[:19]}..."
+        yield f"{times} prompts have the digest {name[:19]}..."
     different = {prompt.sha256: prompt.text for prompt in index.all_prompts if prompt.text is not None}
     for times, text in _several([" ".join(text.split()) for text in different.values()]):
-        yield f"{times} prompts differ in blanks alone: {text[:60]!r}"
+        yield f"{times} prompts differ only in blanks: {text[:60]!r}"
 
 
 def _several(names: list[str]) -> Iterator[tuple[int, str]]:
@@ -134,7 +134,7 @@ def _several(names: list[str]) -> Iterator[tuple[int, str]]:
 
 @rule("PROMPT_CONTAMINATED")
 def prompt_contaminated(index: ReportIndex) -> Iterator[str]:
-    """What prompts share is declared, is really there, and ends no workload of another task."""
+    """Text that prompts share must be declared and present, and workloads of unlike tasks must not share an end."""
     groups: dict[str, list[Prompt]] = {}
     for prompt in index.all_prompts:
         groups.setdefault(prompt.workload, []).append(prompt)
@@ -156,7 +156,7 @@ def prompt_contaminated(index: ReportIndex) -> Iterator[str]:
         known = a in index.workloads and b in index.workloads
         shared = shared_suffix([end_a, end_b])
         if known and index.workloads[a].task != index.workloads[b].task and len(shared.strip()) >= _SHARED:
-            yield f"workloads {a} and {b} are of unlike tasks, and both end with {shared[-60:]!r}"
+            yield f"workloads {a} and {b} have different tasks, and both end with {shared[-60:]!r}"
 
 
 def _hidden(name: str, where: str, found: str, declared: str) -> Iterator[str]:
@@ -175,36 +175,36 @@ def _tail(prompt: Prompt) -> str:
 
 @rule("UNNAMED_CLAIM")
 def unnamed_claim(index: ReportIndex) -> Iterator[str]:
-    """A claim has a name that the gate can compute."""
+    """A claim must have a name that the gate can compute."""
     kind = str(index.report.kind)
     for claim in index.claims:
         if claim.name not in OF_KIND[kind]:
-            yield f"no statistic of {kind} is called {claim.name}"
+            yield f"{claim.name} is not a statistic of {kind}"
 
 
 @rule("CLAIM_INCOMPLETE")
 def claim_incomplete(index: ReportIndex) -> Iterator[str]:
-    """A claim says of what it is."""
+    """A claim must name the arms and rows that it is about."""
     for claim in _known(index):
         lacks = missing_in(claim)
         if lacks:
-            yield f"{claim.name} does not say {' and '.join(lacks)}"
+            yield f"the claim {claim.name} lacks {' and '.join(lacks)}"
 
 
 @rule("CLAIM_NOT_FROM_ROWS")
 def claim_not_from_rows(index: ReportIndex) -> Iterator[str]:
-    """A claim is what the rows give."""
+    """A claim must equal what the gate computes from the rows."""
     for claim in _known(index):
         if not index.is_whole(claim):
             continue
         found = figure(index, claim)
         said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
         if math.isnan(found.value):
-            yield f"{said} is given as {claim.value:g}; the rows give no such figure"
+            yield f"{said} is claimed as {claim.value:g}; the rows give no such figure"
         elif claim.name in SHARES and _rounded_up(claim.value, found.value):
-            yield f"{said} is given as {claim.value:g}; the rows give {found.value:.6g}, and no share is rounded to all"
+            yield f"{said} is claimed as {claim.value:g}; the rows give {found.value:.6g}, which must not be rounded"
         elif not _close(claim.value, found.value):
-            yield f"{said} is given as {claim.value:g}; the rows give {found.value:.4g}"
+            yield f"{said} is claimed as {claim.value:g}; the rows give {found.value:.4g}"
         elif claim.interval is not None:
             yield from _interval(said, claim.interval, found.interval)
 
@@ -224,7 +224,7 @@ def _interval(said: str, given: list[float], found: tuple[float, float] | None) 
 
 @rule("CHERRY_PICKED")
 def cherry_picked(index: ReportIndex) -> Iterator[str]:
-    """A figure of some of the prompts stands beside that of all."""
+    """If a figure is claimed for some prompts, it must be claimed for all prompts too."""
     whole = {
         (claim.name, claim.arm, claim.against) for claim in _known(index)
         if len(index.wanted(claim)) == len(index.all_prompts)
@@ -232,24 +232,24 @@ def cherry_picked(index: ReportIndex) -> Iterator[str]:
     for claim in _known(index):
         told = len(index.wanted(claim))
         if claim.name not in ARMLESS and told and (claim.name, claim.arm, claim.against) not in whole:
-            yield f"{claim.name} of {claim.arm} is told of {told} of {len(index.all_prompts)} prompts alone"
+            yield f"{claim.name} of {claim.arm} is claimed for only {told} of {len(index.all_prompts)} prompts"
 
 
 @rule("INTERVAL_MISSING")
 def interval_missing(index: ReportIndex) -> Iterator[str]:
-    """A share of few prompts or tokens, and a quotient of times, come with their interval."""
+    """A share and a quotient of times must come with an interval."""
     for claim in index.named("recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup"):
         if claim.interval is None:
             said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
-            yield f"{said} comes without an interval"
+            yield f"{said} has no interval"
 
 
 @rule("SINGLE_PROMPT")
 def single_prompt(index: ReportIndex) -> Iterator[str]:
-    """One prompt is no workload."""
+    """A claim about one prompt must name that prompt."""
     for claim in _known(index):
         if claim.name not in ARMLESS and claim.where.prompt is None and len(index.wanted(claim)) == 1:
-            yield f"{claim.name} of {claim.arm} is about one prompt and does not say so"
+            yield f"{claim.name} of {claim.arm} is about one prompt; where.prompt must name it"
 
 
 def _known(index: ReportIndex) -> Iterator[Claim]:

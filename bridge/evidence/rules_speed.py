@@ -22,6 +22,8 @@ IN_SEQUENCE = 2
 # How much slower than one forward pass a token, or than another stock arm, a baseline may be measured.
 _SLOWER = 0.9
 _FASTER = 1.05
+# Our own loop without drafts is up to 1.3 times as fast as mlx-lm's on the small bundled models, where overhead counts.
+_OUR_LOOP = 1.4
 
 _STOCK_CACHES = ("raw", "affine@")
 _HIDDEN = 0.03
@@ -32,11 +34,11 @@ _POSSIBLE = 1.5
 
 @rule("SPEEDUP_SELF_COMPARISON")
 def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
-    """Two arms differ in more than their names."""
+    """Compared arms must differ in more than their names."""
     for claim in index.named(*COMPARING):
         one, other = index.arms[claim.arm or ""], index.arms[claim.against or ""]
         if one.name == other.name or _same(one, other):
-            yield f"{claim.name}: {one.name} and {other.name} are the same system"
+            yield f"{claim.name}: the arms {one.name} and {other.name} are the same system"
 
 
 def _same(one: Arm, other: Arm) -> bool:
@@ -46,43 +48,43 @@ def _same(one: Arm, other: Arm) -> bool:
 
 @rule("SPEEDUP_SAMPLES")
 def speedup_samples(index: ReportIndex) -> Iterator[str]:
-    """At least five rows in each arm."""
+    """Each arm must have at least five rows."""
     for claim, arm in _arms(index, TIMED):
         rows = sum(len(index.decodes(arm, prompt)) for prompt in index.common(claim))
         if rows < SAMPLES:
-            yield f"{claim.name}: {arm} has {rows} rows; {SAMPLES} are the least"
+            yield f"{claim.name}: the arm {arm} has {rows} rows; at least {SAMPLES} are needed"
 
 
 @rule("SINGLE_RUN")
 def single_run(index: ReportIndex) -> Iterator[str]:
-    """Each prompt several times."""
+    """Each prompt must have been repeated at least three times."""
     for claim, arm in _arms(index, TIMED):
         fewest = min((len(index.decodes(arm, prompt)) for prompt in index.common(claim)), default=0)
         if 0 < fewest < REPEATS:
-            yield f"{claim.name}: {arm} ran {fewest} times on a prompt; {REPEATS} are the least"
+            yield f"{claim.name}: the arm {arm} ran {fewest} times on a prompt; at least {REPEATS} are needed"
 
 
 @rule("SPEEDUP_DECODE_TOKENS")
 def speedup_decode_tokens(index: ReportIndex) -> Iterator[str]:
-    """At least 32 decoded tokens in the middle."""
+    """Each arm must decode at least 32 tokens in the median."""
     for claim, arm in _arms(index, TIMED):
         counts = [row.decode_tokens for prompt in index.common(claim) for row in index.decodes(arm, prompt)]
         if median(counts) < DECODE_TOKENS:
-            yield f"{claim.name}: {arm} decoded {median(counts):g} tokens in the median; {DECODE_TOKENS} are the least"
+            yield f"{claim.name}: the median of {arm} is {median(counts):g} decoded tokens; {DECODE_TOKENS} are needed"
 
 
 @rule("SPEEDUP_DECODE_ONLY_MISSING")
 def speedup_decode_only_missing(index: ReportIndex) -> Iterator[str]:
-    """A quotient with prefill in it does not stand alone."""
+    """A quotient that includes prefill must come with the quotient of decoding alone."""
     pure = [(claim.arm, claim.against, claim.where) for claim in index.named("decode_speedup")]
     for claim in index.named("e2e_speedup"):
         if (claim.arm, claim.against, claim.where) not in pure:
-            yield f"e2e_speedup of {claim.arm} over {claim.against} stands without decode_speedup"
+            yield f"e2e_speedup of {claim.arm} over {claim.against} is claimed without decode_speedup"
 
 
 @rule("SPEEDUP_SCOPE_MISMATCH")
 def speedup_scope_mismatch(index: ReportIndex) -> Iterator[str]:
-    """Compared arms ran on the same prompts, equally often."""
+    """Compared arms must have run equally often on the same prompts."""
     for claim in index.named(*COMPARING):
         wanted = index.wanted(claim)
         one, other = ([len(index.measured.get(arm or "", {}).get(p, [])) for p in wanted]
@@ -94,28 +96,28 @@ def speedup_scope_mismatch(index: ReportIndex) -> Iterator[str]:
 
 @rule("SPEEDUP_ORACLE_LOOP")
 def speedup_oracle_loop(index: ReportIndex) -> Iterator[str]:
-    """What is beaten is a stock loop."""
+    """A speed-up must be over a stock baseline."""
     for claim in index.named(*SPEEDUPS):
         other = index.arms[claim.against or ""]
         if other.role != "baseline" or other.loop != STOCK_LOOP:
-            yield f"{claim.name}: {other.name} is a {other.role} decoded by {other.loop}, not by {STOCK_LOOP}"
+            yield f"{claim.name}: {other.name} is a {other.role} with the loop {other.loop}; a baseline is needed"
         elif not other.cache.startswith(_STOCK_CACHES):
-            yield f"{claim.name}: {other.name} keeps {other.cache}, which no stock loop does"
+            yield f"{claim.name}: the arm {other.name} uses the cache {other.cache}, which is not one of mlx-lm's"
 
 
 @rule("SPEEDUP_PREFILL_VARIANCE")
 def speedup_prefill_variance(index: ReportIndex) -> Iterator[str]:
-    """Identical prefill takes about as long each time."""
+    """Prefill of one prompt must take about equally long each time."""
     for claim, arm in _arms(index, QUOTIENTS):
         for prompt in index.common(claim):
             times = [row.prefill_s for row in index.decodes(arm, prompt)]
             if max(times) > PREFILL_SPREAD * min(times):
-                yield f"{claim.name}: prefill of {prompt} by {arm} took {min(times):.3g} to {max(times):.3g} s"
+                yield f"{claim.name}: prefill (arm {arm}, prompt {prompt}) took {min(times):.3g} to {max(times):.3g} s"
 
 
 @rule("SPEEDUP_IMPOSSIBLE")
 def speedup_impossible(index: ReportIndex) -> Iterator[str]:
-    """A round takes a forward pass at least: nothing is faster than its tokens a round times plain decoding."""
+    """An arm cannot be faster than its tokens a round times plain decoding, since each round takes a pass."""
     yield from (said for apart, said in _faster_than_rounds(index) if apart)
 
 
@@ -144,13 +146,13 @@ def _look_beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool
         return None
     fastest = max(rate for found in others for rate in found)
     times, tau = median(rates) / pace, 1 / passes
-    said = f"{arm} is {times:.2f} times as fast on {prompt} by {tau:.2f} tokens a round"
+    said = f"the arm {arm} is {times:.2f} times as fast on {prompt}, with only {tau:.2f} tokens a round"
     return min(rates) * passes > _POSSIBLE * fastest, said
 
 
 @rule("TIMES_UNCLEAR")
 def times_unclear(index: ReportIndex) -> Iterator[str]:
-    """What the times say against one another is more than their repeats wander."""
+    """Times must not contradict one another, even within the spread of the repeats."""
     yield from (said for apart, said in _faster_than_rounds(index) if not apart)
     yield from (said for apart, said in _behind(index) if not apart)
 
@@ -164,28 +166,30 @@ def drafting(index: ReportIndex, arm: str) -> bool:
 
 @rule("TIME_HIDDEN")
 def time_hidden(index: ReportIndex) -> Iterator[str]:
-    """The whole is prefill and decoding; what is neither is little beside decoding, which is what is claimed."""
+    """Time that is neither prefill nor decoding must be small beside decoding."""
     for claim, arm in _arms(index, TIMED):
         for prompt in index.common(claim):
             for row in index.decodes(arm, prompt):
                 rest = row.e2e_s - row.prefill_s - row.decode_s
                 if rest > _HIDDEN * row.decode_s:
-                    yield f"{claim.name}: {rest:.3g} of {row.e2e_s:.3g} s of {arm} on {prompt} are told of nowhere"
+                    shown = f"{rest:.3g} of {row.e2e_s:.3g} s (arm {arm}, prompt {prompt})"
+                    yield f"{claim.name}: {shown} is neither prefill nor decode time"
 
 
 @rule("DECODE_SPREAD")
 def decode_spread(index: ReportIndex) -> Iterator[str]:
-    """Identical decoding takes about as long each time."""
+    """Decoding of one prompt must take about equally long each time."""
     for claim, arm in _arms(index, TIMED):
         for prompt in index.common(claim):
             rates = [rate_of(row) for row in index.decodes(arm, prompt)]
             if max(rates) > DECODE_SPREAD * min(rates):
-                yield f"{claim.name}: {arm} decoded {prompt} at {min(rates):.3g} to {max(rates):.3g} tokens a second"
+                shown = f"{min(rates):.3g} to {max(rates):.3g} tokens a second"
+                yield f"{claim.name}: decoding (arm {arm}, prompt {prompt}) ran at {shown}"
 
 
 @rule("NOT_INTERLEAVED")
 def not_interleaved(index: ReportIndex) -> Iterator[str]:
-    """Compared arms take turns."""
+    """Compared arms must take turns."""
     for claim in index.named(*QUOTIENTS):
         pair, prompts = (claim.arm, claim.against), set(index.common(claim))
         turns = [
@@ -193,7 +197,7 @@ def not_interleaved(index: ReportIndex) -> Iterator[str]:
         ]
         longest = longest_run(turns)
         if longest > IN_SEQUENCE:
-            yield f"{claim.name}: {longest} rows of {claim.arm} or {claim.against} stand in sequence"
+            yield f"{claim.name}: {longest} rows of {claim.arm} or {claim.against} ran in a row; {IN_SEQUENCE} may"
 
 
 def longest_run(items: list[str]) -> int:
@@ -203,7 +207,7 @@ def longest_run(items: list[str]) -> int:
 
 @rule("SLOW_ORACLE")
 def slow_oracle(index: ReportIndex) -> Iterator[str]:
-    """No stock arm, whatever it is called, is clearly faster than the baseline, nor is one forward pass a token."""
+    """The baseline must not be clearly slower than another plain loop."""
     yield from (said for apart, said in _behind(index) if apart)
 
 
@@ -212,12 +216,13 @@ def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:
     for claim, beaten in _beaten(index):
         for arm in index.all_arms:
             prompts = [p for p in index.common(claim) if index.decodes(arm.name, p)]
-            if arm.name == beaten or not prompts or not _is_plain(index, arm, index.arms[beaten]):
+            least = _least_pace(index, arm, index.arms[beaten])
+            if arm.name == beaten or not prompts or least is None:
                 continue
             pace = median(quotient(index.rate(beaten, p), index.rate(arm.name, p)) for p in prompts)
-            if pace < (1 / _FASTER if _is_stock(index, arm) else _SLOWER):
+            if pace < least:
                 apart = sum(_all_slower(index, beaten, arm.name, p) for p in prompts)
-                said = f"{claim.name}: {beaten} runs at {pace:.2f} of the pace of {arm.name}"
+                said = f"{claim.name}: the baseline {beaten} is only {pace:.2f} times as fast as the arm {arm.name}"
                 yield apart * 2 > len(prompts), said
 
 
@@ -241,11 +246,16 @@ def _beaten(index: ReportIndex) -> Iterator[tuple[Claim, str]]:
         yield from ((c, c.arm) for c in index.named("decode_tok_s") if c.arm in baselines)
 
 
-def _is_plain(index: ReportIndex, arm: Arm, beaten: Arm) -> bool:
-    """Say whether an arm is a plain loop that what is beaten may not be slower than."""
+def _least_pace(index: ReportIndex, arm: Arm, beaten: Arm) -> float | None:
+    """Return the least pace of what is beaten as a share of an arm's; None if the arm says nothing of that."""
     if beaten.role != "baseline" and arm.cache != beaten.cache:
-        return False
-    return arm.role == "verify1" or _is_stock(index, arm)
+        return None
+    if _is_stock(index, arm):
+        return 1 / _FASTER
+    if arm.role == "verify1":
+        return _SLOWER
+    alone = arm.options.get("block_size") == 1 and arm.cache == beaten.cache
+    return 1 / _OUR_LOOP if alone and not drafting(index, arm.name) else None
 
 
 def _is_stock(index: ReportIndex, arm: Arm) -> bool:
@@ -254,34 +264,34 @@ def _is_stock(index: ReportIndex, arm: Arm) -> bool:
 
 @rule("ORACLE_UNCHECKED")
 def oracle_unchecked(index: ReportIndex) -> Iterator[str]:
-    """One forward pass a token was measured too."""
+    """An arm with one forward pass a token must have been measured beside the baseline."""
     for claim in index.named(*SPEEDUPS):
         prompts = index.common(claim)
         if not any(index.decodes(arm.name, p) for arm in index.arms_of("verify1") for p in prompts):
-            yield f"{claim.name}: no arm verify1 ran on these prompts"
+            yield f"{claim.name}: no arm with the role verify1 ran on these prompts"
 
 
 @rule("PATCHED_ORACLE")
 def patched_oracle(index: ReportIndex) -> Iterator[str]:
-    """Baselines run in libraries as they were installed."""
+    """Baselines must run in libraries as they were installed."""
     if index.report.identity.modified:
         yield f"mlx-lm was changed: {index.report.identity.modified[0]}"
     for arm in index.arms_of("baseline", "verify1"):
         if arm.patches:
-            yield f"{arm.name} ran with {arm.patches[0]} replaced"
+            yield f"the arm {arm.name} ran with {arm.patches[0]} replaced"
 
 
 @rule("NOT_GREEDY")
 def not_greedy(index: ReportIndex) -> Iterator[str]:
-    """Speed and acceptance are claimed where the output can be checked."""
+    """Speed and acceptance must be claimed only of greedy decoding."""
     for claim in index.named(*QUOTIENTS, *ACCEPTED, "identical_outputs"):
         if index.report.config.temperature > 0:
-            yield f"{claim.name} is claimed at temperature {index.report.config.temperature:g}"
+            yield f"{claim.name} is claimed at temperature {index.report.config.temperature:g}; 0 is needed"
 
 
 @rule("LIVENESS_MISSING")
 def liveness_missing(index: ReportIndex) -> Iterator[str]:
-    """Rounds and drafts are counted, where an arm is said to draft."""
+    """Every row of an arm that drafts must count rounds, drafts and acceptances."""
     claimed = {claim.arm for claim in index.named(*ACCEPTED)}
     for arm in index.all_arms:
         if arm.role != "candidate" and arm.name not in claimed:
@@ -292,7 +302,7 @@ def liveness_missing(index: ReportIndex) -> Iterator[str]:
 
 @rule("FUSED_NEVER_RAN")
 def fused_never_ran(index: ReportIndex) -> Iterator[str]:
-    """A candidate drafts, on most prompts."""
+    """A candidate must draft in most of its rows."""
     for arm in index.arms_of("candidate"):
         rows = [row for row in index.all_decodes(arm.name) if row.drafted is not None]
         idle = sum(not sum(row.drafted or []) for row in rows)
@@ -302,14 +312,14 @@ def fused_never_ran(index: ReportIndex) -> Iterator[str]:
 
 @rule("BASELINE_AS_SUT")
 def baseline_as_sut(index: ReportIndex) -> Iterator[str]:
-    """A report is about a candidate, or is called native."""
+    """A report must have a candidate, or be of the kind kakeya.native."""
     ran = {arm.role for arm in index.all_arms if arm.name in index.measured}
     if index.report.kind == "kakeya.native":
         odd = sorted(ran - {"baseline", "verify1"})
         if odd:
-            yield f"a report of plain decoding has an arm that is a {odd[0]}"
+            yield f"a report of plain decoding has an arm with the role {odd[0]}"
     elif "candidate" not in ran:
-        yield "no candidate ran"
+        yield "no arm with the role candidate ran"
 
 
 def _arms(index: ReportIndex, names: tuple[str, ...]) -> Iterator[tuple[Claim, str]]:

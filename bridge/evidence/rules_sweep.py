@@ -22,15 +22,15 @@ _SHORT = 4
 
 @rule("SPEEDUP_SAMPLES")
 def speedup_samples(index: ReportIndex) -> Iterator[str]:
-    """Each length at least five times."""
+    """Each length must be verified at least five times."""
     for (length, context), rows in _groups(index).items():
         if len(rows) < SAMPLES:
-            yield f"{length} tokens on {context} were verified {len(rows)} times; {SAMPLES} are the least"
+            yield f"{length} tokens on {context} were verified {len(rows)} times; at least {SAMPLES} passes are needed"
 
 
 @rule("DECODE_SPREAD")
 def decode_spread(index: ReportIndex) -> Iterator[str]:
-    """Identical passes take about as long each time."""
+    """Passes of one length must take about equally long each time."""
     for (length, context), rows in _groups(index).items():
         times = [row.seconds for row in rows]
         if max(times) > DECODE_SPREAD * min(times):
@@ -39,19 +39,19 @@ def decode_spread(index: ReportIndex) -> Iterator[str]:
 
 @rule("NOT_INTERLEAVED")
 def not_interleaved(index: ReportIndex) -> Iterator[str]:
-    """Lengths take turns."""
+    """Lengths must take turns."""
     turns: dict[int, list[str]] = defaultdict(list)
     for row in index.rows:
         if not row.warmup:
             turns[row.context].append(str(row.length))
     for context, lengths in turns.items():
         if len(set(lengths)) > 1 and longest_run(lengths) > IN_SEQUENCE:
-            yield f"on {context}, {longest_run(lengths)} passes of one length stand in sequence"
+            yield f"at context {context}, {longest_run(lengths)} passes of one length ran in a row"
 
 
 @rule("ROW_CONTRADICTS")
 def row_contradicts(index: ReportIndex) -> Iterator[str]:
-    """One report is about one cache: a slow one would make blocks look cheap beside its single tokens."""
+    """All rows of a report must be timed over the one cache that it is about."""
     for cache in sorted({row.cache for row in index.rows} - {index.report.config.cache}):
         yield f"rows were timed over {cache}, and the report is about {index.report.config.cache}"
     yield from longer_than_the_run(index, "seconds")
@@ -59,13 +59,13 @@ def row_contradicts(index: ReportIndex) -> Iterator[str]:
 
 @rule("SLOW_ORACLE")
 def slow_oracle(index: ReportIndex) -> Iterator[str]:
-    """No pass takes clearly longer than a longer one: what others are compared with is not held back."""
+    """No pass may take clearly longer than a pass over more tokens."""
     yield from (said for apart, said in _longer(index) if apart)
 
 
 @rule("TIMES_UNCLEAR")
 def times_unclear(index: ReportIndex) -> Iterator[str]:
-    """What passes say against one another is more than their repeats wander."""
+    """Passes must not contradict one another, even within the spread of the repeats."""
     yield from (said for apart, said in _longer(index) if not apart)
 
 
@@ -80,7 +80,10 @@ def _longer(index: ReportIndex) -> Iterator[tuple[bool, str]]:
             seconds = took[length, context]
             if seconds > _SLOWER * least:
                 apart = min(row.seconds for row in groups[length, context]) > fastest
-                yield apart, f"on {context}, {length} took {seconds:.3g} s and more tokens {least:.3g} s"
+                yield (
+                    apart,
+                    f"at context {context}, {length} tokens took {seconds:.3g} s, and more tokens {least:.3g} s",
+                )
             if seconds < least:
                 least = seconds
                 fastest = max(row.seconds for row in groups[length, context])
@@ -88,7 +91,7 @@ def _longer(index: ReportIndex) -> Iterator[tuple[bool, str]]:
 
 @rule("ROW_REPEATED")
 def row_repeated(index: ReportIndex) -> Iterator[str]:
-    """A clock that always says the same was not read."""
+    """Most passes of one length must not take the same time to the last digit."""
     for (length, context), rows in _groups(index).items():
         same = Counter(row.seconds for row in rows).most_common(1)[0][1]
         if same > 1 and same * 2 > len(rows):
@@ -97,7 +100,7 @@ def row_repeated(index: ReportIndex) -> Iterator[str]:
 
 @rule("SPEEDUP_SELF_COMPARISON")
 def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
-    """Two implementations are two."""
+    """A comparison must have one reference and one candidate, which are not the same."""
     loops = {arm.role: arm.loop for arm in index.all_arms}
     if set(loops) != {"reference", "candidate"}:
         yield "a comparison needs one reference and one candidate"
@@ -107,7 +110,7 @@ def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
 
 @rule("WORKLOAD_DEGENERATE")
 def workload_degenerate(index: ReportIndex) -> Iterator[str]:
-    """Most drafts are more than one token over and over."""
+    """Most drafts must be more than one token repeated."""
     drafts = [row.reference for row in index.rows if len(row.reference) >= _SHORT]
     dull = [draft for draft in drafts if Counter(draft).most_common(1)[0][1] * 2 > len(draft)]
     if len(dull) * 2 > len(drafts):

@@ -141,9 +141,7 @@ def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standi
     if not gate or not gate.violations:
         return answer
     firsts = {fault.code: fault for fault in reversed(gate.violations)}
-    mend = [short(f"{fault.code}: {fault.message}; to fix it: {fault.mend}") for fault in firsts.values()][
-        ::-1
-    ]
+    mend = [short(f"{fault.code}: {fault.message}; fix: {fault.mend}") for fault in firsts.values()][::-1]
     for most in range(min(_MEND, len(mend)), 0, -1):
         fuller = answer.model_copy(update={"mend": mend[:most]})
         if size(fuller) <= MOST_BYTES:

@@ -75,7 +75,7 @@ def _fault(fault: Fault) -> str:
     found = "; ".join(map(escape, fault.found)) + (f"; and {fault.more} more" if fault.more else "")
     why = f": {escape(fault.why)}" if fault.why else ""
     return f"- **{escape(fault.code)}**{why}. {found}." + (
-        f" To fix it: {escape(fault.mend)}." if fault.mend else ""
+        f" Fix: {escape(fault.mend)}." if fault.mend else ""
     )
 
 

@@ -118,7 +118,7 @@ def _gate(run: RunView) -> Markup | None:
             tag("code", f" {fault.path}") if fault.path else None,
             *(tag("span", message, class_="found") for message in fault.found),
             tag("span", f"and {fault.more} more", class_="found") if fault.more else None,
-            tag("span", f"To fix it: {fault.mend}", class_="mend") if fault.mend else None,
+            tag("span", f"Fix: {fault.mend}", class_="mend") if fault.mend else None,
         )
         for fault in run.gate.faults
     ]

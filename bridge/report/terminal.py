@@ -40,7 +40,7 @@ def _show(run: RunView, out: Console) -> None:
             *map(_plain, fault.found),
         ]
         lines += [_plain(f"and {fault.more} more")] if fault.more else []
-        lines += [_plain(f"to fix it: {fault.mend}", "dim")] if fault.mend else []
+        lines += [_plain(f"fix: {fault.mend}", "dim")] if fault.mend else []
         out.print(Padding(Group(*lines), (0, 0, 0, 2)))
     for report in run.reports:
         _report(report, out)

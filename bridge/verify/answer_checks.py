@@ -150,6 +150,7 @@ def _run_of(result: Result, files: Files) -> evidence.Bound | None:
     return evidence.Bound(
         told, began, ended, result.host, result.versions,
         tuple(logs.get(log.path, b"") for log in result.logs), required=result.code == "request",
+        argvs=tuple(tuple(command.argv) for command in result.commands),
     )  # fmt: skip
 
 

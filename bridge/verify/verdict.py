@@ -40,4 +40,4 @@ def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
         first, *others = [fault for fault in gate.violations if fault.code == code]
         more = f" (and {len(others)} more)" if others else ""
         yield code, f"{first.message}{more}"
-        yield "", f"to fix it: {first.mend}"
+        yield "", f"fix: {first.mend}"

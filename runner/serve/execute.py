@@ -299,4 +299,5 @@ def _bound(
         session.versions,
         logs,
         required=admitted.preset.code == "request",
+        argvs=tuple(map(tuple, admitted.commands)),
     )

@@ -85,7 +85,7 @@ def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures(
     assert "a-lie" not in found
     assert "a-lie" not in found["Losses"]
     assert "REJECTED (CLAIM_NOT_FROM_ROWS)" in found["Not accepted"]
-    assert "To fix it: compute it from the rows" in found["Not accepted"]
+    assert "Fix: compute the claim from the rows" in found["Not accepted"]
     assert "decode_speedup |" not in text
 
 

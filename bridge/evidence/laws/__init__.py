@@ -9,24 +9,41 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from bridge.evidence.laws import coverage, identity, meaning, older, quality, rounds, stored, text, time
+from bridge.evidence.laws import (
+    codecs,
+    configured,
+    counted,
+    coverage,
+    fields,
+    identity,
+    meaning,
+    needles,
+    older,
+    quality,
+    rounds,
+    stored,
+    text,
+    time,
+    turns,
+    vocabulary,
+)
 from bridge.evidence.laws.law import Law
 
-GROUPS: dict[str, ModuleType] = {
-    "Time": time,
-    "Rounds": rounds,
-    "Coverage and baselines": coverage,
-    "Bytes": stored,
-    "Text": text,
-    "Quality": quality,
-    "Identity": identity,
-    "Meaning": meaning,
-    "Reports of schema 2": older,
+GROUPS: dict[str, tuple[ModuleType, ...]] = {
+    "Time": (time, turns),
+    "Rounds": (rounds,),
+    "Coverage and baselines": (coverage, configured, needles),
+    "Bytes": (stored, counted),
+    "Text": (text, vocabulary),
+    "Quality": (quality, codecs),
+    "Identity": (identity,),
+    "Meaning": (meaning, fields),
+    "Reports of schema 2": (older,),
 }
 
 BY_GROUP: dict[str, tuple[Law, ...]] = {
-    name: tuple(found for found in vars(module).values() if isinstance(found, Law))
-    for name, module in GROUPS.items()
+    name: tuple(found for module in modules for found in vars(module).values() if isinstance(found, Law))
+    for name, modules in GROUPS.items()
 }
 LAWS: tuple[Law, ...] = tuple(one for group in BY_GROUP.values() for one in group)
 

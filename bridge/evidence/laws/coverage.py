@@ -32,7 +32,7 @@ def _number(config: Any, name: str) -> int | None:
 
 @law(
     "NOT_COVERED", (*DECODED, *QUANT), "rows.arm rows.prompt claims",
-    "a claim stands on every prompt that it is about, for each of its arms",
+    "every arm of a claim ran on every prompt of the claim",
 )  # fmt: skip
 def claims_stand_on_all_prompts(index: ReportIndex) -> Iterator[str]:
     told = set()
@@ -63,7 +63,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
 
 @law(
     "PROVENANCE_MISSING", ALL, "config",
-    "the configuration names all that decides what is measured",
+    "the configuration names every option that decides what is measured",
 )  # fmt: skip
 def whole_configuration(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -92,7 +92,7 @@ def whole_grid(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", (*PROMPTED,), "config.caches config.drafters config.rollbacks config.left_out arms",
-    "every cache and drafter that is configured is an arm that ran, or is said to be left out",
+    "every configured cache and drafter ran as an arm, or is listed in left_out",
 )  # fmt: skip
 def configured_arms(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -112,7 +112,7 @@ def configured_arms(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", FOUND, "config.lengths config.depths config.samples prompts",
-    "each configured length and depth has as many prompts as are configured",
+    "each configured length and depth has the configured number of prompts",
 )  # fmt: skip
 def configured_needles(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -133,7 +133,7 @@ def configured_needles(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", SWEEP, "config.lengths config.contexts rows",
-    "each configured length was verified on each configured context, all equally often",
+    "each configured length was verified at each configured context, all equally often",
 )  # fmt: skip
 def configured_lengths(index: ReportIndex) -> Iterator[str]:
     held = Counter((row.length, row.context) for row in index.rows if not row.warmup)
@@ -174,7 +174,7 @@ def configured_blocks(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "NOT_COVERED", CODEC, "config.codecs config.distributions config.n_vectors config.dim rows",
-    "each code stands there for each distribution that is configured, measured on as many vectors of the same size",
+    "each code was measured on each configured distribution, on the configured number and size of vectors",
 )  # fmt: skip
 def configured_codes(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -245,7 +245,7 @@ def verify1_agrees(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ORACLE_UNCHECKED", TIMED, "rows.arm rows.prompt arms.role",
-    "one forward pass a token was timed on every prompt on which plain decoding is beaten or claimed",
+    "if a claim is about plain decoding or a speed-up over it, the arm verify1 ran on each of its prompts",
 )  # fmt: skip
 def verify1_everywhere(index: ReportIndex) -> Iterator[str]:
     checks = {p for arm in index.arms_of("verify1") for p in index.measured.get(arm.name, {})}

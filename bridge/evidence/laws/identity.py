@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.evidence.laws.law import ALL, MODELLED, PROMPTED, law
+from bridge.evidence.parts import Identity
 from bridge.evidence.report_index import ReportIndex
 
 _BUNDLED = Path(__file__).parent.parent / "bundled.json"
@@ -20,6 +21,10 @@ _EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b85
 _NOTHING = re.compile(
     r"[\W_]*|(?:n/?a|none|null|nil|unknown|undefined|todo|tbd|test|localhost\.?)", re.IGNORECASE
 )
+_PATH = re.compile(r"[./~\\]|[A-Za-z]:[/\\]")
+_BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d)?)[bB](?![A-Za-z0-9])")
+_VERSION = re.compile(r"v?\d+[0-9A-Za-z]*(?:[.+!-][0-9A-Za-z]+)*|not installed")
+_MOST_CORES = 4096
 _FIRST_YEAR, _LAST_YEAR = 2024, 2090
 # No machine that runs MLX has less memory.
 _LEAST_MEMORY = 1 << 28
@@ -33,21 +38,68 @@ def bundled() -> dict[str, Any]:
     return dict(json.loads(_BUNDLED.read_text(encoding="utf-8")))
 
 
+DIGESTS = ("weights", "config", "tokenizer")
+
+
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "models.id models.weights models.config models.tokenizer",
-    "a bundled model has the digests of that model",
+    "a bundled model has its known digests, and its weights go by its name or by a path",
 )  # fmt: skip
 def bundled_models(index: ReportIndex) -> Iterator[str]:
     for model in index.report.models:
-        known = bundled()["models"].get(model.id, {}).get(model.role)
-        for field, digest in (known or {}).items():
-            if getattr(model, field) != digest:
-                yield f"the {field} of {model.id} ({model.role}) are not those of the bundled model"
+        known = bundled()["models"].get(model.id, {}).get(model.role) or {}
+        for field in DIGESTS:
+            if field in known and getattr(model, field) != known[field]:
+                yield f"the {field} of {model.id} ({model.role}) is not that of the bundled model"
+        name = known_weights().get(model.weights)
+        if name is not None and model.id != name and not _PATH.match(model.id):
+            yield f"{model.id} ({model.role}) has the weights of the bundled model {name}"
+
+
+@cache
+def known_weights() -> dict[str, str]:
+    """Return the names of the bundled models by the digests of their weights."""
+    return {told["weights"]: name for name, roles in bundled()["models"].items() for told in roles.values()}
+
+
+def bundled_part(model: Any) -> dict[str, Any]:
+    """Return what is known of a model of a report whose weights come with the engine; nothing of others."""
+    name = known_weights().get(model.weights)
+    return dict(bundled()["models"][name].get(model.role) or {}) if name else {}
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED,
+    "models.architecture models.layers models.parameters models.stored_dtypes models.quantization",
+    "a bundled model has its known architecture, layers, parameters and stored types",
+)  # fmt: skip
+def facts_of_bundled_models(index: ReportIndex) -> Iterator[str]:
+    for model in index.report.models:
+        for field, value in bundled_part(model).get("facts", {}).items():
+            told = getattr(model, field, value)
+            if told != value:
+                yield f"{model.id} ({model.role}) has {field} {told!r}; the bundled model has {value!r}"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED, "models.id models.parameters",
+    "a model has about as many parameters as its name says",
+)  # fmt: skip
+def size_in_the_name(index: ReportIndex) -> Iterator[str]:
+    for model in index.report.models:
+        sizes = [float(size) * 1e9 for size in _BILLIONS.findall(model.id.rpartition("/")[2])]
+        count = getattr(model, "parameters", None)
+        if model.role == "target" and sizes and isinstance(count, int) and not isinstance(count, bool):
+            size = max(sizes)
+            # A quantized model's values are packed, up to sixteen to a number that counts as one parameter.
+            least = size / 32 if model.quantization else size / 2
+            if not least <= count <= 2 * size:
+                yield f"{model.id} has {count} parameters; its name says {size:g}"
 
 
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "models.role models.weights models.config",
-    "each role has one model, and unlike models have unlike weights",
+    "each role has one model, and no two models have the same weights",
 )  # fmt: skip
 def one_model_per_role(index: ReportIndex) -> Iterator[str]:
     for role, times in Counter(model.role for model in index.report.models).items():
@@ -60,7 +112,7 @@ def one_model_per_role(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "IDENTITY_DOUBTFUL", ALL, "models identity.code prompts.sha256",
-    "a digest is of something, and no digest is another's",
+    "no digest is that of nothing, and no two fields have the same digest",
 )  # fmt: skip
 def digests_of_something(index: ReportIndex) -> Iterator[str]:
     told = [("the code", index.report.identity.code.digest)]
@@ -72,12 +124,12 @@ def digests_of_something(index: ReportIndex) -> Iterator[str]:
         told += [(f"the {name} of {model.id}", digest) for name, digest in fields if digest]
     for what, digest in told:
         if digest == _EMPTY or len({*digest.partition(":")[2]}) <= _DIGITS:
-            yield f"the digest of {what} is of nothing"
+            yield f"the digest of {what} is that of nothing"
 
 
 @law(
     "IDENTITY_DOUBTFUL", ALL, "identity created_at",
-    "host, system, chip and versions have names, memory and cores are a machine's, and the date is one",
+    "host, system, chip, device and versions are named and consistent, and memory, cores and date are possible",
 )  # fmt: skip
 def a_real_machine(index: ReportIndex) -> Iterator[str]:
     identity = index.report.identity
@@ -92,29 +144,50 @@ def a_real_machine(index: ReportIndex) -> Iterator[str]:
         yield "identity.versions does not name mlx"
     if identity.memory_bytes is not None and identity.memory_bytes < _LEAST_MEMORY:
         yield f"a machine of {identity.memory_bytes} bytes of memory"
+    yield from _odd_machine(identity)
     try:
         at = dt.datetime.strptime(index.report.created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.UTC)
     except ValueError:
-        yield f"created_at is {index.report.created_at}, which is no time"
+        yield f"created_at is {index.report.created_at}, which is not a time"
         return
     if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
         yield f"created_at is {index.report.created_at}"
 
 
+def _odd_machine(identity: Identity) -> Iterator[str]:
+    """Yield what of a machine cannot be true of one machine."""
+    apple, mac = identity.chip.startswith("Apple "), "macOS" in identity.os or "Darwin" in identity.os
+    if apple and not mac:
+        yield f"identity.chip is {identity.chip!r}, and identity.os is {identity.os!r}"
+    if identity.device.partition(":")[0] not in ("cpu", "gpu"):
+        yield f"identity.device is {identity.device!r}; cpu and gpu are the devices of MLX"
+    if identity.cores is not None and identity.cores > _MOST_CORES:
+        yield f"identity.cores is {identity.cores}"
+    for name, version in identity.versions.items():
+        if version is not None and not _VERSION.fullmatch(version.strip()):
+            yield f"identity.versions.{name} is {version[:60]!r}, which is not a version"
+    own = identity.versions.get("kakeya_bridge")
+    if own is not None and own != identity.code.version:
+        yield f"identity.versions.kakeya_bridge is {own}, and identity.code.version {identity.code.version}"
+
+
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "config.model models.id",
-    "the model that is configured is the one that is described",
+    "the configured model is the described one",
 )  # fmt: skip
 def configured_model(index: ReportIndex) -> Iterator[str]:
     asked = getattr(index.report.config, "model", None)
-    ids = [model.id for model in index.report.models if model.role == "target"]
-    if isinstance(asked, str) and asked in bundled()["models"] and ids and asked not in ids:
-        yield f"{asked} is configured, and {ids[0]} is described"
+    target = next((model for model in index.report.models if model.role == "target"), None)
+    if not isinstance(asked, str) or target is None or asked == target.id:
+        return
+    known = known_weights().get(target.weights)
+    if asked in bundled()["models"] or (known is not None and not _PATH.match(asked)):
+        yield f"{asked} is configured, and {target.id} is described"
 
 
 @law(
     "PROMPT_REPEATED", PROMPTED, "prompts.text prompts.sha256",
-    "prompts differ by more than punctuation and what is invisible",
+    "prompts differ by more than punctuation and invisible characters",
 )  # fmt: skip
 def prompts_differ(index: ReportIndex) -> Iterator[str]:
     plain = Counter(_letters(prompt.text) for prompt in index.all_prompts if prompt.text is not None)
@@ -132,16 +205,17 @@ def _letters(text: str) -> str:
 
 
 @law(
-    "IDENTITY_DOUBTFUL", PROMPTED, "workloads.source prompts.sha256",
-    "prompts that are called bundled are the first of a bundled set, in its order",
+    "IDENTITY_DOUBTFUL", PROMPTED, "workloads.source prompts.sha256 prompts.workload",
+    "bundled prompts, by name or by digest, are the first ones of a bundled set, in its order",
 )  # fmt: skip
 def bundled_prompts(index: ReportIndex) -> Iterator[str]:
+    sets = bundled()["prompts"].values()
+    everyone = {digest for some in sets for digest in some}
     for name, told in index.workloads.items():
         digests = [prompt.sha256 for prompt in index.all_prompts if prompt.workload == name]
-        sets = bundled()["prompts"].values()
-        if (
-            told.source == "bundled"
-            and digests
-            and not any(known[: len(digests)] == digests for known in sets)
-        ):
+        ours = [digest for digest in digests if digest in everyone]
+        firsts = any(known[: len(digests)] == digests for known in sets)
+        if digests and not firsts and (told.source == "bundled" or len(ours) * 2 > len(digests)):
             yield f"the prompts of {name} are not the first {len(digests)} of a bundled set"
+        elif ours and firsts and told.source != "bundled" and not _PATH.search(told.source):
+            yield f"the prompts of {name} are bundled ones, and are said to be from {told.source[:60]!r}"

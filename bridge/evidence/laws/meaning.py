@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.law import ALL, CODEC, DECODED, PROMPTED, QUANT, SPEC, law
+from bridge.evidence.laws.law import ALL, CODEC, DECODED, MODELLED, PROMPTED, QUANT, SPEC, law
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
 # What any claim may say in place of its definition.
@@ -92,52 +92,50 @@ OWN = ("learned",)
 
 @law(
     "MEANING_UNKNOWN", ALL, "claims.name claims.definition",
-    "a claim is defined by the text that belongs to its name",
+    "a claim has the definition of its name",
 )  # fmt: skip
 def known_definitions(index: ReportIndex) -> Iterator[str]:
     for claim in index.claims:
         texts = DEFINITIONS.get(claim.name)
         if texts and claim.definition not in (*texts, GENERIC):
-            yield f"{claim.name} is said to be {claim.definition[:80]!r}"
+            yield f"{claim.name} has the definition {claim.definition[:80]!r}"
 
 
 @law("MEANING_UNKNOWN", CODEC, "rows.distribution rows.codec", "codes and distributions have known names")
 def known_distributions(index: ReportIndex) -> Iterator[str]:
     for name in sorted({row.distribution for row in index.rows}):
         if not DISTRIBUTIONS.fullmatch(name):
-            yield f"the distribution {name[:60]!r} is none"
+            yield f"the distribution {name[:60]!r} is not known"
 
 
 @law(
     "MEANING_UNKNOWN", (*DECODED, *QUANT), "rows.memory.layers.kind",
-    "a layer's cache is of a known kind",
+    "the kind of each layer's cache is known",
 )  # fmt: skip
 def known_kinds(index: ReportIndex) -> Iterator[str]:
     kinds = {layer.kind for row in index.rows if row.memory for layer in row.memory.layers}
     for name in sorted(kinds):
         if not KINDS.fullmatch(name):
-            yield f"{name[:60]!r} is no kind of cache"
+            yield f"the cache kind {name[:60]!r} is not known"
 
 
 @law(
     "MEANING_UNKNOWN",
     PROMPTED,
     "arms.loop",
-    "an arm is decoded by a loop of mlx-lm, of the engine or of the package",
+    "the loop of each arm belongs to mlx-lm, the engine or the dflash package",
 )
 def known_loops(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
         if not LOOPS.fullmatch(arm.loop):
-            yield f"{arm.name} is decoded by {arm.loop[:60]!r}"
+            yield f"{arm.name} has the loop {arm.loop[:60]!r}, which is not known"
 
 
-@law(
-    "MEANING_UNKNOWN", PROMPTED, "arms.cache", "a candidate keeps a cache of which it is known what it stores"
-)
+@law("MEANING_UNKNOWN", PROMPTED, "arms.cache", "the gate knows the format of each candidate's cache")
 def known_caches(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("candidate", "reference", "baseline"):
         if arm.cache not in ("raw", *OWN) and floor_of(arm.cache) is None:
-            yield f"{arm.name} keeps {arm.cache}, and nothing here knows what that stores"
+            yield f"{arm.name} uses the cache {arm.cache}, whose format the gate does not know"
 
 
 @law("MEANING_UNKNOWN", PROMPTED, "arms.name arms.role", "an arm is not called by the name of another role")
@@ -145,7 +143,7 @@ def names_and_roles(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
         roles = [role for role in ("poison", "identity", "evicted", "verify1") if arm.name.lower() == role]
         if roles and arm.role != roles[0]:
-            yield f"{arm.name} is said to be a {arm.role}"
+            yield f"{arm.name} has the role {arm.role}"
 
 
 DRAFTERS = {"dflash": (False, False), "lookup": (True, False), "adaptive": (True, True)}
@@ -153,7 +151,7 @@ DRAFTERS = {"dflash": (False, False), "lookup": (True, False), "adaptive": (True
 
 @law(
     "MEANING_UNKNOWN", SPEC, "arms.name arms.options.lookup arms.options.adaptive",
-    "an arm that is called after a drafter was told to be that one",
+    "an arm that is named after a drafter has the options of that drafter",
 )  # fmt: skip
 def names_and_options(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
@@ -166,7 +164,7 @@ def names_and_options(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "MEANING_UNKNOWN", DECODED, "arms.role arms.loop",
-    "one forward pass a token is no stock loop, and nothing else is",
+    "verify1 does not use the stock loop, and a baseline of a native report does",
 )  # fmt: skip
 def roles_and_loops(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("verify1"):
@@ -175,3 +173,20 @@ def roles_and_loops(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("baseline"):
         if index.report.kind == "kakeya.native" and arm.loop != STOCK_LOOP:
             yield f"{arm.name} is a baseline, and is decoded by {arm.loop}"
+
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@law(
+    "MEANING_UNKNOWN", MODELLED, "models.dtype arms.options.dtype arms.loop",
+    "a model has a type of MLX, and a drafter has the type that its loop names",
+)  # fmt: skip
+def known_types(index: ReportIndex) -> Iterator[str]:
+    for model in index.report.models:
+        if model.dtype not in DTYPES:
+            yield f"{model.id} ({model.role}) has the type {model.dtype[:60]!r}"
+    for arm in index.all_arms:
+        told, named = arm.options.get("dtype"), arm.loop.partition(" ")[2]
+        if told is not None and (told not in DTYPES or (named and told != named)):
+            yield f"{arm.name} has the type {str(told)[:60]!r}, and its loop is {arm.loop}"

@@ -23,7 +23,7 @@ EXACT = 1.005
     "TIME_UNACCOUNTED",
     OLD,
     "throughput.tokens_per_second stage_timings",
-    "the pace of the whole is that of its samples",
+    "tokens_per_second follows from the samples",
 )
 def pace_of_the_samples(old: Legacy) -> Iterator[str]:
     for name, rows, samples in old.arms:
@@ -36,9 +36,7 @@ def pace_of_the_samples(old: Legacy) -> Iterator[str]:
                 yield f"{name} is said to run at {timed.tokens_per_second:.4g} tokens/s; its samples at {pace:.4g}"
 
 
-@law(
-    "TIME_MISPLACED", OLD, "stage_timings.prefill_s", "one prompt is read in about the same time by both arms"
-)
+@law("TIME_MISPLACED", OLD, "stage_timings.prefill_s", "prefill takes both arms about equally long")
 def equal_prefills(old: Legacy) -> Iterator[str]:
     one, other = ([row.prefill for row in rows if row.prefill] for _, rows, _ in old.arms)
     pure = old.throughput.decode_only.speedup if old.throughput.decode_only else None
@@ -50,7 +48,7 @@ def equal_prefills(old: Legacy) -> Iterator[str]:
     "RUNS_MISNUMBERED",
     OLD,
     "stage_timings.sample stage_timings.order",
-    "each sample ran once, at a place of its own",
+    "each sample ran once, at its own place in the order",
 )
 def samples_once(old: Legacy) -> Iterator[str]:
     orders = [row.order for _, rows, _ in old.arms for row in rows if row.order is not None]
@@ -63,7 +61,7 @@ def samples_once(old: Legacy) -> Iterator[str]:
 
 
 @law(
-    "NOT_COVERED", OLD, "config.n_samples stage_timings results", "both arms have all samples, in every list"
+    "NOT_COVERED", OLD, "config.n_samples stage_timings results", "every list of both arms holds all samples"
 )
 def all_samples(old: Legacy) -> Iterator[str]:
     asked = old.config.get("n_samples")
@@ -80,7 +78,7 @@ def all_samples(old: Legacy) -> Iterator[str]:
     "TEXT_CONTRADICTS",
     OLD,
     "results.per_sample_decoded results.per_sample_correct",
-    "the same text is as correct in both arms",
+    "the same text is equally correct in both arms",
 )
 def equally_correct(old: Legacy) -> Iterator[str]:
     (_, _, one), (_, _, other) = old.arms
@@ -106,7 +104,7 @@ def no_equal_times(old: Legacy) -> Iterator[str]:
     "BYTES_IMPOSSIBLE",
     OLD,
     "memory.live",
-    "both caches are of as many layers, and their bytes are those of their arrays",
+    "both caches have equally many layers, and their bytes are those of their arrays",
 )
 def live_layers(old: Legacy) -> Iterator[str]:
     counts = {len(memory.layers) for memory in old.memory.live.values()}
@@ -126,7 +124,7 @@ def dull_samples(old: Legacy) -> Iterator[str]:
         yield f"{len(dull)} of {len(texts)} texts of the oracle repeat themselves"
 
 
-@law("IDENTITY_DOUBTFUL", OLD, "models", "each role has one model, and each digest is of something")
+@law("IDENTITY_DOUBTFUL", OLD, "models", "each role has one model, and no digest is that of nothing")
 def older_models(old: Legacy) -> Iterator[str]:
     roles = [model.role for model in old.models]
     if len({*roles}) != len(roles):

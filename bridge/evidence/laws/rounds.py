@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.evidence.kinds import Decode
-from bridge.evidence.laws.law import SPEC, law
+from bridge.evidence.laws.law import FOUND, SPEC, law
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rules_output import NEAR_TIE
 
 _PACKAGE = "dflash."
 OURS = "engine.dflash.stream_generate"
@@ -33,7 +34,7 @@ def _drafted(index: ReportIndex) -> Iterator[tuple[int, Decode, Arm]]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.accepted",
-    "a round commits what was accepted and the target's own token; only the last one may be cut short",
+    "a round commits its accepted drafts and one more token; only the last round may commit fewer",
 )  # fmt: skip
 def committed_is_accepted_and_one(index: ReportIndex) -> Iterator[str]:
     for i, row, _ in _drafted(index):
@@ -60,18 +61,22 @@ def within_the_block(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.drafted rows.commits arms.options config.max_tokens",
-    "a drafter of fixed blocks proposes whole blocks until the room for tokens ends",
+    "a drafter that does not adapt proposes whole blocks until max_tokens is near; a lookup may propose nothing",
 )  # fmt: skip
 def whole_blocks(index: ReportIndex) -> Iterator[str]:
     for i, row, arm in _drafted(index):
         block = arm.options.get("block_size")
-        fixed = arm.options.get("lookup") is False and arm.options.get("adaptive") is False
-        if not isinstance(block, int) or not fixed or arm.loop.startswith(_PACKAGE):
+        if (
+            not isinstance(block, int)
+            or arm.options.get("adaptive") is not False
+            or arm.loop.startswith(_PACKAGE)
+        ):
             continue
+        idle = arm.options.get("lookup") is True
         done = len(row.tokens) - sum(row.commits or [])
         for n, (c, d) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
             room = min(block, index.report.config.max_tokens - done) - 1
-            if d < room:
+            if d < room and not (idle and d == 0):
                 yield f"row {i}: round {n} proposed {d} drafts where {room} fit"
                 break
             done += c
@@ -79,7 +84,7 @@ def whole_blocks(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "ROUNDS_CONTRADICT", SPEC, "rows.counters rows.commits arms.options",
-    "counters of rounds are those of the lists, and a drafter's rounds stand in arms that have it",
+    "the counters of rounds equal the lists, and only arms with a drafter count its rounds",
 )  # fmt: skip
 def counters_agree(index: ReportIndex) -> Iterator[str]:
     for i, row, arm in _drafted(index):
@@ -112,3 +117,59 @@ def repeated_rounds(index: ReportIndex) -> Iterator[str]:
         first, other = known.setdefault((row.arm, row.prompt, tuple(row.tokens)), (i, rounds))
         if rounds != other:
             yield f"row {i}: its rounds are not those of row {first}, which has the same tokens"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC,
+    "rows.drafted arms.options.block_size arms.options.lookup arms.options.rollback arms.loop",
+    "an arm drafts as its options say: in blocks of several rows, and in the engine's own loop if it has a rollback",
+)  # fmt: skip
+def told_and_done(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
+        rows = [row for row in index.all_decodes(arm.name) if row.drafted is not None]
+        drafts = sum(sum(row.drafted or []) for row in rows)
+        block = arm.options.get("block_size")
+        if arm.name.lower() == "incremental" and rows and block not in (None, 1):
+            yield f"{arm.name} verifies {block} rows at once, and drafts nothing"
+        elif block == 1 and drafts:
+            yield f"{arm.name} verifies one row at once, and proposed {drafts} drafts"
+        elif "rollback" in arm.options and arm.loop.startswith(_PACKAGE):
+            yield f"{arm.name} is decoded by {arm.loop}, which is told no rollback"
+        elif arm.options.get("lookup") is False and arm.options.get("adaptive") is False and rows:
+            idle = [row for row in rows if row.counters.get("rounds_lookup")]
+            if idle:
+                yield f"{arm.name} counts rounds of a lookup that it was told not to use"
+
+
+@law(
+    "ROUNDS_CONTRADICT", (*SPEC, *FOUND), "rows.divergence rows.tokens arms.oracle",
+    "a divergence is recorded only where tokens part, with the margin of its logits and the oracle's own token",
+)  # fmt: skip
+def divergences_are_real(index: ReportIndex) -> Iterator[str]:
+    known: dict[tuple[object, ...], object] = {}
+    for i, row in enumerate(index.rows):
+        found, arm = row.divergence, index.arms.get(row.arm)
+        if found is None or arm is None:
+            continue
+        oracle = index.oracle_of(row)
+        high, low = (logit for _, logit in found.best)
+        margin = getattr(found, "margin", None)
+        kind = getattr(found, "kind", None)
+        if oracle is not None and not row.warmup and row.tokens == oracle.tokens:
+            yield f"row {i}: a divergence is recorded, and the tokens are the oracle's"
+        elif high < low:
+            yield f"row {i}: the logits of a divergence are not in their order"
+        elif isinstance(margin, int | float) and abs(margin - abs(high - low)) > NEAR_TIE:
+            yield f"row {i}: a margin of {margin:g} is recorded, and the logits lie {abs(high - low):.3g} apart"
+        elif kind == "tie" and abs(high - low) > NEAR_TIE:
+            yield f"row {i}: the logits lie {abs(high - low):.3g} apart, which is called a tie"
+        elif oracle is not None and not row.warmup and found.index < len(row.tokens) and oracle.tokens:
+            key = (
+                row.prompt,
+                arm.cache,
+                found.index,
+                tuple(oracle.tokens[: found.index + 1]),
+                row.tokens[found.index],
+            )
+            if known.setdefault(key, found.best) != found.best:
+                yield f"row {i}: the same divergence has other logits elsewhere"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -28,7 +29,7 @@ LOST = "\ufffd"
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens config.max_tokens",
-    "an answer that stops for its length has all tokens that were allowed, and no other has more",
+    "an answer that stops for its length has exactly max_tokens tokens",
 )  # fmt: skip
 def stop_agrees_with_length(index: ReportIndex) -> Iterator[str]:
     most = index.report.config.max_tokens
@@ -39,20 +40,20 @@ def stop_agrees_with_length(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.stop rows.tokens",
-    "the token that ends an answer stands in no answer before its end",
+    "a token that ends answers appears only at the end",
 )  # fmt: skip
 def ends_end(index: ReportIndex) -> Iterator[str]:
     ends = {row.tokens[-1] for row in index.rows if row.stop == "eos" and row.tokens}
     for i, row in enumerate(index.rows):
         if ends.intersection(row.tokens[:-1]):
-            yield f"row {i}: it goes on after a token that ends answers"
+            yield f"row {i}: tokens follow a token that ends answers"
         elif row.stop == "length" and row.tokens and row.tokens[-1] in ends:
             yield f"row {i}: it stopped for its length at a token that ends answers"
 
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
-    "the same tokens are the same text, and the same text is of the same tokens",
+    "the same tokens give the same text, apart from a leading blank, and the same text comes from similar tokens",
 )  # fmt: skip
 def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     texts: dict[tuple[int, ...], str] = {}
@@ -60,21 +61,29 @@ def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         if not _tells(index, row):
             continue
-        put_out = tuple(row.tokens)
-        if texts.setdefault(put_out, row.text) != row.text:
-            yield f"row {i}: its tokens are {texts[put_out][:60]!r} elsewhere, and {row.text[:60]!r} here"
-        known = tokens.setdefault(row.text, put_out)
-        if known != put_out and known[:-1] != put_out[:-1] and row.text and LOST not in row.text:
-            yield f"row {i}: other tokens are the same text {row.text[:60]!r} elsewhere"
+        # mlx-lm takes the blank before a first word away, and the engine keeps it.
+        put_out, text = tuple(row.tokens), row.text.lstrip(" ")
+        known = texts.setdefault(put_out, text)
+        if known != text:
+            yield f"row {i}: its tokens are {known[:60]!r} elsewhere, and {text[:60]!r} here"
+        other = tokens.setdefault(text, put_out)
+        # A text can be cut into tokens in several ways, which have most of their tokens in common.
+        shared = sum((Counter(other) & Counter(put_out)).values())
+        if text and LOST not in text and shared * 3 < len(put_out):
+            yield f"row {i}: other tokens are the same text {text[:60]!r} elsewhere"
 
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text rows.prompt",
-    "outputs that begin with the same tokens begin with the same text, and the other way round",
+    "outputs that begin with the same tokens begin with the same text, and vice versa",
 )  # fmt: skip
 def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
     told = sorted(
-        ((tuple(row.tokens), row.text, i) for i, row in enumerate(index.rows) if _tells(index, row)),
+        (
+            (tuple(row.tokens), row.text.lstrip(" "), i)
+            for i, row in enumerate(index.rows)
+            if _tells(index, row)
+        ),
         key=lambda item: item[0],
     )
     for (one, text, _), (other, beside, i) in pairwise(told):
@@ -90,7 +99,7 @@ def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
-    "a text is as long as so many tokens can be",
+    "the length of a text fits its number of tokens",
 )  # fmt: skip
 def length_of_text(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
@@ -102,7 +111,7 @@ def length_of_text(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", DECODED, "rows.tokens rows.text",
-    "text that repeats itself is of tokens that do",
+    "if a text repeats itself, so do its tokens",
 )  # fmt: skip
 def loops_are_in_both(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
@@ -116,7 +125,7 @@ def loops_are_in_both(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate rows.margin rows.max_logit_error",
-    "drafts part only where logits do: a margin stands there where tokens differ, within twice the error of the logits",
+    "drafts differ only at a recorded margin of at most twice the difference of the logits",
 )  # fmt: skip
 def margins_fit(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):

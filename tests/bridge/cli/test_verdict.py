@@ -82,7 +82,7 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
     assert code == 5
     assert "gate: INCOMPLETE: no error was found" in said
     assert "  NO_REPORT " in said
-    assert "    to fix it: " in said
+    assert "    fix: " in said
     code, out, _ = wait("--json")
     last = json.loads(out.splitlines()[-1])
     assert (code, last["exit_code"], last["gate"]["verdict"]) == (5, 5, "INCOMPLETE")

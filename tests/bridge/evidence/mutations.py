@@ -248,7 +248,9 @@ def tell(honest: Report, every: int = 1, start: int = 0) -> Tally:
 
 def _codec(made: Report) -> None:
     made["config"].update(codecs=["affine"], bits=[2], groups=[64], distributions=["gaussian", "t4"])
-    made["rows"] = [row | {"dim": 64} for row in made["rows"]]
+    made["rows"] = [
+        row | {"dim": 64, "rotated": rotated} for rotated in (False, True) for row in made["rows"]
+    ]
 
 
 def _drafting(made: Report) -> None:

@@ -11,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bridge import evidence
+from bridge.evidence.asked import BUNDLED_SET, unlike
 from bridge.evidence.bound import Bound, chain, is_told, run_id, unbound
-from tests.bridge.evidence import reports
+from bridge.evidence.laws.identity import bundled
+from tests.bridge.evidence import falsehoods, mutations, reports
 
 ID = run_id("mac-bridge/job-1", "c" * 40, 1)
 BEGAN = datetime(2026, 1, 31, 11, 50, tzinfo=UTC)
@@ -20,7 +22,7 @@ ENDED = BEGAN + timedelta(minutes=15)
 
 
 def report_of(run=ID):
-    return reports.spec_bench() | {"run": {"id": run}}
+    return mutations.whole("kakeya.spec-bench") | {"run": {"id": run}}
 
 
 def log_of(*made):
@@ -114,6 +116,77 @@ def test_why_a_row_parts_may_be_looked_into_later():
     bound = bound_to(report)
     report["rows"][0]["divergence"] = {"index": 1, "best": [[1, 2.0], [2, 2.0]]}
     assert said(report, bound) == []
+
+
+ENGINE = ("/usr/bin/python3", "-P", "-m", "engine")
+# What the steps ran that wrote the real reports of the tests.
+ASKED = {
+    "bench": "bench spec --model {M} --max-prompts 3 --max-tokens 40 --block-size 8 --repeats 3 "
+    "--drafters dflash,lookup --no-package --out x.json",
+    "acceptance": "eval acceptance --prompts code,functions --model {M} --max-prompts 3 --max-tokens 40 --block-size 8",
+    "native": "bench native --model {M} --max-prompts 3 --max-tokens=40 --repeats 3",
+    "parity": "eval parity --model {M} --max-prompts 3 --block-size 8 --against float32 --half bfloat16",
+    "codec_rd": "codec rd --n-vectors 64",
+    "verify_l": "bench verify-l --model {M} --lengths 1,2,4,8,16 --contexts 64 --repeats 5",
+    "kv_quant": "eval kv-quant --model {M} --max-prompts 3",
+    "recall": "eval recall --model {M} --lengths 512,1024 --samples 1 --max-tokens 32",
+    "restored": "eval restored-prefill --model {M} --samples 1 --max-tokens 32",
+}
+
+
+def odd_options(name, edit, argv=None):
+    made = falsehoods.real(name)
+    edit(made)
+    return [*unlike(made, [("/bin/true",), (*ENGINE, *(argv or ASKED[name]).split())])]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_report_of_what_the_job_was_asked_for_is_accepted(name):
+    assert odd_options(name, lambda _: None) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("bench", falsehoods.put("config", "max_tokens", to=64)),
+        ("bench", falsehoods.without_drafter("lookup")),
+        ("bench", falsehoods.put("config", "block", to=4)),
+        ("bench", falsehoods.put("config", "package", to=True)),
+        ("bench", falsehoods.without_repeat(2)),
+        ("native", lambda r: falsehoods.without_prompts(falsehoods.prompt_ids(r)[-1])(r)),
+        ("parity", falsehoods.put("config", "max_prompts", to=2)),
+        ("parity", falsehoods.put("config", "half", to="float16")),
+        ("codec_rd", falsehoods.put("config", "n_vectors", to=4096)),
+        ("verify_l", falsehoods.without_length(16)),
+        ("kv_quant", falsehoods.put("config", "max_prompts", to=2)),
+        ("recall", falsehoods.without_place("length", 512)),
+        ("restored", falsehoods.put("config", "samples", to=2)),
+    ],
+)  # fmt: skip
+def test_a_report_of_something_else_than_the_job_was_asked_for_is_not(name, edit):
+    (odd,) = odd_options(name, edit)
+    assert odd.startswith("--")
+
+
+def test_more_prompts_than_were_asked_for_show():
+    assert odd_options("native", lambda _: None, "bench native --max-prompts 2")
+    assert odd_options("native", lambda _: None, "bench spec --max-prompts 2") == []
+    assert odd_options("native", lambda r: r.update(config=7), "bench native --max-prompts 2") == []
+
+
+def test_a_block_of_one_is_compared_as_two():
+    edit = falsehoods.put("config", "block_size", to=2)
+    assert odd_options("parity", edit, "eval parity --block-size 1") == []
+
+
+def test_the_options_of_the_job_are_among_what_binds_a_report():
+    report = report_of()
+    asked = (*ENGINE, "bench", "spec", "--max-tokens", "7")
+    assert said(report, bound_to(report, argvs=(asked,))) == ["RUN_UNBOUND"]
+
+
+def test_the_sets_that_come_with_the_engine_have_as_many_prompts():
+    assert {len(known) for known in bundled()["prompts"].values()} == {BUNDLED_SET}
 
 
 @pytest.mark.parametrize("rows", [None, [], [7]])

@@ -43,8 +43,8 @@ def test_a_reason_comes_with_what_mends_it(folder):
     assert shown.splitlines() == [
         "REJECTED: 1 reason against the reports",
         f"  {folder / 'spec.json'}: PATCHED_ORACLE",
-        "      mlx-lm ran with x replaced",
-        "      to fix it: run the baseline on mlx-lm as it was installed",
+        "      the arm mlx-lm ran with x replaced",
+        "      fix: run the baseline on mlx-lm as it was installed",
     ]
 
 

@@ -196,7 +196,7 @@ def test_the_verdict_is_told_with_reasons_and_what_mends_them(answer, capsys):
     show_gate(report.gate)
     shown = capsys.readouterr().out
     assert f"{REPORT}: LIMIT_WRONG" in shown
-    assert "to fix it: compute it from the stored bits" in shown
+    assert "fix: compute the limit from the stored bits" in shown
 
 
 def test_an_answer_that_was_rejected_there_holds_and_is_told_of(answer):

@@ -1,0 +1,124 @@
+"""What a job was asked for: the options in a step's argv are those in the configuration of the report that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# The commands of kakeya-engine by the kind of report that they write.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "kakeya.codec-rd": ("codec", "rd"),
+    "kakeya.spec-bench": ("bench", "spec"),
+    "kakeya.acceptance": ("eval", "acceptance"),
+    "kakeya.native": ("bench", "native"),
+    "kakeya.recall": ("eval", "recall"),
+    "kakeya.restored-prefill": ("eval", "restored-prefill"),
+    "kakeya.verify-l": ("bench", "verify-l"),
+    "kakeya.kv-quant": ("eval", "kv-quant"),
+    "kakeya.parity": ("eval", "parity"),
+}
+# Options that decide no figure, or whose value is a place on the machine that the answer does not show.
+_PLACES = (
+    "out",
+    "json",
+    "model",
+    "draft",
+    "restorer",
+    "text",
+    "prompts",
+    "resume",
+    "task",
+    "least",
+    "needles",
+)
+# A block of one row drafts nothing, so a comparison of drafters takes two.
+_TWO_ROWS = "2"
+
+
+def options(argv: Sequence[str], command: tuple[str, str]) -> dict[str, str | bool] | None:
+    """Return the options of a call of a command, by name; None if it calls another one."""
+    at = next((i for i in range(len(argv) - 1) if tuple(argv[i : i + 2]) == command), None)
+    if at is None:
+        return None
+    found: dict[str, str | bool] = {}
+    rest = [*argv[at + 2 :]]
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if not flag.startswith("--"):
+            continue
+        name = flag[2:].replace("-", "_")
+        if equals:
+            found[name] = value
+        elif rest and not rest[0].startswith("--"):
+            found[name] = rest.pop(0)
+        else:
+            found[name.removeprefix("no_")] = not name.startswith("no_")
+    return found
+
+
+def unlike(report: Mapping[str, Any], argvs: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield how a report's configuration is not what the step that wrote such a report was asked for.
+
+    Nothing is said if no step, or more than one, writes reports of its kind in a way that can be compared.
+    """
+    command = COMMANDS.get(str(report.get("kind")))
+    asked = [found for argv in argvs if command and (found := options(argv, command)) is not None]
+    told = [[*_differences(report, one)] for one in asked]
+    if told and all(told):
+        yield min(told, key=len)[0]
+
+
+def _differences(report: Mapping[str, Any], asked: Mapping[str, str | bool]) -> Iterator[str]:
+    config = report.get("config")
+    if not isinstance(config, dict):
+        return
+    for name, value in asked.items():
+        if name in _PLACES:
+            continue
+        if name == "max_prompts" and name not in config:
+            yield from _more_prompts(report, str(value))
+            continue
+        place = "block" if name == "block_size" and "block" in config else name
+        one_row = name == "block_size" and report.get("kind") == "kakeya.parity" and value == "1"
+        wanted = _TWO_ROWS if one_row else value
+        if place in config and not _same(config[place], wanted):
+            yield f"--{name.replace('_', '-')} was {value}, and the report's configuration says {config[place]!r}"
+
+
+def _more_prompts(report: Mapping[str, Any], most: str) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    prompts = report.get("prompts")
+    for prompt in prompts if isinstance(prompts, list) else []:
+        workload = str(prompt.get("workload")) if isinstance(prompt, dict) else ""
+        counts[workload] = counts.get(workload, 0) + 1
+    for workload, count in counts.items():
+        if most.isdigit() and count > int(most):
+            yield f"--max-prompts was {most}, and {workload} has {count} prompts"
+        elif most.isdigit() and count < int(most) and _is_bundled(report, workload) and count < BUNDLED_SET:
+            yield f"--max-prompts was {most}, and {workload} has {count} of {BUNDLED_SET} prompts"
+
+
+# Prompts of each set that comes with the engine.
+BUNDLED_SET = 10
+
+
+def _is_bundled(report: Mapping[str, Any], workload: str) -> bool:
+    told = report.get("workloads")
+    one = told.get(workload) if isinstance(told, dict) else None
+    return isinstance(one, dict) and one.get("source") == "bundled"
+
+
+def _same(given: object, asked: str | bool) -> bool:
+    """Say whether an option in a report is what was asked for, as text."""
+    if isinstance(asked, bool) or isinstance(given, bool):
+        return given is asked
+    if isinstance(given, list):
+        return [_plain(one) for one in given] == [_plain(one) for one in asked.split(",")]
+    return _plain(given) == _plain(asked)
+
+
+def _plain(value: object) -> object:
+    try:
+        return float(str(value))
+    except ValueError:
+        return str(value)
