@@ -30,7 +30,7 @@ from common import (
 )
 
 from runner.policy import load_policy
-from runner.rounds import Rounds
+from runner.serve.poll import Rounds
 from runner.session import open_session
 
 MANY = 10_000

@@ -20,9 +20,9 @@ from engine.codec import cosets, packing
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import ClassicCodec
 from engine.codec.lattice import nearest_e8
-from engine.codec.rd import Plan, table
-from engine.codec.sources import DISTRIBUTIONS, draw
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
+from engine.evals.rate_distortion.table import Plan, table
 from engine.mx import mx
 
 GOALS = {2.25: 0.0935, 3.25: 0.0205, 4.25: 0.0050, 6.25: 3.1e-4}

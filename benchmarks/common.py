@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from bridge import wire
+from bridge.bus import wire
 from bridge.manifest import format_time
 
 FEW = 10

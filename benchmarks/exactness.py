@@ -13,12 +13,12 @@ import argparse
 import numpy as np
 
 from engine import cache as kv
-from engine.decode import incremental
 from engine.dflash import stream_generate
+from engine.dflash.baseline import incremental
 from engine.dflash.divergence import classify, last_logits
 from engine.models import load
 from engine.mx import mx
-from tests.engine import models
+from tests.engine import small_models as models
 from tests.engine.oracle import Oracle
 
 RIGHT = (3, 0, 7, 1, 15, 2, 5, 4, 6)

@@ -18,11 +18,11 @@ from typing import Self
 import psutil
 from common import Figure, options_of, print_figures
 
-from runner.logs import LogSink
+from runner.job.command import Command, Ended, job_environment
+from runner.job.logs import LogSink
+from runner.job.sandbox import Sandbox, choose
+from runner.job.workspace import workspace
 from runner.policy import Bus, Policy
-from runner.process import Command, Ended, job_environment
-from runner.sandbox import Sandbox, choose
-from runner.workspace import workspace
 
 TOKEN = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
 LINE = b"2026-11-20 20:00:00 step 12345 loss 0.12345 tokens/s 123.4 of plain text\n"

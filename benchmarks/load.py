@@ -18,12 +18,12 @@ from pathlib import Path
 from common import Figure, add_requests, make, measure, options_of, policy_for, print_figures, show
 
 from bridge.client import Client
-from bridge.git import Git
+from bridge.system.git import Git
 from runner.policy import Retention, load_policy
-from runner.retention import sweep
-from runner.rounds import Rounds
-from runner.serve import serve
+from runner.serve.loop import serve
+from runner.serve.poll import Rounds
 from runner.session import open_session
+from runner.upkeep.retention import sweep
 
 REFS = (100, 10_000, 100_000)
 FLOOD = 20_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge import evidence
-from bridge.wire import Gate, Violation
+from bridge.bus.wire import Gate, Violation
 
 Row = dict[str, Any]
 

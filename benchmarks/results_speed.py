@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.results_kept import Row
-from engine.bench import arms, claims, package
+from engine.evals.speculation import arms, claims, package
 
 KIND = "kakeya.spec-bench"
 HEADLINE = "adaptive/auto"

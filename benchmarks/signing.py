@@ -14,14 +14,14 @@ from pathlib import Path
 
 from common import git, make, measure, options_of, own_home, policy_for, print_machine, show
 
-from bridge import attestation
 from bridge.client import Client
-from bridge.keys import read_public_keys
-from runner import keys
+from bridge.verify import attestation
+from bridge.verify.public_keys import read_public_keys
+from runner.admit.signature import read_signed, signer_of
 from runner.policy import load_policy
-from runner.rounds import Rounds
+from runner.serve.poll import Rounds
 from runner.session import open_session
-from runner.signature import read_signed, signer_of
+from runner.state import signing_key
 
 FILES, FILE_BYTES = 20, 256 * 1024
 IMPORT = "import time; t = time.perf_counter(); import securesystemslib.dsse, securesystemslib.signer; "
@@ -40,7 +40,7 @@ def main() -> int:
 def measure_all(folder: Path, runs: int) -> None:
     client, policy = set_up(folder)
     state = policy.parent / "state"
-    pinned = Client(folder / "clone", public_key=state / keys.PUBLIC)
+    pinned = Client(folder / "clone", public_key=state / signing_key.PUBLIC)
     run = client.run("noop", sign=True)
     with open_session(load_policy(policy), lambda _: None) as session:
         Rounds(session).next()
@@ -61,7 +61,7 @@ def measure_all(folder: Path, runs: int) -> None:
         files = {f"results/research/{i}.json": os.urandom(FILE_BYTES) for i in range(FILES)}
         statement = attestation.make_statement(result, files, view.tip)
         envelope = attestation.sign(statement, signer)
-        public = read_public_keys((state / keys.PUBLIC).read_text(encoding="utf-8"), "")
+        public = read_public_keys((state / signing_key.PUBLIC).read_text(encoding="utf-8"), "")
         show_ms("loading the library, once a process", [cold() for _ in range(min(runs, 10))])
         what = f"{FILES} files of {FILE_BYTES >> 10} KiB"
         show_ms(
@@ -81,7 +81,7 @@ def set_up(folder: Path) -> tuple[Client, Path]:
     place = make(folder)
     host = folder / "host"
     host.mkdir()
-    keys.make_key(host / "state")
+    signing_key.make_key(host / "state")
     return Client(place.clone), policy_for(host, place, sandbox="off")
 
 

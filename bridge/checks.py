@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from bridge.command import Colored, put, put_json, say
+from bridge.console import Colored, put, put_json, say
 from bridge.errors import ExitCode
 
 

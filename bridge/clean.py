@@ -4,7 +4,7 @@ Two things are taken out of a text. What steers: control characters (C0, C1, so 
 paragraph separators, and marks that reorder text are spelled out, as `\x1b` or `\u202e`. What is secret: the
 credentials in URLs become `***`.
 
-All text leaves a program through `bridge.command`, `bridge.cli.screen` or `bridge.report.text`, which call this for
+All text leaves a program through `bridge.console`, `bridge.cli.screen` or `bridge.report.text`, which call this for
 all of it. tests/repo/test_output.py fails for a module that prints in another way.
 """
 

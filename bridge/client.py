@@ -9,25 +9,28 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from bridge import environment, github, history, limits, names, objects, send, times, wire
-from bridge.binding import Binding, repository_name
-from bridge.contents import Contents
+from bridge import limits
+from bridge.bus import branch_names, history, objects, times, wire
+from bridge.bus.branch_names import Namespace
+from bridge.bus.history import View
+from bridge.bus.remote import Pushed, Remote
+from bridge.bus.wire import CancelFile, Result
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
-from bridge.export import Answer, Fetched, read_answer, write_answer
-from bridge.follow import follow
-from bridge.git import open_repository
-from bridge.history import View
-from bridge.liveness import last_line, life_of, queue_of
 from bridge.manifest import format_time
-from bridge.names import Namespace
-from bridge.pins import Pin, find_pin
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.remote import Pushed, Remote
-from bridge.sent import Sent, asked_at, by_age
-from bridge.sightings import Sightings
-from bridge.status import Event, Status, events, mark_unsigned, status_of
-from bridge.verify import Report, read_result, verify
-from bridge.wire import CancelFile, Result
+from bridge.requests import request_commit
+from bridge.requests.binding import Binding, repository_name
+from bridge.requests.follow import follow
+from bridge.requests.liveness import last_line, life_of, queue_of
+from bridge.requests.outbox import Sent, asked_at, by_age
+from bridge.requests.sightings import Sightings
+from bridge.requests.status import Event, Status, events, mark_unsigned, status_of
+from bridge.system import environment, github
+from bridge.system.git import open_repository
+from bridge.verify.answer_files import Contents
+from bridge.verify.check import Report, read_result, verify
+from bridge.verify.export import Answer, Fetched, read_answer, write_answer
+from bridge.verify.pins import Pin, find_pin
 
 
 @dataclass(frozen=True)
@@ -135,16 +138,18 @@ class Client:
     @property
     def namespace(self) -> Namespace:
         """Where this client may push requests."""
-        return names.detect_namespace(send.current_branch(self.git), prefix=self._prefix, suffix=self._suffix)
+        return branch_names.detect_namespace(
+            request_commit.current_branch(self.git), prefix=self._prefix, suffix=self._suffix
+        )
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The branches among which requests are looked for."""
         own = f"{self.namespace.prefix}*"
         return (
-            names.DEFAULT_PATTERNS
-            if names.matches(own, names.DEFAULT_PATTERNS)
-            else (own, *names.DEFAULT_PATTERNS)
+            branch_names.DEFAULT_PATTERNS
+            if branch_names.matches(own, branch_names.DEFAULT_PATTERNS)
+            else (own, *branch_names.DEFAULT_PATTERNS)
         )
 
     def run(
@@ -154,7 +159,7 @@ class Client:
         *,
         ref: str = "HEAD",
         snapshot: bool = False,
-        lifetime: timedelta = send.DEFAULT_LIFETIME,
+        lifetime: timedelta = request_commit.DEFAULT_LIFETIME,
         labels: Sequence[str] = (),
         requested_by: str | None = None,
         sign: bool = False,
@@ -170,7 +175,7 @@ class Client:
         def bind(branch: str) -> Binding:
             return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
 
-        prepared = send.prepare(
+        prepared = request_commit.prepare(
             self.git,
             preset,
             values,
@@ -193,7 +198,7 @@ class Client:
 
         Raises UsageError where none or several fit.
         """
-        if name is not None and names.parse_branch(name):
+        if name is not None and branch_names.parse_branch(name):
             return Run(self, name)
         sent = self.sent.branches()
         if name is None:
@@ -322,7 +327,7 @@ class Client:
             view = self.view(branch)
             if view.stands.is_final or view.cancel:
                 return status_of(view)
-            who = send.identity(self.git)
+            who = request_commit.identity(self.git)
             note = CancelFile(
                 schema_version=2,
                 branch=branch,

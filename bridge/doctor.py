@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge import environment, git, history, install, names, objects, probe
+from bridge.bus import branch_names, history, objects
+from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
-from bridge.send import identity
-from bridge.sent import by_age
-from bridge.wire import State
+from bridge.requests.outbox import by_age
+from bridge.requests.request_commit import identity
+from bridge.system import engine_install, engine_probe, environment, git
 
 # Of so many requests the states are read, to say which runner wrote last.
 _LOOKED_AT = 50
@@ -31,7 +32,9 @@ def examine(repo: Path | str, remote: str) -> Iterator[Check]:
         return
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
     yield _commit(client)
-    served = names.matches(namespace.branch("noop", names.new_nonce()), names.DEFAULT_PATTERNS)
+    served = branch_names.matches(
+        namespace.branch("noop", branch_names.new_nonce()), branch_names.DEFAULT_PATTERNS
+    )
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
     fix = (
         None if served else "A runner serves this only where its policy lists the pattern under bus.patterns."
@@ -98,7 +101,7 @@ def _push_right(client: Client) -> Check:
     repo = client.git
     empty = repo.text("mktree", stdin="")
     commit = objects.commit(repo, empty, [], "Nothing\n", identity(repo))
-    branch = client.namespace.branch("doctor", names.new_nonce())
+    branch = client.namespace.branch("doctor", branch_names.new_nonce())
     try:
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
@@ -123,6 +126,6 @@ def engine() -> Check:
     """Say whether the engine works here. A client needs none, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
         message = "MLX is not installed; asking for jobs does not need it"
-        fix = f"To run jobs here too. {install.how(python=sys.executable)}"
+        fix = f"To run jobs here too. {engine_install.how(python=sys.executable)}"
         return Check("engine", ok=None, message=message, fix=fix)
-    return probe.engine(sys.executable, environment.for_user_git())
+    return engine_probe.engine(sys.executable, environment.for_user_git())

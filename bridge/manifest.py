@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bridge import names, strictjson
+from bridge.bus import branch_names
 from bridge.errors import ManifestError
+from bridge.system import strict_json
 
 VERSIONS = (1, 2)
 MAX_PARAMS = 32
@@ -48,7 +49,7 @@ class Request(BaseModel):
     @field_validator("preset")
     @classmethod
     def _preset_is_a_name(cls, value: str) -> str:
-        if not names.PRESET.fullmatch(value):
+        if not branch_names.PRESET.fullmatch(value):
             raise ValueError("is not a preset's name")
         return value
 
@@ -62,7 +63,7 @@ class Request(BaseModel):
     @field_validator("nonce")
     @classmethod
     def _nonce_is_fresh_form(cls, value: str) -> str:
-        if not names.NONCE.fullmatch(value):
+        if not branch_names.NONCE.fullmatch(value):
             raise ValueError("must be unix seconds, a dash and 6 to 32 hexadecimal digits")
         return value
 
@@ -118,7 +119,7 @@ class Request(BaseModel):
 
     def to_json(self) -> str:
         """Return the manifest's text."""
-        return strictjson.dumps(self.model_dump(exclude_none=True))
+        return strict_json.dumps(self.model_dump(exclude_none=True))
 
 
 def parse_manifest(text: str | bytes) -> Request:
@@ -127,7 +128,7 @@ def parse_manifest(text: str | bytes) -> Request:
     Raises ManifestError, whose `code` is one of `too_large`, `bad_json`, `unknown_schema_version`, `bad_nonce`,
     `bad_manifest`.
     """
-    value = strictjson.loads(text)
+    value = strict_json.loads(text)
     if not isinstance(value, dict):
         raise ManifestError("the manifest is not a JSON object", code="bad_manifest")
     version = value.get("schema_version")

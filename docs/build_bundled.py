@@ -6,8 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from engine import provenance
-from engine.bench.prompts import BUNDLED, read
+from engine.measure import provenance
+from engine.measure.prompts import BUNDLED, read
 
 ROOT = Path(__file__).parent.parent
 ROLES = {"target": "target", "draft": "draft", "reconstruction": "restore"}

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from engine.codec.rd import Plan, table
-from engine.codec.sources import DISTRIBUTIONS, draw
-from engine.evals.plot import Axes, panels
+from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
+from engine.evals.rate_distortion.table import Plan, table
+from engine.measure.plot import Axes, panels
 
 DOCS = Path(__file__).parent
 DIM, VECTORS, SEED = 128, 4096, 0

@@ -18,7 +18,7 @@ class EngineError(Exception):
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.fix = remedy
 
 
 class MissingPackage(EngineError):  # noqa: N818 - reads as what it is

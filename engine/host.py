@@ -61,7 +61,8 @@ def versions() -> dict[str, str | None]:
 
 def identity() -> dict[str, object]:
     """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
-    from engine import blas, provenance
+    from engine import blas
+    from engine.measure import provenance
     from engine.mx import mx
 
     return {

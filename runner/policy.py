@@ -21,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from bridge import environment, names
+from bridge.bus import branch_names
 from bridge.errors import PolicyError
 from bridge.manifest import describe
 from bridge.presets import ENV_LONGEST, ENV_VALUE
-from bridge.strictyaml import read_yaml
+from bridge.system import environment
+from bridge.system.strict_yaml import read_yaml
 from runner.ownership import check_files_owned, check_owned
 
 _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
@@ -59,7 +60,7 @@ class Bus(_Section):
     """The git remote that is served, and how hard it may be worked."""
 
     url: Annotated[str, Field(min_length=1)]
-    patterns: Annotated[list[str], Field(min_length=1)] = list(names.DEFAULT_PATTERNS)
+    patterns: Annotated[list[str], Field(min_length=1)] = list(branch_names.DEFAULT_PATTERNS)
     # A file with the token for an HTTPS remote. It is handed to git in the environment, and to nothing else.
     token_file: Path | None = None
     poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None

@@ -12,26 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from bridge import times, wire
-from bridge.deadline import stopped_by
+from bridge.bus import times, wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Presets, load_presets
-from bridge.signed_history import Reader
-from runner import keys, workspace
-from runner.bus import Bus
-from runner.clock import Clock
-from runner.host import describe_host, describe_versions
-from runner.identity import instance_of
-from runner.interpreter import Interpreter
-from runner.ledger import Ledger
-from runner.litter import end_orphans, remove_litter
-from runner.models import Models
+from bridge.system.deadline import stopped_by
+from bridge.verify.signed_history import Reader
+from runner.bus.bus import Bus
+from runner.bus.litter import end_orphans, remove_litter
+from runner.bus.tips import HEADS
+from runner.host.clock import Clock
+from runner.host.facts import describe_host, describe_versions
+from runner.host.interpreter import Interpreter
+from runner.host.models import Models
+from runner.job import workspace
+from runner.job.sandbox import Sandbox, choose
 from runner.policy import Policy
-from runner.pulse import Pulse
-from runner.recover import open_ledger
-from runner.sandbox import Sandbox, choose
-from runner.standing import Standing
-from runner.tips import HEADS
+from runner.state import signing_key
+from runner.state.activity import Standing
+from runner.state.identity import instance_of
+from runner.state.ledger import Ledger
+from runner.state.recover import open_ledger
+from runner.state.sign_of_life import Pulse
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -92,7 +93,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 tell(
                     f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
                 )
-        reader = keys.reader(policy)
+        reader = signing_key.reader(policy)
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
         stop = threading.Event()
@@ -113,7 +114,7 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
                 models=Models(policy),
                 tell=tell,
                 sandbox=choose(policy, tell),
-                signer=keys.load_signer(state),
+                signer=signing_key.load_signer(state),
                 reader=reader,
                 clock=Clock(
                     max(_CLOCK_S, policy.limits.clock_skew_s),

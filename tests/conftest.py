@@ -23,14 +23,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from bridge import objects, wire
+from bridge.bus import objects, wire
 from bridge.client import Client, Run
-from bridge.git import Git
-from runner import keys
-from runner.litter import end_orphans
+from bridge.system.git import Git
+from runner.bus.litter import end_orphans
 from runner.policy import load_policy
-from runner.rounds import Rounds
+from runner.serve.poll import Rounds
 from runner.session import Session, open_session
+from runner.state import signing_key
 
 
 @pytest.fixture(autouse=True)
@@ -231,9 +231,9 @@ class Keyed:
     def key(self, name: str = "one") -> Path:
         """Return the public key file of the runner `name`, made at the first call."""
         state = self.runners.folder / f"state-{name}"
-        if not (state / keys.PUBLIC).exists():
-            keys.make_key(state)
-        return state / keys.PUBLIC
+        if not (state / signing_key.PUBLIC).exists():
+            signing_key.make_key(state)
+        return state / signing_key.PUBLIC
 
     @contextmanager
     def session(self, name: str = "one", **policy: object) -> Iterator[Session]:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import click
 
-from bridge.command import CONTEXT, LazyGroup, run_program
+from bridge.console import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "demo": ("bridge.cli.demo", "Show the whole path on this machine: bus, runner, jobs, answer."),

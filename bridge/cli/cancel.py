@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import request_argument, run_of
-from bridge.command import json_option, put_json, say
+from bridge.console import json_option, put_json, say
 
 
 @click.command()

@@ -11,15 +11,15 @@ from typing import Any
 import click
 from rich.text import Text
 
-from bridge import environment
+from bridge.bus.wire import State
 from bridge.cli.screen import Screen, console, styled
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
-from bridge.command import Duration, put_block, put_json, say
-from bridge.liveness import shown
+from bridge.console import Duration, put_block, put_json, say
 from bridge.presets import load_presets
-from bridge.status import Event, Status
-from bridge.wire import State
+from bridge.requests.liveness import shown
+from bridge.requests.status import Event, Status
+from bridge.system import environment
 
 COLORS = {
     State.SUCCEEDED: "green",

@@ -10,16 +10,17 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from bridge import demo, demo_tables, wire
+from bridge.bus import wire
+from bridge.bus.wire import State
 from bridge.cli.common import COLORS
 from bridge.cli.screen import Screen, console
 from bridge.cli.verdict import gate_lines, verified
 from bridge.client import Client, Run
-from bridge.command import json_option, put_json
+from bridge.console import json_option, put_json
+from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.evidence.bound import ROWS
-from bridge.export import Fetched
-from bridge.wire import State
+from bridge.verify.export import Fetched
 
 _TIMEOUT_S = 600
 _WIDTH = 100
@@ -47,18 +48,18 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     """
     out = console(err=as_json, markup=True)
     began = time.monotonic()
-    with demo.stage(keep) as place:
+    with walkthrough.stage(keep) as place:
         out.print(f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, all that both sides share")
         out.print(f"[bold]clone[/]    {escape(str(place.clone))}: where the requester works")
-        with demo.serving(place):
+        with walkthrough.serving(place):
             out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}")
             client = Client(place.clone)
-            answers = [_play(out, client, place, job) for job in demo.JOBS]
+            answers = [_play(out, client, place, job) for job in walkthrough.JOBS]
         seconds = time.monotonic() - began
         if as_json:
             runs = [_as_dict(run, answer) for run, answer in answers]
             put_json({"seconds": round(seconds, 2), "runs": runs})
-        good = all(demo.is_good(answer) for _, answer in answers)
+        good = all(walkthrough.is_good(answer) for _, answer in answers)
         out.print(f"\n[bold]{_outcome(answers) if good else 'something failed'}[/] in {seconds:.1f} s")
         if keep:
             _say_where(out, place, answers)
@@ -68,12 +69,12 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
-def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tuple[Run, Fetched]:
+def _play(out: Screen, client: Client, place: walkthrough.Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
     """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
-    run = demo.ask(client, job)
+    run = walkthrough.ask(client, job)
     out.print(f"  pushed {escape(run.branch)}")
     last, lines, shown = None, 0, 0
     for event in run.follow(_TIMEOUT_S):
@@ -89,7 +90,7 @@ def _play(out: Screen, client: Client, place: demo.Stage, job: demo.Job) -> tupl
             why = f": {escape(event.status.detail)}" if event.status.detail else ""
             out.print(f"  [{COLORS[state]}]{state}[/]{why} [dim]{took}[/]")
         last = state
-    answer = demo.answer_of(run, place)
+    answer = walkthrough.answer_of(run, place)
     _show(out, answer, hidden=lines - shown)
     return run, answer
 
@@ -98,7 +99,7 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
     """Show what was verified, the table that came back where it can be relied upon, and the gate's verdict."""
     more = f", with {hidden} more lines of its log" if hidden > 0 else ""
     out.print(f"  [green]{escape(verified(answer.report))}[/], {len(answer.files)} files{more}")
-    good, gate = demo.is_good(answer), answer.result.gate
+    good, gate = walkthrough.is_good(answer), answer.result.gate
     if not good:
         for log in answer.result.logs:
             out.print(
@@ -109,7 +110,7 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
     if good:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
-                demo_tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
+                tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
     for i, (what, text) in enumerate(gate_lines(gate)):
         if i == 0:
             out.print(f"gate: [{_COLORS[gate.verdict]}]{what}[/]: {escape(text)}")
@@ -125,12 +126,12 @@ def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
 
 def _say_more(out: Screen) -> None:
     out.print("\nwhat else to try (README.md: how to ask a real machine, and how to serve one)")
-    width = max(len(command) for command, _ in demo.more())
-    for command, shows in demo.more():
+    width = max(len(command) for command, _ in walkthrough.more())
+    for command, shows in walkthrough.more():
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
-def _say_where(out: Screen, place: demo.Stage, answers: list[tuple[Run, Fetched]]) -> None:
+def _say_where(out: Screen, place: walkthrough.Stage, answers: list[tuple[Run, Fetched]]) -> None:
     out.print(f"everything is in {escape(str(place.folder))}:")
     for _, answer in answers:
         for path in answer.files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import key_option, request_argument, run_of
-from bridge.command import json_option, put, put_json, say
+from bridge.console import json_option, put, put_json, say
 
 
 @click.command()

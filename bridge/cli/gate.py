@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
-from bridge import evidence, limits, wire
-from bridge.command import Colored, json_option, put, put_json
+from bridge import evidence, limits
+from bridge.bus import wire
+from bridge.bus.wire import Gate
+from bridge.console import Colored, json_option, put, put_json
 from bridge.errors import ExitCode, UsageError
-from bridge.localfile import read_regular
-from bridge.wire import Gate
+from bridge.system.local_files import read_regular
 
 
 @click.command()

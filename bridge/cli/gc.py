@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import client_of, remote_option
-from bridge.command import Duration, json_option, put, put_json, say
+from bridge.console import Duration, json_option, put, put_json, say
 
 
 @click.command()

@@ -6,11 +6,11 @@ import time
 
 import click
 
-from bridge import names
+from bridge.bus import branch_names
 from bridge.cli.common import client_of, key_option, remote_option, state_text
 from bridge.cli.screen import Grid, console
 from bridge.client import Client
-from bridge.command import json_option, put_json, say
+from bridge.console import json_option, put_json, say
 
 # A branch's name is there to be copied, so the table is as wide as it needs to be.
 _WIDTH = 250
@@ -53,7 +53,7 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
         return
     table = Grid("state", "preset", "age", "runner", "branch")
     for status in found:
-        age = _age(time.time() - names.nonce_time(status.nonce)) if status.nonce else ""
+        age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
     _print(table)
 

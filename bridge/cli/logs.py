@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import click
 
+from bridge.bus.wire import EXIT_CODES
 from bridge.cli.common import follow, request_argument, run_of, timeout_option
-from bridge.command import json_option, put_block, put_json, say
-from bridge.wire import EXIT_CODES
+from bridge.console import json_option, put_block, put_json, say
 
 
 @click.command()

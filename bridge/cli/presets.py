@@ -9,11 +9,11 @@ import click
 from rich.table import Column
 from rich.text import Text
 
-from bridge import environment
 from bridge.cli.common import complete_preset
 from bridge.cli.screen import Grid, console
-from bridge.command import Colored, json_option, put, put_block, put_json, say
+from bridge.console import Colored, json_option, put, put_block, put_json, say
 from bridge.presets import Preset, find_preset, load_presets
+from bridge.system import environment
 
 _WIDTH = 100
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from bridge import environment
 from bridge.cli.common import client_of, key_option, remote_option
 from bridge.cli.screen import console
-from bridge.command import json_option, put_block, put_json, say
+from bridge.console import json_option, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
-from bridge.git import Git
-from bridge.pins import find_pin
 from bridge.presets import load_presets
 from bridge.report.build import view_of
 from bridge.report.markdown import markdown
 from bridge.report.page import page
 from bridge.report.source import Source, from_branch, from_folder
 from bridge.report.terminal import show
+from bridge.system import environment
+from bridge.system.git import Git
+from bridge.verify.pins import find_pin
 
 
 @click.command()

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import click
 
-from bridge import environment
 from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
-from bridge.command import Duration, json_option, put, put_json, say
+from bridge.console import Duration, json_option, put, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import did_you_mean, find_preset, load_presets
+from bridge.system import environment
 
 
 class _Limit(Duration):

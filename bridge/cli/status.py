@@ -6,7 +6,7 @@ import click
 
 from bridge.cli.common import request_argument, run_of, state_text
 from bridge.cli.screen import Grid, console
-from bridge.command import json_option, put_json
+from bridge.console import json_option, put_json
 
 
 @click.command()

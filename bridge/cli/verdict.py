@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.bus.wire import Gate
 from bridge.client import Run
-from bridge.command import put_json, say
+from bridge.console import put_json, say
 from bridge.errors import ExitCode
-from bridge.signed import NAME as SIGNATURE
-from bridge.status import Status
-from bridge.verify import Report
-from bridge.wire import Gate
+from bridge.requests.status import Status
+from bridge.verify.check import Report
+from bridge.verify.signature import NAME as SIGNATURE
 
 # What each verdict of the gate means.
 MEANINGS = {

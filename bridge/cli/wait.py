@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import finish, follow, request_argument, run_of, timeout_option
-from bridge.command import json_option, say
+from bridge.console import json_option, say
 
 
 @click.command()

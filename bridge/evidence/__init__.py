@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from bridge import strictjson
+from bridge.bus.wire import Gate, Violation
 from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
 from bridge.evidence.bound import Bound, is_told, run_id, unbound
@@ -18,7 +18,7 @@ from bridge.evidence.rules import RULES, code_of
 from bridge.evidence.shape import read
 from bridge.evidence.table import TABLE
 from bridge.evidence.view import TooLongError, View
-from bridge.wire import Gate, Violation
+from bridge.system import strict_json
 
 SCHEMA_VERSION = 3
 
@@ -151,6 +151,6 @@ def _look_at_the_clock(until: float) -> None:
 def _parse(data: bytes) -> object:
     """Return a report, or None where it is not one JSON text with one meaning."""
     try:
-        return strictjson.loads(data, what="the report", max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+        return strict_json.loads(data, what="the report", max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except ManifestError:
         return None

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from importlib import metadata
 
-from bridge import names, signed
+from bridge.bus import branch_names
+from bridge.bus.wire import Result, Violation
 from bridge.checks import Check
 from bridge.evidence.table import TABLE
 from bridge.report.compare import compared
@@ -15,7 +16,7 @@ from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunVi
 from bridge.report.rows import flat, without_empty
 from bridge.report.source import Source, reports_of
 from bridge.report.text import cut, printable, size
-from bridge.wire import Result, Violation
+from bridge.verify import signature as signed
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
@@ -172,7 +173,7 @@ def _lines(found: Sequence[bytes]) -> tuple[str, ...]:
 
 def _reproduce(result: Result) -> tuple[str, ...]:
     """Return the commands that ask for the same again, and that check this answer."""
-    if not result.preset or not names.PRESET.fullmatch(result.preset):
+    if not result.preset or not branch_names.PRESET.fullmatch(result.preset):
         return ()
     argv = ["kakeya", "run", result.preset]
     for name, value in result.params.items():
@@ -181,7 +182,9 @@ def _reproduce(result: Result) -> tuple[str, ...]:
         argv += ["--ref", result.workload]
     again = shlex.join([*argv, "--wait"])
     return (
-        (again, shlex.join(["kakeya", "verify", result.branch])) if names.is_safe(result.branch) else (again,)
+        (again, shlex.join(["kakeya", "verify", result.branch]))
+        if branch_names.is_safe(result.branch)
+        else (again,)
     )
 
 

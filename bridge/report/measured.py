@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bridge import evidence, strictjson
+from bridge import evidence
 from bridge.errors import ManifestError
 from bridge.evidence.names import LEGACY
 from bridge.report import codec, decode, rows, sweep
 from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.report.model import Claim, Measured, Plot, Table
 from bridge.report.text import cell, cut
+from bridge.system import strict_json
 
 MAX_CLAIMS = 300
 
@@ -19,7 +20,7 @@ Shown = tuple[list[Table], list[Plot]]
 
 def read(data: bytes) -> Row:
     """Return a report. Raises ManifestError that says why it cannot be read."""
-    found = strictjson.loads(
+    found = strict_json.loads(
         data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
     )
     if not isinstance(found, dict):

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge import attestation, evidence, limits, signed, wire
+from bridge import evidence, limits
+from bridge.bus import wire
+from bridge.bus.wire import Result, State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
-from bridge.localfile import read_regular
-from bridge.pins import HOW_TO_PIN, Pin
-from bridge.plausible import check_times
 from bridge.presets import Preset
-from bridge.wire import Result, State
+from bridge.system.local_files import read_regular
+from bridge.verify import attestation, signature
+from bridge.verify.pins import HOW_TO_PIN, Pin
+from bridge.verify.plausibility import check_times
 
 
 @dataclass(frozen=True)
@@ -120,20 +122,20 @@ def _check_signature(folder: Path, result: Result, files: Mapping[str, bytes], p
     data = _read(folder, wire.EVIDENCE)
     if pin is None:
         said = "it is signed, but no key is pinned here" if data else "it is not signed"
-        return Check(signed.NAME, ok=None, message=said, fix=HOW_TO_PIN)
+        return Check(signature.NAME, ok=None, message=said, fix=HOW_TO_PIN)
     if data is None:
-        return Check(signed.NAME, ok=False, message="it is not signed, and a key is pinned")
+        return Check(signature.NAME, ok=False, message="it is not signed, and a key is pinned")
     here = {wire.RESULT: _read(folder, wire.RESULT) or b"", **files}
     try:
         statement, key = attestation.open_envelope(data, pin.keys)
         changed = list(
-            signed.differences(statement, result, attestation.digests(here), unseen=(wire.REQUEST,))
+            signature.differences(statement, result, attestation.digests(here), unseen=(wire.REQUEST,))
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Check(signed.NAME, ok=False, message="what was signed has not the shape of evidence")
+        return Check(signature.NAME, ok=False, message="what was signed has not the shape of evidence")
     except VerificationError as error:
-        return Check(signed.NAME, ok=False, message=error.message)
+        return Check(signature.NAME, ok=False, message=error.message)
     if changed:
-        return Check(signed.NAME, ok=False, message="; ".join(changed[:5]))
+        return Check(signature.NAME, ok=False, message="; ".join(changed[:5]))
     message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
-    return Check(signed.NAME, ok=True, message=message)
+    return Check(signature.NAME, ok=True, message=message)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
-from bridge.wire import State
 
 _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 

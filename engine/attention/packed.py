@@ -9,9 +9,9 @@ values, nor the scores of the whole cache exist at any time.
 
 from typing import NamedTuple
 
+from engine.attention import kernel as decode
 from engine.attention.views import PackedView
 from engine.codec import hadamard
-from engine.kernels import decode
 from engine.mx import mx
 
 TILE = 512  # tokens decoded at a time

@@ -127,7 +127,7 @@ def make_kakeya_caches(
         boundary: how many of the first and of the last key-value layers are left as they are.
         strict: see :class:`KakeyaLatticeMLXCache`.
     """
-    from engine.cache.factory import wrap_caches
+    from engine.cache.wrapping import wrap_caches
 
     name = f"{variant}@q{q_range}"
     make_codec = codec_maker(name)

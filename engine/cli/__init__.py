@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(args=argv, prog_name="kakeya-engine", standalone_mode=False)
     except EngineError as error:
-        _say(error.message, error.remedy)
+        _say(error.message, error.fix)
         sys.exit(1)
     except click.ClickException as error:
         error.show()

@@ -22,7 +22,7 @@ def carry_out(
     as_json: bool,
     picture: Callable[[Made], str] | None = None,
 ) -> Made:
-    """Run a job of :mod:`engine.evals.job`, put its report out and return it.
+    """Run a job of :mod:`engine.measure.job`, put its report out and return it.
 
     Args:
         job: what is measured.
@@ -33,7 +33,7 @@ def carry_out(
         as_json: print it as JSON instead.
         picture: its plot, as SVG.
     """
-    from engine.evals.job import run
+    from engine.measure.job import run
 
     tell_left_out(job.config.get("left_out", {}))
     with progress(what, unit) as (on_start, on_step):

@@ -17,7 +17,7 @@ def put_out(
     picture: str | None = None,
 ) -> None:
     """Write a report and its plot, and print it as JSON or as a table."""
-    from engine import report
+    from engine.measure import report
 
     if out:
         report.write(out, made)

@@ -22,7 +22,7 @@ def probe(ctx: click.Context, *, as_json: bool) -> None:
         _show(found.as_dict())
     for kind, items in (("warning", found.warnings), ("error", found.problems)):
         for item in items:
-            click.echo(f"{kind}: {item.what} ({item.why}); {item.remedy}", err=True)
+            click.echo(f"{kind}: {item.what} ({item.why}); {item.fix}", err=True)
     if not found.healthy:
         ctx.exit(1)
 

@@ -8,15 +8,8 @@ ask for something it does not have are refused.
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from engine.dflash.config_checks import (
-    DFLASH,
-    DFLASH2,
-    DFLASH2_COUNTS,
-    FULL,
-    SLIDING,
-    contradictions,
-    wrong_values,
-)
+from engine.dflash.config_checks import DFLASH2_COUNTS, contradictions, wrong_values
+from engine.dflash.shape import DFLASH, DFLASH2, FULL, SLIDING
 from engine.errors import BadInput
 
 # Keys under dflash_config; the others stand at the top.
@@ -117,7 +110,7 @@ class DraftConfig:
         try:
             return cls(**_published(data))
         except BadInput as error:
-            raise BadInput(f"{source}: {error.message}", error.remedy) from error
+            raise BadInput(f"{source}: {error.message}", error.fix) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the published keys, so that the ``dflash`` package loads what is written from here."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from engine.attention.ragged import Offsets, RaggedCache
 from engine.attention.router import route
-from engine.dflash.clones import as_kind, with_replaced
-from engine.dflash.rotary import TableRope, rotate, with_tables
-from engine.dflash.run import Run
-from engine.dflash.taps import Tapped
+from engine.dflash.generation import Run
+from engine.dflash.target.clones import as_kind, with_replaced
+from engine.dflash.target.rotary import TableRope, rotate, with_tables
+from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from engine.dflash.adaptive import Adaptive, Fixed, Plan, Policy
-from engine.dflash.estimates import PLAIN, Nominal
+from engine.dflash.generation import Run
 from engine.dflash.interrupts import whole
-from engine.dflash.lookup import Lookup
-from engine.dflash.proposer import Proposer
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan, Policy
+from engine.dflash.propose.estimates import PLAIN, Nominal
+from engine.dflash.propose.lookup import Lookup
+from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for
-from engine.dflash.run import Run
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step
 from engine.dflash.stops import Stops

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.evals.stats import exact_interval
+from engine.measure.stats import exact_interval
 
 Row = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ the place is read.
 from collections.abc import Callable
 from typing import Any
 
-from engine.cache.factory import KEY_VALUE
+from engine.cache.wrapping import KEY_VALUE
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.bench import prompts
 from engine.errors import BadInput
+from engine.measure import prompts
 
 WORKLOAD = "needles"
 PREFIXES = (

@@ -11,14 +11,14 @@ from importlib import metadata, util
 from typing import Any, NamedTuple
 
 from engine import install
-from engine.bench.prompts import Prompt
 from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
 from engine.errors import BadInput
 from engine.evals.claims import everywhere
-from engine.evals.journal import Journal
-from engine.evals.stats import exact_interval
 from engine.lm import cache as lm_cache
+from engine.measure.journal import Journal
+from engine.measure.prompts import Prompt
+from engine.measure.stats import exact_interval
 from engine.models import Pair
 from engine.models.target import DTYPES
 from engine.mx import mx, nn

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.attention import router
-from engine.bench.prompts import Prompt
 from engine.cache import make_caches
 from engine.cache.spec import parse
 from engine.codec.classic import ClassicCodec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
-from engine.evals.journal import Journal
 from engine.evals.liveness import counters
 from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
+from engine.measure.journal import Journal
+from engine.measure.prompts import Prompt
 from engine.mx import mx, nn
 
 KIND = "kakeya.kv-quant"

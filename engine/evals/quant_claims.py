@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.evals.claims import everywhere
-from engine.evals.plot import Axes, lines
+from engine.measure.plot import Axes, lines
 
 Row = Mapping[str, Any]
 EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another

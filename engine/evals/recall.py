@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 from engine.attention import router
 from engine.cache import make_caches
-from engine.cache.factory import left_raw, patches_of
+from engine.cache.factory import patches_of
 from engine.cache.spec import parse
+from engine.cache.wrapping import left_raw
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
-from engine.evals.decode import CHUNK, STOCK_LOOP, greedy
-from engine.evals.journal import Journal
 from engine.evals.liveness import counters
 from engine.evals.needles import Needle
+from engine.measure.journal import Journal
+from engine.measure.rows import CHUNK, STOCK_LOOP, greedy
 from engine.models import Pair
 from engine.mx import mx
 
@@ -140,7 +141,7 @@ def usable(model: Any, specs: Iterable[str], boundary: int) -> tuple[dict[str, T
             found[spec] = _attempt(model, spec, boundary)
         except BadInput as error:
             left_out[spec] = error.message
-            remedy = error.remedy
+            remedy = error.fix
     if left_out and not found and "raw" not in specs:
         raise BadInput(f"no cache is left to measure: {'; '.join(left_out.values())}", remedy)
     return found, left_out

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.attention.views import PackedView
-from engine.cache.factory import KEY_VALUE
 from engine.cache.packed import PackedMixin
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.cache.wrapping import KEY_VALUE
 from engine.codec import classic_store
 from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache

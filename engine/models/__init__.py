@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from engine.models import files, fit, hub, registry
+from engine.checkpoints import files, hub
+from engine.models import fit, registry
 from engine.models.names import pairs
 
 if TYPE_CHECKING:

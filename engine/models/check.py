@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import environment
+from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
-from engine.models import files, hub, registry
+from engine.models import registry
 from engine.models.fit import check_fit, refuse_drafter
 
 Answer = dict[str, Any]
@@ -48,7 +49,7 @@ class _Part:
         try:
             yield
         except EngineError as error:
-            self.error, self.fix = error.message, error.remedy or None
+            self.error, self.fix = error.message, error.fix or None
         except Exception as error:  # noqa: BLE001 - whatever a damaged model does to a library is the answer
             reason = " ".join(str(error).split())
             self.error, self.fix = f"{self.id} {failing}: {type(error).__name__}: {reason}", fix

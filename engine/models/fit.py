@@ -3,8 +3,8 @@
 import hashlib
 from typing import Any
 
+from engine.checkpoints import files
 from engine.errors import BadInput
-from engine.models import files
 
 REMEDY = "give the drafter that was trained for this target"
 

@@ -3,7 +3,8 @@
 from difflib import get_close_matches
 from typing import Any
 
-from engine.models import hub, registry
+from engine.checkpoints import hub
+from engine.models import registry
 
 CHANNEL = "e8-q38"
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from engine import provenance
+from engine.checkpoints import files, hub
 from engine.lm import utils as lm_utils
-from engine.models import files, hub, registry
+from engine.measure import provenance
+from engine.models import registry
 from engine.models.fit import check_fit
 from engine.models.target import chosen_dtype, load_target, rebuild
 from engine.models.tokenizer import load_tokenizer
@@ -75,7 +76,7 @@ class Pair:
     def describe(self) -> list[dict[str, Any]]:
         """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer.
 
-        To what :func:`engine.provenance.model` tells it adds architecture, layers, parameters and the types in
+        To what :func:`engine.checkpoints.digests.model` tells it adds architecture, layers, parameters and the types in
         which the tensors lie on disk.
         """
         models = {"target": self.target, "draft": self.draft, "reconstruction": self.restorer}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from engine import install
+from engine.checkpoints.hub import local
 from engine.errors import BadInput
-from engine.models.hub import local
 
 DATA = Path(__file__).with_name("data")  # in a source tree
 PACKAGE = "kakeya_bridge_models"  # the same files, where the engine was installed from wheels

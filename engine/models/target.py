@@ -4,9 +4,9 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
-from engine.models import files
 from engine.models.fit import refuse_drafter
 from engine.mx import mx, nn, tree
 

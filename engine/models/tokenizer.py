@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
-from engine.models import files
 
 # Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
 MOST_UNUSED = 0.1

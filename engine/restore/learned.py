@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from engine.dflash.taps import find_layers
-from engine.dflash.target import TargetEnds
+from engine.dflash.target.ends import TargetEnds
+from engine.dflash.target.taps import find_layers
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn

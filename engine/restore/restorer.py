@@ -29,7 +29,7 @@ class RestorerConfig:
         width: values of one position's state, which all layers share.
         dilations: of the convolutions, one each.
         taps: positions that a convolution reads: its own, and those 1, 2, ... dilations before.
-        target: ``sha256:...`` of the target's weights, as :func:`engine.provenance.model` tells it.
+        target: ``sha256:...`` of the target's weights, as :func:`engine.checkpoints.digests.model` tells it.
     """
 
     hidden_size: int

@@ -4,10 +4,10 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from engine import provenance
+from engine.checkpoints import files, tensors
+from engine.checkpoints.tensors import CONFIG, MISFIT
 from engine.errors import BadInput
-from engine.models import files, tensors
-from engine.models.tensors import CONFIG, MISFIT
+from engine.measure import provenance
 from engine.mx import mx, tree
 from engine.restore.restorer import Restorer, RestorerConfig
 
@@ -70,7 +70,7 @@ def read_config(folder: Path) -> RestorerConfig:
     try:
         return RestorerConfig(**{name: tuple(x) if isinstance(x, list) else x for name, x in given.items()})
     except BadInput as error:
-        raise BadInput(f"{folder / CONFIG}: {error.message}", error.remedy) from error
+        raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error
 
 
 def _is_numbers(name: str, value: Any) -> bool:

@@ -6,13 +6,13 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.dflash import Stats
-from engine.dflash.adaptive import Adaptive, Fixed, Policy
-from engine.dflash.estimates import Nominal
-from engine.dflash.lookup import Lookup
+from engine.dflash.generation import Run
 from engine.dflash.loop import BLOCK
-from engine.dflash.proposer import Proposer
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
+from engine.dflash.propose.estimates import Nominal
+from engine.dflash.propose.lookup import Lookup
+from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for
-from engine.dflash.run import Run
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops

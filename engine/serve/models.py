@@ -5,9 +5,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.checkpoints import files
 from engine.dflash.joint import Joint
 from engine.errors import BadInput
-from engine.models import Pair, files, load
+from engine.models import Pair, load
 from engine.mx import tree
 
 CONTEXT = 1 << 17  # tokens that a model is believed to read if its configuration does not say

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from engine.dflash.proposer import Proposer
+from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx
 from engine.serve import snapshots
 from engine.serve.snapshots import Snapshot

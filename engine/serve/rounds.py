@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.dflash import loop
-from engine.dflash.adaptive import Adaptive, Fixed, Plan
-from engine.dflash.estimates import PLAIN, Measured
-from engine.dflash.run import Run
+from engine.dflash.generation import Run
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan
+from engine.dflash.propose.estimates import PLAIN, Measured
 from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.guide import Alternatives, Guide

@@ -11,7 +11,7 @@ from typing import Any
 from engine.cache.codec_id import CodecId
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.dflash.context import DraftContext, LayerContext
+from engine.dflash.drafter.context import DraftContext, LayerContext
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 

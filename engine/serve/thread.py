@@ -321,7 +321,7 @@ class EngineThread:
 
     def _fail(self, job: Job, error: Exception) -> None:
         if isinstance(error, EngineError):
-            remedy = f" Try: {error.remedy}." if error.remedy else ""
+            remedy = f" Try: {error.fix}." if error.fix else ""
             error = ApiError(422, f"{error.message}.{remedy}", code="unusable")
         elif not isinstance(error, ApiError):
             error_id = f"err-{secrets.token_hex(6)}"

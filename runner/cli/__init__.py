@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from bridge.command import CONTEXT, LazyGroup, run_program
+from bridge.console import CONTEXT, LazyGroup, run_program
 
 COMMANDS = {
     "setup": ("runner.cli.setup", "From nothing to serving: policy, key, check, service."),

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from bridge import names, objects, wire
-from bridge.command import put, put_block, say
+from bridge.bus import branch_names, objects, wire
+from bridge.console import put, put_block, say
 from bridge.errors import RefusedError, UsageError
-from bridge.git import Git
 from bridge.manifest import COMMIT
-from runner import keys
-from runner.approvals import Approvals
-from runner.bus import Bus
+from bridge.system.git import Git
+from runner.admit.approvals import Approvals
+from runner.bus.bus import Bus
+from runner.bus.reading import read_each
 from runner.policy import Policy, load_policy
-from runner.reading import read_each
+from runner.state import signing_key
 
 # Of so many branches each is named.
 _SHOWN = 5
@@ -80,7 +80,7 @@ def _branch_of(commit: str, policy: Policy) -> str:
     bus.listing.read()
     here = objects.locate(bus.git, set(bus.listing.tips.values()))
     known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
-    views = read_each(bus.git, known, lambda _branch, _error: None, keys.reader(policy))
+    views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
     found = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
     found += [view.branch for view in views.values() if view.request == commit]
     if not found:
@@ -99,13 +99,13 @@ def _branch_of(commit: str, policy: Policy) -> str:
 
 def _request_on(branch: str, policy: Policy) -> str:
     """Return the request commit on a branch of the bus, and show what it asks for."""
-    if not names.is_safe(branch) or not names.matches(branch, tuple(policy.bus.patterns)):
+    if not branch_names.is_safe(branch) or not branch_names.matches(branch, tuple(policy.bus.patterns)):
         raise UsageError(f"{branch!a} is neither a commit id nor a branch that this runner serves")
     bus = Bus(policy.bus, policy.state)
     tip = bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    commit = keys.reader(policy).view(bus.git, branch, tip).request
+    commit = signing_key.reader(policy).view(bus.git, branch, tip).request
     put_block(_shown(bus.git, commit), err=True)
     return commit
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from bridge.checks import Check, show_as_they_come
-from bridge.command import json_option
-from runner.examine import SERVING, examine
+from bridge.console import json_option
+from runner.check.readiness import SERVING, examine
 
 
 @click.command()

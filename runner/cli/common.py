@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from bridge.command import say
-from runner.examine_presets import refused_by
+from bridge.console import say
+from runner.check.presets import refused_by
 from runner.policy import Policy
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from bridge.command import json_option, put, put_json, say
+from bridge.console import json_option, put, put_json, say
 from bridge.errors import PolicyError
 from runner.cli.common import tell
 from runner.policy import load_policy
-from runner.retention import sweep
 from runner.session import open_session
+from runner.upkeep.retention import sweep
 
 
 @click.command()

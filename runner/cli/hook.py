@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from bridge import environment
-from bridge.command import say
-from runner.hook import VARIABLES, check_job
+from bridge.console import say
+from bridge.system import environment
 from runner.policy import load_policy
+from runner.service.actions_hook import VARIABLES, check_job
 
 
 @click.command()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from bridge.command import put, say
+from bridge.console import put, say
 from runner.cli.common import say_refused
-from runner.interpreter import find
+from runner.host.interpreter import find
 from runner.policy import default_path, load_policy, write_template
 
 

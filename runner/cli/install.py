@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from bridge.command import put_block, say
+from bridge.console import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
-from runner.service import hookscript
+from runner.service import hook_script
 from runner.service.plan import Plan
 from runner.service.settings import find_user, settings_for
-from runner.setup import SYSTEMS
+from runner.service.setup import SYSTEMS
 
 
 @click.command()
@@ -88,7 +88,7 @@ def _plan(
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
     if hook:
-        return hookscript.uninstall(file, root) if uninstall else hookscript.install(file, root)
+        return hook_script.uninstall(file, root) if uninstall else hook_script.install(file, root)
     if listener and sys.platform != "darwin":
         fix = f"systemd does it. Run: sudo systemctl edit $(cat {listener}/.service) and add Restart=always"
         raise UsageError("--listener is for macOS", fix=fix)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from bridge.command import json_option, put_block, put_json, say
-from bridge.pins import PINNED_FILE, SETTING
-from runner import keys
+from bridge.console import json_option, put_block, put_json, say
+from bridge.verify.pins import PINNED_FILE, SETTING
 from runner.policy import load_policy
+from runner.state import signing_key
 
 
 @click.command()
@@ -24,9 +24,11 @@ def command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> N
     maintainer to pin. A runner that serves already uses a new key after its next start.
     """
     state = load_policy(policy).state
-    key = keys.public_key(state) if show else keys.make_key(state, force=force)
+    key = signing_key.public_key(state) if show else signing_key.make_key(state, force=force)
     if as_json:
-        put_json({"key_id": f"sha256:{key.id}", "public_key": key.text, "file": str(state / keys.PUBLIC)})
+        put_json(
+            {"key_id": f"sha256:{key.id}", "public_key": key.text, "file": str(state / signing_key.PUBLIC)}
+        )
         return
     put_block(key.text)
     say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")

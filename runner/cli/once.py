@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from bridge.bus.wire import EXIT_CODES
 from bridge.errors import ExitCode
-from bridge.wire import EXIT_CODES
 from runner.cli.common import stop_on_signals, tell
 from runner.policy import load_policy
-from runner.serve import once
+from runner.serve.loop import once
 from runner.session import open_session
 
 

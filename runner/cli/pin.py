@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from bridge.command import put, say
-from runner.interpreter import find, pin
+from bridge.console import put, say
+from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy
 
 

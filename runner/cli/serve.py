@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from runner.awake import awake
 from runner.cli.common import stop_on_signals, tell
+from runner.host.awake import awake
 from runner.policy import load_policy
-from runner.serve import serve
+from runner.serve.loop import serve
 from runner.session import open_session
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from bridge.checks import show
-from bridge.command import put, say
+from bridge.console import put, say
 from bridge.errors import ExitCode
 from runner.cli.common import say_refused
 from runner.policy import default_path
-from runner.setup import Step, Wanted, draft, is_ready, ready, steps
+from runner.service.setup import Step, Wanted, draft, is_ready, ready, steps
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 

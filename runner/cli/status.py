@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from bridge.checks import show
-from bridge.command import json_option, put_json
+from bridge.console import json_option, put_json
 from bridge.errors import ExitCode
-from runner.overview import checks, overview
+from runner.check.status import checks, overview
 from runner.policy import load_policy
 
 

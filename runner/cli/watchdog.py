@@ -8,7 +8,7 @@ import click
 
 from runner.cli.common import tell
 from runner.policy import load_policy
-from runner.watchdog import Watchdog
+from runner.service.watchdog import Watchdog
 
 
 @click.command()

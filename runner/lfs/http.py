@@ -15,8 +15,8 @@ import requests
 import urllib3
 from requests.utils import get_environ_proxies
 
-from bridge import environment, strictjson
 from bridge.errors import ManifestError, one_line
+from bridge.system import environment, strict_json
 from runner.lfs.pointer import Pointer
 from runner.lfs.source import CHUNK, Missing
 
@@ -72,12 +72,12 @@ class HttpSource:
         }
         headers = {**self._headers, "Accept": _TYPE, "Content-Type": _TYPE}
         answer = b""
-        for chunk in self._open("POST", f"{self._endpoint}/objects/batch", headers, strictjson.dumps(body)):
+        for chunk in self._open("POST", f"{self._endpoint}/objects/batch", headers, strict_json.dumps(body)):
             answer += chunk
             if len(answer) > _MAX_ANSWER:
                 raise Missing("the bus's answer is too long")
         try:
-            told = strictjson.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
+            told = strict_json.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
             objects = told["objects"]
             asked = {one.oid: one for one in wanted}
             for entry in objects:

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from bridge import environment, strictjson
 from bridge.errors import ManifestError, ProcessError
-from bridge.process import run
+from bridge.system import environment, strict_json
+from bridge.system.process import run
 from runner.lfs.http import HttpSource, origin_of
 from runner.lfs.source import FolderSource, Missing, Source
 from runner.policy import Bus
@@ -57,7 +57,7 @@ def _over_ssh(url: str, hosts: Sequence[str]) -> Source:
         done = run(
             *argv, env=environment.for_isolated_git(), timeout=_SSH_S, own_session=True, most=_SSH_BYTES
         )
-        told = strictjson.loads(done.stdout, what="the answer")
+        told = strict_json.loads(done.stdout, what="the answer")
         href, headers = str(told["href"]), {str(k): str(v) for k, v in (told.get("header") or {}).items()}
     except (ProcessError, ManifestError, KeyError, TypeError, AttributeError) as error:
         why = error.message if isinstance(error, ProcessError) else "its answer is not that of an LFS server"

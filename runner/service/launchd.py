@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.service.plan import Call, Plan, Remove, Step, Write, below
 from runner.service.settings import Settings
-from runner.watchdog import EVERY_S
+from runner.service.watchdog import EVERY_S
 
 LABEL = "com.kakeya.bridge-runner"
 WATCHDOG = f"{LABEL}-watchdog"

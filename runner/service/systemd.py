@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.pulse import SILENCE_S
 from runner.service.plan import Call, Plan, Remove, Step, Write, below
 from runner.service.settings import Settings
+from runner.state.sign_of_life import SILENCE_S
 
 UNIT = "kakeya-runner.service"
 

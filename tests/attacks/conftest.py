@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bridge import objects, wire
+from bridge.bus import objects, wire
+from bridge.bus.wire import Result
 from bridge.client import Client, Run
-from bridge.git import Git
-from bridge.wire import Result
+from bridge.system.git import Git
+from runner.job.sandbox import bubblewrap
 from runner.policy import load_policy
-from runner.rounds import Rounds
-from runner.sandbox import bubblewrap
+from runner.serve.poll import Rounds
 from runner.session import open_session
 from tests.system import ABSENT, program
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from bridge.bus.wire import State
 from bridge.presets import Limits as PresetLimits
-from bridge.wire import State
-from runner.bounds import bounds
+from runner.job.bounds import bounds
 from runner.policy import Limits as HostLimits
 
 pytestmark = pytest.mark.bus

@@ -22,19 +22,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import history, limits, objects, wire
+from bridge import limits
+from bridge.bus import history, objects, wire
+from bridge.bus.branch_names import is_safe, new_nonce
+from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError
-from bridge.git import Git
-from bridge.names import is_safe, new_nonce
-from bridge.wire import State
-from runner import handle as handling
-from runner import rounds as polling
-from runner.bus import Bus
-from runner.lease import Lease
-from runner.litter import end_orphans, remove_litter
-from runner.rounds import Rounds
-from runner.workspace import export_tree
+from bridge.system.git import Git
+from runner.bus.bus import Bus
+from runner.bus.litter import end_orphans, remove_litter
+from runner.job.workspace import export_tree
+from runner.serve import dispatch as handling
+from runner.serve import poll as polling
+from runner.serve.lease import Lease
+from runner.serve.poll import Rounds
 
 pytestmark = pytest.mark.bus
 
@@ -156,12 +157,13 @@ def test_row_28_long_names_that_do_not_fit_below_the_store_cost_nothing(crowd):
 
 def test_row_28_git_s_output_is_taken_apart_in_one_place():
     """`splitlines` ends lines where git does not. Who needs it for something else than git's output is listed."""
-    root = Path(wire.__file__).parent.parent
+    root = Path(wire.__file__).parents[2]
     others = {
-        "bridge/report/markdown.py", "bridge/report/build.py", "bridge/cli/demo.py", "runner/signature.py",
-        "runner/sandbox/probe.py", "runner/usage.py", "runner/host.py", "runner/service/plan.py",
-        "runner/approvals.py", "bridge/command.py", "runner/sandbox/attempt.py", "runner/examine_presets.py",
-        "runner/setup.py", "runner/service/listener.py", "runner/held.py", "runner/models.py",
+        "bridge/report/markdown.py", "bridge/report/build.py", "bridge/cli/demo.py", "runner/admit/signature.py",
+        "runner/job/sandbox/probe.py", "runner/job/usage.py", "runner/host/facts.py", "runner/service/plan.py",
+        "runner/admit/approvals.py", "bridge/console.py", "runner/job/sandbox/attempt.py", "runner/check/presets.py",
+        "runner/service/setup.py", "runner/service/actions_listener.py", "runner/job/hidden_files.py",
+        "runner/host/models.py",
     }  # fmt: skip
     files = [path for package in ("bridge", "runner") for path in (root / package).rglob("*.py")]
     found = {str(path.relative_to(root)) for path in files if ".splitlines(" in path.read_text()}
@@ -348,7 +350,7 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
     for i in range(30):
         crowd.put(f"mac-bridge/noop-1790000000-a{i:05d}", commit=crowd.commit(
             crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
-    monkeypatch.setattr("runner.bus._SEARCH_S", 0.0)
+    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 0.0)
     with crowd.keyed.session() as session:
         session.bus.fetch()
         left = len(session.bus.quarantine.why)

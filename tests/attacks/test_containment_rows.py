@@ -18,12 +18,12 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from bridge import wire
+from bridge.bus import wire
+from bridge.bus.wire import State
 from bridge.cli import cli
 from bridge.presets import Preset
-from bridge.wire import State
-from runner.collect import collect
-from runner.logs import REDACTED
+from runner.job.collect import collect
+from runner.job.logs import REDACTED
 
 pytestmark = [pytest.mark.bus, pytest.mark.usefixtures("confined")]
 

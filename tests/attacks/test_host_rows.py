@@ -14,22 +14,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bridge import times
+from bridge.bus import times
+from bridge.bus.wire import State
 from bridge.client import Client
-from bridge.deadline import stopped_by, within
 from bridge.errors import PolicyError, ProcessError, WaitTimeout
-from bridge.git import Git
 from bridge.presets import load_presets
-from bridge.process import KEPT_ERRORS, run
-from bridge.wire import State
+from bridge.system.deadline import stopped_by, within
+from bridge.system.git import Git
+from bridge.system.process import KEPT_ERRORS, run
+from runner.job.sandbox import bubblewrap
+from runner.job.sandbox.paths import needed_by
+from runner.job.sandbox.probe import find_fault
+from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
 from runner.policy import load_policy
-from runner.sandbox import bubblewrap
-from runner.sandbox.paths import needed_by
-from runner.sandbox.probe import find_fault
-from runner.syscalls import PLACEHOLDER, job_filter
 from tests.attacks import servers
-from tests.runner.test_clock import YEAR, shifted
+from tests.runner.host.test_clock import YEAR, shifted
 
 pytestmark = pytest.mark.bus
 
@@ -186,7 +186,7 @@ def test_row_48_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
 
 
 def test_row_48_a_call_that_waits_for_nobody_ends_when_this_process_is_to_stop(monkeypatch):
-    monkeypatch.setattr("bridge.deadline.AFTER_STOP_S", 0.2)
+    monkeypatch.setattr("bridge.system.deadline.AFTER_STOP_S", 0.2)
 
     class Asked:
         def is_set(self):

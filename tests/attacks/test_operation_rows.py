@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge import names, wire
+from bridge.bus import branch_names, wire
 from bridge.errors import RefusedError
-from bridge.git import Git
+from bridge.system.git import Git
+from runner.bus.name_conflicts import squatters
 from runner.policy import load_policy
-from runner.rounds import Rounds
-from runner.service.hookscript import hook_script
+from runner.serve.poll import Rounds
+from runner.service.hook_script import hook_script
 from runner.session import open_session
-from runner.squatters import squatters
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ".github/workflows/mac-bridge.yaml"
@@ -210,7 +210,7 @@ def test_row_24_an_answer_asks_for_nothing(client, serving, bus, git):
 def test_row_24_an_answer_under_another_name_is_refused(client, serving, bus, git):
     run = client.run("noop")
     serving()
-    parts = names.parse_branch(run.branch)
+    parts = branch_names.parse_branch(run.branch)
     other = f"mac-bridge/noop-{parts.nonce}-copy"
     git(bus, "branch", other, run.branch)
     assert serving() == 1

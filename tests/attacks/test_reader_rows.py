@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from bridge import evidence, limits, wire
+from bridge import evidence, limits
+from bridge.bus import wire
+from bridge.bus.wire import Result
 from bridge.cli import main
 from bridge.client import Run
 from bridge.errors import UsageError, VerificationError
-from bridge.github import actions_run
-from bridge.wire import Result
+from bridge.system.github import actions_run
 
 pytestmark = pytest.mark.bus
 
@@ -433,7 +434,7 @@ def test_row_43_an_answer_of_another_form_is_taken_for_nothing(hub, body):
     "head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["head", "body"]
 )
 def test_row_43_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(hub, monkeypatch, head):
-    monkeypatch.setattr("bridge.github.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("bridge.system.github.TIMEOUT_S", 1.0)
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -20,21 +20,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bridge import environment, history, objects, wire
-from bridge import git as door
+from bridge.bus import history, objects, wire
+from bridge.bus.branch_names import new_nonce
+from bridge.bus.wire import Reason, State
 from bridge.cli import cli
 from bridge.errors import GitError, PolicyError, RefusedError
-from bridge.git import Git
 from bridge.manifest import format_time
-from bridge.names import new_nonce
 from bridge.presets import load_presets
-from bridge.wire import Reason, State
-from runner import handle, lease, serve
-from runner.answer import Outcome, answer
-from runner.bus import Pushed
-from runner.decide import Action, TipWatch, decide
+from bridge.system import environment
+from bridge.system import git as door
+from bridge.system.git import Git
+from runner.bus.bus import Pushed
 from runner.policy import load_policy
-from runner.rounds import Rounds
+from runner.serve import dispatch as handle
+from runner.serve import lease, loop
+from runner.serve.answer import Outcome, answer
+from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve.poll import Rounds
 from runner.session import open_session
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
@@ -323,7 +325,7 @@ def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clo
 @pytest.mark.parametrize("name", [*NAMES.values(), "-x", "--upload-pack=id", "../main", "mac-bridge/a\nb"])
 def test_row_07_a_hostile_name_that_is_handed_to_once_is_refused(target, name):
     with target.session() as session, pytest.raises(RefusedError) as caught:
-        serve.once(session, name)
+        loop.once(session, name)
 
     assert caught.value.code in ("branch_not_served", "no_such_request")
     assert caught.value.message.isprintable()

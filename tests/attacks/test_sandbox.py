@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import PolicyError
+from runner.job.sandbox import bubblewrap, choose, seatbelt
+from runner.job.sandbox.paths import Layer, layers, needed_by, with_hub
+from runner.job.sandbox.probe import find_fault
 from runner.policy import load_policy
-from runner.sandbox import bubblewrap, choose, seatbelt
-from runner.sandbox.paths import Layer, layers, needed_by, with_hub
-from runner.sandbox.probe import find_fault
 from runner.session import open_session
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
@@ -53,7 +53,7 @@ class TestNeeded:
         found = needed_by(Path(sys.executable))
 
         assert {Path(sys.prefix), Path(sys.base_prefix)} <= set(found)
-        package = Path(bubblewrap.__file__).parent.parent
+        package = Path(bubblewrap.__file__).parents[2]
         assert any(package.is_relative_to(path) for path in found)
 
     def test_of_a_folder_of_sources_hidden_files_are_not_needed(self):

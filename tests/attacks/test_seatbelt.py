@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.process import job_environment
-from runner.sandbox import seatbelt
-from runner.sandbox.paths import needed_by
-from runner.sandbox.probe import find_fault
+from runner.job.command import job_environment
+from runner.job.sandbox import seatbelt
+from runner.job.sandbox.paths import needed_by
+from runner.job.sandbox.probe import find_fault
 
 pytestmark = [
     pytest.mark.darwin,

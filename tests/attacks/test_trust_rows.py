@@ -14,18 +14,18 @@ import time
 
 import pytest
 
-from bridge import objects, wire
-from bridge.binding import Binding
+from bridge.bus import objects, wire
+from bridge.bus.history import read_view
 from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError
-from bridge.history import read_view
-from runner import keys
-from runner.approvals import Approvals
-from runner.bus import Bus, Pushed
-from runner.intake import admit
-from runner.lease import Lease
+from bridge.requests.binding import Binding
+from runner.admit.admission import admit
+from runner.admit.approvals import Approvals
+from runner.bus.bus import Bus, Pushed
 from runner.refusal import Refusal
-from runner.rounds import Rounds
+from runner.serve.lease import Lease
+from runner.serve.poll import Rounds
+from runner.state import signing_key
 
 pytestmark = pytest.mark.bus
 
@@ -89,8 +89,8 @@ def test_row_14_the_signing_key_is_in_no_file_and_no_variable_of_a_job(trusting,
     trusting.answer(run)
 
     seen = trusting.forger.read(run.branch, f"{wire.LOGS}/looking-0.log").decode()
-    assert keys.PRIVATE not in seen
-    private = (trusting.keyed.key().parent / keys.PRIVATE).read_text()
+    assert signing_key.PRIVATE not in seen
+    private = (trusting.keyed.key().parent / signing_key.PRIVATE).read_text()
     everything = b"".join(
         trusting.forger.read(run.branch, entry.path)
         for entry in objects.list_tree(trusting.forger.git, f"refs/heads/{run.branch}", recursive=True)
@@ -101,10 +101,10 @@ def test_row_14_the_signing_key_is_in_no_file_and_no_variable_of_a_job(trusting,
 @pytest.mark.usefixtures("confined")
 def test_row_14_a_confined_job_cannot_read_the_signing_key(attacked, runners):
     state = runners.folder / "state-attacked"
-    keys.make_key(state)
+    signing_key.make_key(state)
     script = f"""
         import pathlib
-        for path in ({str(state / keys.PRIVATE)!r}, {str(state)!r}):
+        for path in ({str(state / signing_key.PRIVATE)!r}, {str(state)!r}):
             try:
                 print("READ", pathlib.Path(path).read_text()[:5])
             except OSError as error:
@@ -117,7 +117,7 @@ def test_row_14_a_confined_job_cannot_read_the_signing_key(attacked, runners):
     assert answer.result.state is wire.State.SUCCEEDED
     assert "READ" not in answer.log
     assert answer.log.endswith("[]\n")
-    assert (state / keys.PRIVATE).read_bytes().splitlines()[1] not in answer.everything()
+    assert (state / signing_key.PRIVATE).read_bytes().splitlines()[1] not in answer.everything()
 
 
 # Row 19: replay.
@@ -461,9 +461,9 @@ def test_row_26_a_log_of_another_run_is_rejected_by_its_signature(reader, answer
 
 def test_row_26_a_signature_over_something_else_is_rejected(reader, answered, forger, keyed):
     """The runner's own key, used for what is no answer at all."""
-    from bridge import attestation  # noqa: PLC0415 - used here alone
+    from bridge.verify import attestation  # noqa: PLC0415 - used here alone
 
-    forged = attestation.sign({"_type": "something else"}, keys.load_signer(keyed.key().parent))
+    forged = attestation.sign({"_type": "something else"}, signing_key.load_signer(keyed.key().parent))
     assert base64.b64decode(json.loads(forged)["payload"])
     forger.put(answered.branch, {wire.EVIDENCE: forged})
     reader.view(answered.branch)

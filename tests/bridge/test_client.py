@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from bridge import wire
+from bridge.bus import wire
+from bridge.bus.remote import Pushed, Remote
+from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
-from bridge.remote import Pushed, Remote
-from bridge.wire import State
 
 pytestmark = pytest.mark.bus
 
@@ -271,7 +271,7 @@ def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_pat
 
 
 def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, bus, runners, monkeypatch):
-    monkeypatch.setattr("bridge.follow.LONGEST_POLL_S", {True: 0.05, False: 0.05})
+    monkeypatch.setattr("bridge.requests.follow.LONGEST_POLL_S", {True: 0.05, False: 0.05})
     run = client.run("noop")
     events = run.follow(timeout=60)
     next(events)

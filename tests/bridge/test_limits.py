@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge import history, limits, objects, trees, wire
+from bridge import limits
+from bridge.bus import history, objects, trees, wire
+from bridge.bus.objects import Identity
 from bridge.cli.gate import _reports_in
-from bridge.contents import Contents
 from bridge.errors import InfrastructureError, UsageError, VerificationError
-from bridge.github import _newest
-from bridge.objects import Identity
+from bridge.system.github import _newest
+from bridge.verify.answer_files import Contents
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 NAMES = [name for name in vars(limits) if name.isupper() and name not in ("KIB", "MIB")]
@@ -213,7 +214,7 @@ def test_files_for_the_gate(tmp_path, monkeypatch, more):
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_an_answer_of_the_rest_interface(http_bus, monkeypatch, more):
-    from bridge.github import actions_run  # noqa: PLC0415 - its limits are read when it is called
+    from bridge.system.github import actions_run  # noqa: PLC0415 - its limits are read when it is called
 
     body = b'{"workflow_runs": []}'
     monkeypatch.setattr(limits, "API_BYTES", len(body) - more)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter import Drafter
-from engine.dflash.weights import save_draft
+from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.weights import save_draft
 from engine.mx import mx, tree
 
 BASE = {

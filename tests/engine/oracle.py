@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from engine.dflash.context import DraftContext
-from engine.dflash.drafter import Proposal
+from engine.dflash.drafter.context import DraftContext
+from engine.dflash.drafter.model import Proposal
 from engine.mx import mx
 
 

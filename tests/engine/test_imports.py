@@ -49,7 +49,7 @@ def test_mlx_lm_comes_after_the_preload(python):
 
 
 def test_the_twin_needs_no_mlx(python):
-    code = "import engine.codec.twin.voronoi, engine.codec.sources, sys; print('mlx' in sys.modules)"
+    code = "import engine.codec.twin.voronoi, engine.evals.rate_distortion.sources, sys; print('mlx' in sys.modules)"
     assert python("-c", code).stdout.strip() == "False"
 
 

@@ -7,8 +7,8 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["runner.logs", "runner.redact"]):
-    from runner.logs import LogSink
+with atheris.instrument_imports(include=["runner.job.logs", "runner.job.redact"]):
+    from runner.job.logs import LogSink
 
 SECRET = "s3cr3t-T0ken/+="
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")

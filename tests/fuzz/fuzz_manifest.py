@@ -8,7 +8,7 @@ from contextlib import suppress
 import atheris
 
 with atheris.instrument_imports(include=["bridge"]):
-    from bridge import wire
+    from bridge.bus import wire
     from bridge.errors import ManifestError, VerificationError
     from bridge.manifest import Request, parse_manifest
 

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("mlx_lm", reason="the engine is not installed")
 
 from engine import models
-from engine.bench import prompts, spec
 from engine.evals import needles
 from engine.evals.recall import Plan, arms_of, decode
+from engine.evals.speculation import bench as spec
+from engine.measure import prompts
 
 pytestmark = pytest.mark.integration
 

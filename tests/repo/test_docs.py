@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge import wire
+from bridge.bus import wire
 from bridge.evidence.kinds import schema
 from bridge.evidence.names import KINDS, OF_KIND
 from bridge.manifest import parse_manifest
@@ -53,7 +53,7 @@ def test_what_the_gate_says_is_described_field_by_field():
 
 
 def test_every_reason_that_the_runner_gives_is_in_the_protocol():
-    sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "runner").glob("*.py"))]
+    sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "runner").rglob("*.py"))]
     given = {code for text in sources for code in re.findall(r'Refusal\(\s*"([a-z_]+)"', text)}
 
     assert len(given) > 10

@@ -10,18 +10,18 @@ ROOT = Path(__file__).parents[2]
 
 # What puts text onto a terminal, a stream or a page without looking at it, and the one place that may use it.
 DOORS = {
-    "click.echo": {"bridge/command.py"},
+    "click.echo": {"bridge/console.py"},
     "click.secho": set(),
-    "click.style": {"bridge/command.py"},
+    "click.style": {"bridge/console.py"},
     "click.echo_via_pager": set(),
-    "print": {"runner/sandbox/attempt.py"},  # a program of its own, which talks to the runner in JSON
+    "print": {"runner/job/sandbox/attempt.py"},  # a program of its own, which talks to the runner in JSON
     "traceback.print_exc": set(),
     "sys.stdout.write": set(),
     "sys.stderr.write": set(),
     "rich.print": set(),
-    "rich.console.Console": {"bridge/cli/screen.py", "bridge/report/terminal.py", "bridge/demo_tables.py"},
-    "rich.table.Table": {"bridge/cli/screen.py", "bridge/report/terminal.py", "bridge/demo_tables.py"},
-    "rich.markup.escape": {"bridge/cli/demo.py", "bridge/demo_tables.py"},
+    "rich.console.Console": {"bridge/cli/screen.py", "bridge/report/terminal.py", "bridge/demo/tables.py"},
+    "rich.table.Table": {"bridge/cli/screen.py", "bridge/report/terminal.py", "bridge/demo/tables.py"},
+    "rich.markup.escape": {"bridge/cli/demo.py", "bridge/demo/tables.py"},
     "html.escape": {"bridge/report/markup.py"},
 }
 

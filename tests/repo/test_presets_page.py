@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.bus.wire import State
 from bridge.presets import load_presets
-from bridge.wire import State
 
 PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
 

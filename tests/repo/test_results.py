@@ -14,7 +14,7 @@ from benchmarks.results_claims import loss
 from benchmarks.results_kept import Kept, keep, read, report_of
 from benchmarks.results_page import page
 from bridge.report.text import number
-from tests.bridge import reports
+from tests.bridge.evidence import reports
 
 
 def kept(report, name="it", exit_code=0, **told) -> Kept:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge.names import DEFAULT_PATTERNS
+from bridge.bus.branch_names import DEFAULT_PATTERNS
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))

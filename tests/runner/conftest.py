@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from bridge import objects, wire
-from bridge.git import Git
+from bridge.bus import objects, wire
+from bridge.bus.branch_names import new_nonce
+from bridge.bus.objects import Existing, Identity
+from bridge.bus.wire import Result
 from bridge.manifest import format_time
-from bridge.names import new_nonce
-from bridge.objects import Existing, Identity
-from bridge.wire import Result
+from bridge.system.git import Git
 from runner.policy import load_policy
-from runner.rounds import Rounds
+from runner.serve.poll import Rounds
 from runner.session import Session, open_session
 
 STRANGER = Identity("A Stranger", "stranger@example.invalid")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from bridge.errors import PolicyError
-from bridge.git import Git
-from runner.bus import Bus
+from bridge.system.git import Git
+from runner.bus.bus import Bus
 from runner.policy import Policy, default_path, load_policy, write_template
 
 GOOD = {"schema_version": 1, "bus": {"url": "/somewhere/bus.git"}}

@@ -15,7 +15,7 @@ OWN_WORDS = {"untrusted_code", "preset_not_allowed", "interpreter", "models"}
 
 
 def test_every_refusal_has_a_place():
-    text = "".join(path.read_text(encoding="utf-8") for path in RUNNER.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in RUNNER.rglob("*.py"))
     codes = set(re.findall(r'Refusal\(\s*"([a-z_]+)"', text))
     assert len(codes) > 10
     assert [code for code in sorted(codes - OWN_WORDS) if with_place(code, "No", "mini") == "No"] == []

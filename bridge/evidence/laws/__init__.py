@@ -1,8 +1,8 @@
 """The model of a run: what ties the fields of a report to one another, as named laws, by kind of report.
 
 Rules look at what a report says; laws look at whether all of it could be true of one run. The gate holds a report to
-both (`bridge.evidence.rules`), docs/evidence.md lists them, and the machine that lies (tests/bridge/mutations.py)
-changes their fields.
+both (`bridge.evidence.rules`), docs/evidence.md lists them, and the machine that lies
+(tests/bridge/evidence/mutations.py) changes their fields.
 """
 
 from __future__ import annotations

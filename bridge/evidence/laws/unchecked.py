@@ -1,4 +1,4 @@
-"""Fields of which lies pass, with the reason: what the machine that lies may find (tests/bridge/mutations.py)."""
+"""Fields of which lies pass, with the reason: what tests/bridge/evidence/mutations.py may find."""
 
 from __future__ import annotations
 

@@ -18,9 +18,10 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
     Nothing is drafted and nothing is patched: what others are compared with.
     """
-    from engine.bench import prompts, spec_report
-    from engine.bench.show import spec_table
-    from engine.bench.spec import Plan
+    from engine.cli.bench.show import spec_table
+    from engine.evals.speculation import job as spec_report
+    from engine.evals.speculation.bench import Plan
+    from engine.measure import prompts
     from engine.models import load
 
     found = prompts.read(options["prompts"], options["max_prompts"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from engine.bench.prompts import TASKS
+from engine.measure.prompts import TASKS
 
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 

@@ -33,7 +33,7 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
     """
     if options["needles"] and options["prompts"]:
         raise click.UsageError("--prompts or --needles, not both")
-    from engine.bench import spec_report
+    from engine.evals.speculation import job as spec_report
     from engine.models import load
 
     pair = load(options["model"], options["draft"], dtype=options["dtype"])
@@ -44,8 +44,9 @@ def spec(ctx: click.Context, *, out: Path | None, as_json: bool, **options: Any)
 
 
 def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> Any:
-    from engine.bench import prompts, spec_report
     from engine.evals import needles
+    from engine.evals.speculation import job as spec_report
+    from engine.measure import prompts
     from engine.models import fit
 
     if not options["needles"]:

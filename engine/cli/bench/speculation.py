@@ -34,8 +34,8 @@ def options(command: Callable) -> Callable:
 
 
 def plan_of(asked: dict[str, Any]) -> Any:
-    """Return the :class:`engine.bench.spec.Plan` that options ask for."""
-    from engine.bench.spec import Plan
+    """Return the :class:`engine.evals.speculation.bench.Plan` that options ask for."""
+    from engine.evals.speculation.bench import Plan
 
     names = ("drafters", "rollbacks", "cache", "max_tokens", "repeats", "package")
     return Plan(block=asked["block_size"], **{name: asked[name] for name in names})
@@ -45,8 +45,8 @@ def carry_out_checked(
     ctx: click.Context, job: Any, arms: Sequence[Any], out: Path | None, *, as_json: bool
 ) -> None:
     """Measure and put the report out; fail where our own loop decoded otherwise than it has to."""
-    from engine.bench.show import spec_table
-    from engine.bench.spec import faults
+    from engine.cli.bench.show import spec_table
+    from engine.evals.speculation.bench import faults
 
     made = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
     found = faults(made["rows"], arms)

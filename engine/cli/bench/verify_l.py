@@ -25,7 +25,7 @@ def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
     caches take turns. There is a report for each cache; of several, --json prints one a line, and --out is
     given the cache's name before its suffix.
     """
-    from engine import report
+    from engine.measure import report
 
     made = _measured(options)
     for spec, found in made.items():
@@ -36,16 +36,16 @@ def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
         if as_json:
             click.echo(json.dumps(found, allow_nan=False, indent=2 if len(made) == 1 else None))
     if not as_json:
-        from engine.bench.show import verify_table
+        from engine.cli.bench.show import verify_table
 
         verify_table(made)
 
 
 def _measured(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from engine.bench.verify import Sweep, reports
     from engine.cache.spec import parse
     from engine.cli.measured import tell_left_out
     from engine.evals.recall import usable
+    from engine.evals.verify_cost import Sweep, reports
     from engine.models import load
     from engine.models.fit import check_context
 

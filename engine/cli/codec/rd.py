@@ -32,8 +32,8 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
     if (config["model"] is None) != (config["text"] is None):
         raise click.UsageError("--model and --text go together")
     config["text"] = str(config["text"]) if config["text"] else None
-    from engine import report
-    from engine.codec.rd import KIND, Plan, table
+    from engine.evals.rate_distortion.table import KIND, Plan, table
+    from engine.measure import report
 
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
@@ -46,10 +46,10 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
 
 def _data(config: dict) -> dict:
     if config["model"]:
-        from engine.codec.capture import capture_from
+        from engine.evals.rate_distortion.capture import capture_from
 
         return capture_from(config["model"], Path(config["text"]), config["n_vectors"], config["seed"])
-    from engine.codec.sources import draw
+    from engine.evals.rate_distortion.sources import draw
 
     return {
         name: draw(name, config["n_vectors"], config["dim"], config["seed"])

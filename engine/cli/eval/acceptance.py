@@ -34,8 +34,8 @@ def acceptance(
     fails where our loop decodes otherwise than mlx-lm has to. An interrupted run with --out goes on where it
     stopped.
     """
-    from engine.bench import spec_report
-    from engine.bench.prompts import read_sets
+    from engine.evals.speculation import job as spec_report
+    from engine.measure.prompts import read_sets
     from engine.models import load
 
     found = read_sets(prompts, max_prompts, task)

@@ -41,9 +41,9 @@ def find_needles(
     """Decode every arm on every needle, and put out a report of ``kind``; see :mod:`engine.evals.recall`."""
     from engine.evals import recall
     from engine.evals.claims import recall_claims
-    from engine.evals.job import Job
     from engine.evals.needles import workload
-    from engine.evals.plot import recall_plot
+    from engine.measure.job import Job
+    from engine.measure.plot import recall_plot
 
     sections = {
         "models": pair.describe(),

@@ -53,8 +53,8 @@ def kv_quant(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
-    from engine.evals.job import Job
     from engine.evals.quant_claims import claims, picture
+    from engine.measure.job import Job
     from engine.models import load
 
     plan = quant.Plan(**asked)
@@ -88,9 +88,9 @@ def kv_quant(
 
 
 def _texts(tokenizer: Any, prompts: Path | None, text: Path | None, tokens: int, most: int) -> list[Any]:
-    from engine.bench.prompts import encode, read
     from engine.errors import BadInput
     from engine.evals import quant
+    from engine.measure.prompts import encode, read
 
     if text is None:
         return quant.cut(encode(read(prompts, most), tokenizer, chat=False), tokens)

@@ -44,9 +44,9 @@ def parity(
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Let two drafters draft from the same inputs, step by step, and count on how many tokens they agree."""
-    from engine.bench.prompts import encode, read
     from engine.evals import parity as evaluation
-    from engine.evals.job import Job
+    from engine.measure.job import Job
+    from engine.measure.prompts import encode, read
     from engine.models import load
 
     if asked["against"] == "package":

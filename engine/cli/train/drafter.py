@@ -94,10 +94,12 @@ def drafter(
         if threads:
             use_threads(threads)
     from engine import models
-    from engine.dflash.weights import save_draft
-    from engine.models import files, fit
-    from engine.train import begin, draft
-    from engine.train import text as sources
+    from engine.checkpoints import files
+    from engine.dflash.drafter.weights import save_draft
+    from engine.models import fit
+    from engine.train.data import text as sources
+    from engine.train.drafter import begin
+    from engine.train.drafter import recipe as draft
     from engine.train.run import Learner, Trainer
 
     pair = models.load(name, draft=False)
@@ -134,12 +136,12 @@ def drafter(
     )
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":
-        from engine.train.draft_mlx import MlxLearner
+        from engine.train.drafter.learner_mlx import MlxLearner
 
         learner: Learner = MlxLearner(model, pair.target, plan)
     else:
-        from engine.dflash.target import DraftEnds, TargetEnds
-        from engine.train.draft_torch import TorchLearner
+        from engine.dflash.target.ends import DraftEnds, TargetEnds
+        from engine.train.drafter.learner_torch import TorchLearner
 
         scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
         learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)

@@ -39,7 +39,8 @@ def measure(
     in training only if corpus_digest is the one in the model's card.
     """
     from engine import models
-    from engine.train import corpus, measure, tokenizer
+    from engine.train.data import corpus, tokenizer
+    from engine.train.tiny import measure
 
     pair = models.load(model)
     found = corpus.collect()

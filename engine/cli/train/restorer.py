@@ -61,9 +61,9 @@ def restorer(
     from engine.restore.learned import config_for
     from engine.restore.restorer import Restorer
     from engine.restore.weights import save_restorer, target_digest
-    from engine.train import mixed
-    from engine.train import restorer as learning
-    from engine.train import text as sources
+    from engine.train.data import mixed
+    from engine.train.data import text as sources
+    from engine.train.restorer import recipe as learning
     from engine.train.run import Trainer
 
     pair = models.load(name, draft=False)

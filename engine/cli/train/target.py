@@ -43,8 +43,9 @@ def target(
     The folder gets a tokenizer, a checkpoint, a log, and at the end target/, which mlx-lm and transformers
     load. Needs torch.
     """
-    from engine.train import corpus, shapes, tokenizer
-    from engine.train.target import Plan, Trainer
+    from engine.train.data import corpus, tokenizer
+    from engine.train.tiny import shapes
+    from engine.train.tiny.target import Plan, Trainer
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)

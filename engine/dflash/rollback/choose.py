@@ -65,7 +65,7 @@ def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
     if type(held) not in (*GROWING, *RINGS, *RECURRENT):
         raise BadInput(
             f"no rollback is known for a {type(held).__name__}",
-            "mlx-lm's own loop needs none: engine.decode.native, or kakeya-engine bench native",
+            "mlx-lm's own loop needs none: engine.dflash.baseline.native, or kakeya-engine bench native",
         )
     make = _carry if kind == "carry" else _ring if type(held) in RINGS else _other
     parts.append(make(cache, held, kind))

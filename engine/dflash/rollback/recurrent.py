@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.dflash.clones import as_kind, with_replaced
+from engine.dflash.target.clones import as_kind, with_replaced
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn

@@ -3,17 +3,17 @@
 import pytest
 
 from engine.cache import make_caches
-from engine.dflash.adaptive import Fixed
+from engine.dflash.generation import Run
 from engine.dflash.joint import Joint
-from engine.dflash.lookup import Lookup
-from engine.dflash.proposer import Proposer
+from engine.dflash.propose.adaptive import Fixed
+from engine.dflash.propose.lookup import Lookup
+from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for
-from engine.dflash.run import Run
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.stops import Stops
 from engine.models import load
 from engine.mx import mx
-from tests.engine import models as random_models
+from tests.engine import small_models as random_models
 
 SPECS = ("raw", "e8v@4.25:fast", "affine@4g64", "e8@q38")
 LENGTHS = (20, 200, 131, 64)  # beyond the ring of 128, and within it

@@ -3,14 +3,14 @@
 import pytest
 
 from engine.cache import make_caches
-from engine.dflash.proposer import Proposer
+from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
 from engine.serve.generation import Generation
 from engine.serve.job import Job, Options
 from engine.serve.models import load_resident
 from engine.serve.prefix import Prefixes
 from engine.serve.snapshots import flat
-from tests.engine import models as random_models
+from tests.engine import small_models as random_models
 
 BLOCK = 64
 SPECS = ["raw", "e8v@4.25", "affine@4g64", "e8@q38"]

@@ -1,0 +1,153 @@
+"""Reading a request branch: which commit is the request, where it stands, and what was put on top.
+
+Files of an earlier run may have been merged into the workload, so a state or a cancellation counts only where
+it names this very branch; and a state counts as a runner's word only in the commit that changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bridge import limits
+from bridge.bus import objects, wire
+from bridge.bus.wire import CancelFile, State, StateFile
+from bridge.system import git_output
+from bridge.system.git import Git
+from bridge.system.git_output import Found
+
+MAX_COMMITS = 20_000
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class View:
+    """One request branch as it stands at `tip`."""
+
+    branch: str
+    tip: str
+    request: str
+    state: StateFile | None
+    cancel: CancelFile | None
+    # Commits that no runner made lie on top of the last state.
+    foreign: bool
+    # What is too large for anything on the branch to be read, in words; None where nothing is.
+    too_large: str | None = None
+    # Only if keys decide which states count (verify/signed_history.py): the commit of the state above, and the topmost
+    # state that no key signed.
+    stated: str | None = None
+    unsigned: State | None = None
+
+    @property
+    def stands(self) -> State:
+        """Where the request stands."""
+        return self.state.state if self.state else State.REQUESTED
+
+    @property
+    def token(self) -> int:
+        """The highest fencing token given out so far; 0 before the first claim."""
+        return self.state.token if self.state else 0
+
+    @property
+    def sequence(self) -> int:
+        """The number of states so far."""
+        return self.state.sequence if self.state else 0
+
+
+def read_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
+    """Read many branches, given as `{branch: commit id}`, in two calls of git.
+
+    Of a commit or a folder beyond the limits nothing is read: such a branch has no state and asks for nothing.
+    """
+    return {view.branch: view for view in each_view(git, tips)}
+
+
+def each_view(git: Git, tips: Mapping[str, str]) -> Iterator[View]:
+    """Yield the views of `read_views` one at a time, so that not all their files are held at once."""
+    places = {
+        branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
+        for branch, tip in tips.items()
+    }
+    heavy: dict[str, Found] = {}
+    there = objects.locate(git, [name for names in places.values() for name in names], heavy)
+
+    def fits(name: str) -> str | None:
+        """Return the id of a file that may be read."""
+        found = there.get(name)
+        return found.oid if found and found.kind == "blob" and found.size <= wire.MAX_STATE else None
+
+    wanted = [
+        (branch, fits(state), fits(before), fits(cancel))
+        for branch, (state, before, cancel) in places.items()
+    ]
+    contents = objects.each_content(git, [oid for _, *oids in wanted for oid in (oids[0], oids[2]) if oid])
+    for branch, state, before, cancel in wanted:
+        state_blob = next(contents)[1] if state else None
+        cancel_blob = next(contents)[1] if cancel else None
+        view = _view(branch, tips[branch], state_blob, cancel_blob, changed=state != before)
+        blocked = next((heavy[name] for name in places[branch] if name in heavy), None)
+        yield replace(view, too_large=_say(blocked)) if blocked else view
+
+
+def _say(heavy: Found) -> str:
+    most = limits.COMMIT_BYTES if heavy.kind == "commit" else limits.TREE_BYTES
+    what = "commit" if heavy.kind == "commit" else "folder"
+    return f"its {what} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
+
+
+def read_view(git: Git, branch: str, tip: str) -> View:
+    """Read one branch."""
+    return read_views(git, {branch: tip})[branch]
+
+
+def _view(
+    branch: str, tip: str, state_blob: bytes | None, cancel_blob: bytes | None, *, changed: bool
+) -> View:
+    state = wire.parse_state(state_blob)
+    if state and state.branch != branch:
+        state = None
+    cancel = wire.parse_cancel(cancel_blob)
+    if cancel and (cancel.branch != branch or (state and cancel.request != state.request)):
+        cancel = None
+    request = state.request if state else cancel.request if cancel else tip
+    return View(branch, tip, request, state, cancel, foreign=bool(state) and not changed)
+
+
+def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
+    """Return the commits on the branch's own line from (not including) `after` to `tip`, oldest first."""
+    span = [tip] if after is None else [tip, f"^{after}"]
+    listed = git("rev-list", "--first-parent", "--reverse", f"--max-count={MAX_COMMITS}", *span).stdout
+    return git_output.lines(listed)
+
+
+def is_ancestor(git: Git, earlier: str, later: str) -> bool:
+    """Say whether `later` was built upon `earlier`."""
+    return git("merge-base", "--is-ancestor", earlier, later, ok=(0, 1, 128)).returncode == 0
+
+
+def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
+    """Yield each runner's state after `after` with the piece of log that it brought, oldest first.
+
+    Past `limits.STREAM_BYTES` no more pieces come, only states.
+    """
+    previous, left = None, limits.STREAM_BYTES
+    for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
+        if state and blobs[0] != previous:
+            piece = blobs[1] or b""
+            left -= len(piece)
+            yield commit, state, piece if left >= 0 else b""
+        previous = blobs[0]
+
+
+def states(
+    git: Git, commits: Sequence[str], *more: str
+) -> Iterator[tuple[str, StateFile | None, list[bytes | None]]]:
+    """Yield each commit's state, and the files at the state's path and `more` paths. Few are in memory at a time."""
+    paths = (wire.STATE, *more)
+    for start in range(0, len(commits), _AT_ONCE):
+        some = commits[start : start + _AT_ONCE]
+        asked = [f"{commit}:{path}" for commit in some for path in paths]
+        blobs = objects.read_many(git, asked, max_bytes=limits.PIECE_BYTES)
+        for i, commit in enumerate(some):
+            found = blobs[len(paths) * i : len(paths) * (i + 1)]
+            yield commit, wire.parse_state(found[0]), found

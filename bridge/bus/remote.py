@@ -1,0 +1,225 @@
+"""The user's remote as a bus: fetch request branches into private refs, push commits by id."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from bridge import limits
+from bridge.bus import branch_names
+from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
+from bridge.system import git_output
+from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+
+# Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
+PRIVATE = "refs/kakeya/"
+
+# What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
+_NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
+_NO_RIGHT = re.compile(
+    rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NO_ACCESS = re.compile(
+    r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
+    r"|terminal prompts disabled",
+    re.IGNORECASE,
+)
+_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+# Somebody else was faster, between the server's first look at the branch and its last.
+_OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
+
+
+class Pushed(Enum):
+    """How a push ended."""
+
+    DONE = "done"
+    STALE = "stale"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A remote of the user's repository."""
+
+    git: Git
+    name: str
+
+    @classmethod
+    def of(cls, git: Git, name: str) -> Remote:
+        """Return the remote of that name, or of that URL. Raises UsageError where there is none."""
+        known = git.text("remote").split()
+        is_address = ("/" in name or ":" in name) and not name.startswith("-")
+        if name not in known and not is_address:
+            fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else (
+                "Add one with: git remote add origin URL"
+            )  # fmt: skip
+            raise UsageError(f"this repository has no remote {name!r}", fix=fix)
+        return cls(git, name)
+
+    @property
+    def url(self) -> str:
+        """The URL that is fetched from."""
+        return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
+
+    def fetch(self, *patterns: str) -> dict[str, str]:
+        """Fetch the branches under the patterns and return `{branch: commit id}`.
+
+        The server is asked for these prefixes alone. Only private refs are written; branches that are gone go.
+        """
+        specs = [f"+refs/heads/{pattern}:{PRIVATE}{pattern}" for pattern in patterns]
+        try:
+            self._fetch(*specs)
+        except GitError as error:
+            if (
+                len(patterns) == 1
+                and "*" not in patterns[0]
+                and "couldn't find remote ref" in error.message.lower()
+            ):
+                self.git("update-ref", "-d", PRIVATE + patterns[0])
+                return {}
+            raise self._explain(error) from error
+        return self.known(*patterns)
+
+    def listed(self, *patterns: str) -> dict[str, str]:
+        """Return `{branch: commit id}` of the branches under the patterns as the server lists them; nothing is fetched.
+
+        Left out are names that no request can have.
+        """
+        child = self.git.start("ls-remote", "--heads", "--refs", self.name, timeout=NETWORK_TIMEOUT)
+        heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
+        found: dict[str, str] = {}
+        try:
+            for ref, oid in git_output.each_ref(git_output.each_line(child.chunks())):
+                branch = ref.removeprefix("refs/heads/")
+                if ref.startswith(heads) and len(found) < limits.BRANCHES and branch_names.is_safe(branch):
+                    found[branch] = oid
+        except ProcessError as error:
+            raise self._explain(error) from error
+        finally:
+            child.close()
+        return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+
+    def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged."""
+        if not listed:
+            return {}
+        specs = "".join(f"+{oid}:{PRIVATE}{branch}\n" for branch, oid in listed.items())
+        try:
+            self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
+        except GitError:
+            if len(listed) == 1:
+                return {}
+            branches = list(listed)
+            middle = len(branches) // 2
+            halves = (branches[:middle], branches[middle:])
+            came = [self.fetch_listed({branch: listed[branch] for branch in half}) for half in halves]
+            return {**came[0], **came[1]}
+        return dict(listed)
+
+    def _fetch(self, *specs: str) -> None:
+        self.git("fetch", *FETCH_FLAGS, "--prune", self.name, *specs, timeout=NETWORK_TIMEOUT)
+
+    def known(self, *patterns: str) -> dict[str, str]:
+        """Return what the last fetches brought, without asking the server."""
+        # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
+        folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
+        listed = git_output.refs(
+            self.git("for-each-ref", "--format=%(objectname) %(refname)", *folders).stdout
+        )
+        found = {ref.removeprefix(PRIVATE): oid for ref, oid in listed.items()}
+        return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+
+    def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
+        """Set a branch to a commit if it still is at `expect` (None: if it does not exist).
+
+        Raises RefusedError where the server says no, InfrastructureError where it cannot be reached.
+        """
+        ref = f"refs/heads/{branch}"
+        try:
+            self.git(
+                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags",
+                "--recurse-submodules=no",
+                f"--force-with-lease={ref}:{expect or ''}", self.name, f"{commit}:{ref}",
+                timeout=NETWORK_TIMEOUT,
+            )  # fmt: skip
+        except GitError as error:
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+                return Pushed.STALE
+            raise self._explain(error, branch) from error
+        self.git("update-ref", PRIVATE + branch, commit)
+        # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
+        self.git("update-ref", "-d", f"refs/remotes/{self.name}/{branch}", ok=(0, 1, 128))
+        return Pushed.DONE
+
+    def try_push(self, branch: str, commit: str) -> None:
+        """Go through all of a push but the sending. Raises as `push` does."""
+        try:
+            flags = ("--quiet", "--dry-run", "--no-verify", "--recurse-submodules=no")
+            self.git("push", *flags, self.name, f"{commit}:refs/heads/{branch}", timeout=NETWORK_TIMEOUT)
+        except GitError as error:
+            raise self._explain(error, branch) from error
+
+    def delete(self, branch: str, *, expect: str) -> Pushed:
+        """Delete a branch if it still is at `expect`."""
+        ref = f"refs/heads/{branch}"
+        flags = ("--quiet", "--porcelain", "--no-verify", f"--force-with-lease={ref}:{expect}")
+        try:
+            self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
+        except GitError as error:
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+                return Pushed.STALE
+            raise self._explain(error, branch) from error
+        self.git("update-ref", "-d", PRIVATE + branch)
+        return Pushed.DONE
+
+    def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
+        """Turn git's words into what happened and what to do."""
+        said = _said(error)
+        if "shallow update not allowed" in said:
+            fix = "Run: git fetch --unshallow"
+            return UsageError(
+                "the remote cannot take a commit whose history this shallow clone lacks", fix=fix
+            )
+        blocked = _BLOCKED.search(said)
+        if branch and blocked:
+            blocking = blocked[1] or branch.rsplit("/", 1)[0]
+            fix = f"Delete the branch {blocking!r} on the remote, or choose another place with --prefix."
+            return RefusedError(
+                f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
+            )
+        if branch and _NO_RIGHT.search(said):
+            fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
+            return RefusedError(
+                f"{self.name} does not let you push {branch!r}: {error.words()}",
+                fix=fix,
+                code="no_push_right",
+            )
+        if _NO_ACCESS.search(said):
+            return InfrastructureError(
+                f"cannot reach {self.name}: {error.words()}", fix=self._how_to_check(), code="unreachable"
+            )
+        return InfrastructureError(
+            f"{self.name}: {error.words()}",
+            code="remote_failed",
+            fix="Try again; `kakeya doctor` checks the remote.",
+        )
+
+    def _how_to_check(self) -> str:
+        """Return commands that work where the user is, for a remote that was named and for an address alike."""
+        here = ["git"] if self.git.directory == Path() else ["git", "-C", str(self.git.directory)]
+        access = f"Check your access with: {shlex.join([*here, 'ls-remote', self.name])}"
+        if self._is_address:
+            return access
+        return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', self.name])}"
+
+    @property
+    def _is_address(self) -> bool:
+        return self.name not in self.git.text("remote").split("\n")
+
+
+def _said(error: ProcessError) -> str:
+    return (error.stderr + error.stdout).decode("utf-8", "replace")

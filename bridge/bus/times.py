@@ -1,0 +1,45 @@
+"""How late it is by what lies on the bus: no clock alone decides that something is old.
+
+A machine that starts before its clock is set, or with a dead battery, may be years off. What others committed was
+dated by their clocks, so no more time has passed for certain than the newest of it shows. Anyone who can push can
+commit with a later date; that only lets one's own clock decide, as it would without.
+"""
+
+from __future__ import annotations
+
+from bridge.bus import branch_names
+from bridge.system.git import Git
+
+# Clocks of several machines differ by this much without anybody noticing.
+TOLERANCE_S = 300.0
+
+# By whom runners commit.
+RUNNER_EMAIL = "kakeya-mac-bridge@localhost"
+
+
+def requested_below(git: Git, prefix: str) -> list[float]:
+    """Return when the requests below a prefix of references were made, by the clocks of those who made them.
+
+    These are the times in the branches' names, and those of the newest commits that are no runner's: a runner's own
+    commits would confirm its own clock.
+    """
+    listed = git("for-each-ref", "--format=%(committeremail) %(committerdate:unix) %(refname)", prefix).stdout
+    dates = []
+    for line in listed.split(b"\n")[:-1]:
+        email, date, ref = line.split(b" ", 2)
+        if email != f"<{RUNNER_EMAIL}>".encode() and date.isdigit():
+            dates.append(float(date))
+        request = branch_names.parse_branch(ref.decode("utf-8", "replace").removeprefix(prefix))
+        if request:
+            dates.append(float(branch_names.nonce_time(request.nonce)))
+    return dates
+
+
+def at_least(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> float:
+    """Return what time it is for certain: `now`, unless nothing that was seen is nearly as late."""
+    return min(now, max(dates, default=now) + tolerance_s)
+
+
+def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:
+    """Say whether something was dated at about `now`."""
+    return any(abs(now - date) <= tolerance_s for date in dates)

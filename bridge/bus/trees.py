@@ -1,0 +1,101 @@
+"""Trees of commits, read with a bound: a few objects can unfold to more files than fit anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bridge import limits
+from bridge.bus import objects
+from bridge.errors import VerificationError
+from bridge.system.git import Git
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Node:
+    """An entry of a tree."""
+
+    mode: str
+    oid: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Say whether it is a tree."""
+        return self.mode == "40000"
+
+    @property
+    def is_file(self) -> bool:
+        """Say whether it is a regular file, executable or not."""
+        return self.mode in ("100644", "100755")
+
+
+def files_below(git: Git, commit: str, folder: str) -> dict[str, Node]:
+    """Return all that lies below a folder of a commit but folders, by path; nothing where there is no such folder.
+
+    Raises VerificationError where that is more than a reader takes.
+    """
+    return _differing(git, folder, None, git.maybe("rev-parse", "--verify", "--quiet", f"{commit}:{folder}"))
+
+
+def changed(git: Git, before: str, after: str) -> list[str]:
+    """Return the paths of the files that differ between two commits. Raises VerificationError as `files_below` does."""
+    one, other = (git.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in (before, after))
+    return sorted(_differing(git, "", one, other))
+
+
+def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Node]:
+    """Return what lies in one tree and not, or not the same, in another; of what is gone, what it was."""
+    found: dict[str, Node] = {}
+    pairs = [(base, before, after)]
+    while pairs:
+        here, pairs = pairs[:_AT_ONCE], pairs[_AT_ONCE:]
+        trees = _read(git, [oid for _, *oids in here for oid in oids if oid])
+        for path, old, new in here:
+            for name, was, now in _unlike(trees.get(old or "", {}), trees.get(new or "", {})):
+                inner = f"{path}/{name}" if path else name
+                if len(inner) > limits.PATH_LENGTH:
+                    raise VerificationError(f"a path is longer than {limits.PATH_LENGTH} characters")
+                folders = [node.oid if node and node.is_folder else None for node in (was, now)]
+                if any(folders):
+                    pairs.append((inner, folders[0], folders[1]))
+                leaf = next((node for node in (now, was) if node and not node.is_folder), None)
+                if leaf:
+                    found[inner] = leaf
+                if len(found) + len(pairs) > limits.PATHS:
+                    where = f"below {base}" if base else "and the request"
+                    raise VerificationError(f"more than {limits.PATHS} files differ {where}")
+    return found
+
+
+def _unlike(
+    before: Mapping[str, Node], after: Mapping[str, Node]
+) -> Iterator[tuple[str, Node | None, Node | None]]:
+    for name in before.keys() | after.keys():
+        was, now = before.get(name), after.get(name)
+        if was != now:
+            yield name, was, now
+
+
+def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
+    wanted = list(dict.fromkeys(oids))
+    found = objects.read_many(git, wanted, max_bytes=limits.TREE_BYTES, kind="tree")
+    if None in found:
+        raise VerificationError(
+            f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
+        )
+    return {oid: dict(_parse(raw or b"", len(oid) // 2)) for oid, raw in zip(wanted, found, strict=True)}
+
+
+def _parse(raw: bytes, width: int) -> Iterator[tuple[str, Node]]:
+    """Yield the entries of a tree as git stores it: mode, name, NUL, and the id in `width` bytes."""
+    at = 0
+    while at < len(raw):
+        end = raw.index(b"\0", at)
+        mode, _, name = raw[at:end].partition(b" ")
+        at = end + 1 + width
+        yield (
+            name.decode("utf-8", "surrogateescape"),
+            Node(mode.decode("ascii", "replace"), raw[end + 1 : at].hex()),
+        )

@@ -1,0 +1,278 @@
+"""What lies on a request branch: paths, states, and the files that an answer is made of."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bridge import limits
+from bridge.bus import branch_names
+from bridge.errors import ExitCode, ManifestError, VerificationError, one_line
+from bridge.manifest import describe
+from bridge.system import strict_json
+
+FOLDER = ".mac-bridge"
+REQUEST = f"{FOLDER}/request.json"
+STATE = f"{FOLDER}/state.json"
+CANCEL = f"{FOLDER}/cancel.json"
+RESULT = f"{FOLDER}/result.json"
+EVIDENCE = f"{FOLDER}/evidence.dsse.json"
+STREAM = f"{FOLDER}/stream.log"
+LOGS = f"{FOLDER}/logs"
+SUMMARY = f"{LOGS}/summary.json"
+REPORTS = "results/research"
+
+# How the detail of a state begins in which a request waits for somebody at the runner to decide.
+WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
+# What a runner writes: ASCII without white space or control characters.
+_PLAIN_PATH = re.compile(r"[!-~]+")
+
+MAX_STATE = 16 * 1024
+MAX_RESULT = 1024 * 1024
+MAX_SUMMARY = 1024 * 1024
+MAX_FILE = 64 * 1024 * 1024
+MAX_EVIDENCE = 4 * 1024 * 1024
+
+
+class State(StrEnum):
+    """Where a request stands."""
+
+    REQUESTED = "requested"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    GATE_REJECTED = "gate_rejected"
+    LOST = "lost"
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether nothing follows."""
+        return self in EXIT_CODES
+
+    @property
+    def is_taken(self) -> bool:
+        """Say whether a runner holds it."""
+        return self in (State.CLAIMED, State.RUNNING)
+
+
+EXIT_CODES = {
+    State.SUCCEEDED: ExitCode.SUCCEEDED,
+    State.FAILED: ExitCode.FAILED,
+    State.REFUSED: ExitCode.REFUSED,
+    State.CANCELLED: ExitCode.CANCELLED,
+    State.TIMED_OUT: ExitCode.TIMED_OUT,
+    State.GATE_REJECTED: ExitCode.GATE_REJECTED,
+    State.LOST: ExitCode.INFRASTRUCTURE,
+}
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's content."""
+        # Bytes of a stranger's that are no text came in as surrogates, and those cannot be read again.
+        return strict_json.dumps(self.model_dump(mode="json")).encode("utf-8", "replace")
+
+
+_File = TypeVar("_File", bound=_Wire)
+
+
+def next_count(count: int) -> int:
+    """Return the count after this one. At the limit it stays, since a forged state may be there already."""
+    return min(count + 1, limits.COUNTER)
+
+
+Branch = Annotated[str, Field(max_length=limits.BRANCH_CHARS)]
+Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
+# Names of files and folders are made from these, so a forged answer must not hold a path there.
+PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.PRESET.pattern})$")]
+Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.NONCE.pattern})$")]
+# `is_answer_path` judges what it is made of and where it may lie.
+AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
+# A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
+Sentence = Annotated[str, AfterValidator(one_line)]
+# Names from a branch are handed to git: only a whole id is never a revision expression or an option.
+CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+
+
+class Runner(_Wire):
+    """Which runner: its name in its policy, and the id of its state directory."""
+
+    id: Annotated[str, Field(max_length=64)]
+    instance: Annotated[str, Field(max_length=64)]
+    version: Annotated[str, Field(max_length=32)]
+
+
+class StateFile(_Wire):
+    """`.mac-bridge/state.json`, new in every commit that a runner makes."""
+
+    schema_version: Literal[2]
+    state: Annotated[State, Field(strict=False)]
+    branch: Branch
+    request: CommitId
+    # Random: no two states are the same commit, whoever makes them and however fast.
+    salt: Annotated[str, Field(max_length=64)]
+    # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
+    # Both counters stay at their limit once they are there: what is written can always be read.
+    token: Counter
+    sequence: Counter
+    lease_s: Annotated[float, Field(gt=0, le=86_400)]
+    runner: Runner
+    at: Annotated[str, Field(max_length=64)]
+    step: Counter | None = None
+    detail: Annotated[Sentence, Field(max_length=1000)] = ""
+    # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
+    # None: written by a runner that did not count them.
+    left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+    # The labels of the runner. None: written by a runner that did not say.
+    labels: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] | None = None
+
+
+class CancelFile(_Wire):
+    """`.mac-bridge/cancel.json`, committed by the requester."""
+
+    schema_version: Literal[2]
+    branch: Branch
+    request: CommitId
+    by: Annotated[Sentence, Field(max_length=200)]
+    at: Annotated[str, Field(max_length=64)]
+    reason: Annotated[Sentence, Field(max_length=500)] = ""
+
+
+class Reason(_Wire):
+    """Why a request ended as it did, in one word for programs and one sentence for people."""
+
+    code: str
+    message: Sentence
+
+
+class CommandResult(_Wire):
+    """One step: what ran and how it ended."""
+
+    argv: list[str]
+    exit_code: int | None
+    signal: int | None = None
+    timed_out: bool = False
+    seconds: float
+    max_rss_bytes: int | None = None
+    log: str
+    survivors: list[str] = []
+    # The bound for whose sake it was ended (memory, processes, disk, files, free), and the most that was seen.
+    exceeded: str | None = None
+    peaks: dict[str, int] = {}
+
+
+class LogDigest(_Wire):
+    """One step's log: the digest is over the full stream, also where only head and tail were kept."""
+
+    path: AnswerPath
+    stream_sha256: str
+    stream_bytes: Annotated[int, Field(ge=0)]
+    kept_bytes: Annotated[int, Field(ge=0)]
+    truncated: bool
+
+
+class FileDigest(_Wire):
+    """One file of the answer."""
+
+    path: AnswerPath
+    sha256: str
+    size: Annotated[int, Field(ge=0)]
+
+
+class Violation(_Wire):
+    """One rule of the gate that a report breaks."""
+
+    code: str
+    message: Sentence
+    path: str = ""
+    # What would mend it; empty in answers that are older than this field.
+    mend: Sentence = ""
+
+
+class Gate(_Wire):
+    """What the gate said of the reports."""
+
+    verdict: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]
+    violations: list[Violation] = []
+
+
+class Result(_Wire):
+    """`.mac-bridge/result.json`: everything a reader needs to judge an answer."""
+
+    schema_version: Literal[2]
+    state: Annotated[State, Field(strict=False)]
+    reason: Reason
+    branch: str
+    nonce: Nonce | None
+    request: CommitId
+    workload: CommitId | None
+    requested_by: str | None
+    # Why a requester's own code was run: whose signature or approval, or the policy's leave.
+    trusted_by: str | None = None
+    preset: PresetName | None
+    preset_digest: str | None
+    code: Literal["installed", "request"] | None
+    params: dict[str, bool | int | str]
+    commands: list[CommandResult]
+    exit_code: int
+    token: Counter
+    runner: Runner
+    host: dict[str, Any]
+    versions: dict[str, str | None]
+    started_at: str
+    finished_at: str
+    seconds: float
+    logs: list[LogDigest]
+    files: list[FileDigest]
+    skipped: list[str] = []
+    gate: Gate | None = None
+    # What was put around the job; None in answers that are older than this field.
+    sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
+
+
+def is_answer_path(path: str) -> bool:
+    """Say whether an answer may bring a file of that name: what a runner writes, and reports, in plain characters."""
+    plain = _PLAIN_PATH.fullmatch(path) is not None and not any(
+        part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/")
+    )
+    return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
+
+
+def parse_state(data: bytes | None) -> StateFile | None:
+    """Read a state file; None where there is none or it is not one."""
+    return _parse(StateFile, data)
+
+
+def parse_cancel(data: bytes | None) -> CancelFile | None:
+    """Read a cancel file; None where there is none or it is not one."""
+    return _parse(CancelFile, data)
+
+
+def parse_result(data: bytes | None) -> Result:
+    """Read a result. Raises VerificationError that says what is wrong with it."""
+    if data is None:
+        raise VerificationError(f"there is no {RESULT}")
+    try:
+        return Result.model_validate(strict_json.loads(data, what=RESULT, max_bytes=MAX_RESULT, max_depth=12))
+    except ValidationError as error:
+        raise VerificationError(f"{RESULT} is not valid: {describe(error)[0]}") from error
+    except ManifestError as error:
+        raise VerificationError(error.message) from error
+
+
+def _parse(model: type[_File], data: bytes | None) -> _File | None:
+    if data is None:
+        return None
+    try:
+        return model.model_validate(strict_json.loads(data, max_bytes=MAX_STATE))
+    except (ValidationError, ManifestError):
+        return None

@@ -1,0 +1,1 @@
+"""The demonstration: bus, runner, jobs and answers on one machine."""

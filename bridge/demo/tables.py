@@ -1,0 +1,99 @@
+"""What the demonstration shows of the reports that came back: one table of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bridge.bus.wire import Gate
+from bridge.report.loose import Row, items, text
+from bridge.report.measured import claims
+from bridge.report.model import Claim
+
+# Which rows of a table of codes are shown, by codec, group and rotation; the file has more.
+_CODES = {
+    ("affine", 128, False): "affine",
+    ("affine", 128, True): "affine, rotated",
+    ("voronoi", 0, True): "E8 Voronoi",
+}
+
+# Each claim in the units of its column; in brackets the least and the greatest prompt.
+_COLUMNS = {
+    "decode_tok_s": ("tokens/s", "{:.0f}"),
+    "decode_speedup": ("over mlx-lm", "{:.2f}x"),
+    "accept_length": ("tau", "{:.2f}"),
+    "identical_outputs": ("same text", "{:.0%}"),
+}
+_ARMS = {
+    "native": "mlx-lm alone",
+    "dflash/auto": "drafter alone",
+    "adaptive/auto": "adaptive drafts",
+}
+
+
+def show(report: Row, gate: Gate, out: Console) -> None:
+    """Print the table of a report; what it says of speed is put in words where the gate accepts it."""
+    if report["kind"] == "kakeya.codec-rd":
+        out.print(codec_table(report))
+    elif report["kind"] == "kakeya.spec-bench":
+        out.print(speed_table(report))
+        for line in speed_words(report) if gate.verdict == "ACCEPTED" else ():
+            out.print(escape(line))
+
+
+def codec_table(report: Row) -> Table:
+    """Return the error of each code on each kind of data, at the bits that it stores."""
+    rows: dict[tuple[float, str, float], dict[str, float]] = {}
+    for row in items(report["rows"]):
+        name = _CODES.get((row["codec"], row["group"], row["rotated"]))
+        if name:
+            key = (row["stored_bits_per_value"], name, row["limit"])
+            rows.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
+    sources = next(iter(rows.values()), {})
+    made = _table("relative error at equal stored bits", "stored bits", "code", *sources, "limit 2^-2R")
+    for (stored, name, limit), errors in sorted(rows.items()):
+        made.add_row(f"{stored:.2f}", name, *(f"{error:.2e}" for error in errors.values()), f"{limit:.2e}")
+    return made
+
+
+def speed_table(report: Row) -> Table:
+    """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
+    heads = [head for head, _ in _COLUMNS.values()]
+    made = _table("how fast the model writes; tau: tokens a round", "", *heads)
+    found = claims(report)
+    for arm in items(report["arms"]):
+        name = text(arm["name"])
+        if arm["role"] in ("baseline", "candidate"):
+            cells = (_cell(found, name, claim, form) for claim, (_, form) in _COLUMNS.items())
+            made.add_row(_ARMS.get(name, name), *cells)
+    return made
+
+
+def speed_words(report: Row) -> Iterator[str]:
+    """Yield the greatest claimed quotient as a sentence, whose arm the table compares; a loss is called one."""
+    found = [(c.value, c.arm) for c in claims(report) if c.name == "decode_speedup" and c.value is not None]
+    if found:
+        times, arm = max(found)
+        loss = "" if times > 1 else ": a loss"
+        yield f"{_ARMS.get(arm, arm)}: {times:.2f} times the pace of mlx-lm alone{loss}"
+    else:
+        yield "no pace is claimed: too little was decoded for that"
+
+
+def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
+    """Return an arm's claim of a name with its interval, or nothing where there is none."""
+    claim = next((claim for claim in found if (claim.arm, claim.name) == (arm, name)), None)
+    if claim is None or claim.value is None:
+        return ""
+    low, high = (form.format(end) for end in claim.interval or (claim.value, claim.value))
+    return form.format(claim.value) + (f" ({low} to {high})" if claim.interval else "")
+
+
+def _table(title: str, *heads: str) -> Table:
+    made = Table(title=f"from the report that came back: {title}", title_justify="left")
+    for head in heads:
+        made.add_column(head, justify="left" if head in ("", "code") else "right")
+    return made

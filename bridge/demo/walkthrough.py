@@ -1,0 +1,202 @@
+"""The whole path on one machine: a throw-away bus, a clone, a runner process, real jobs, their verified answers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from bridge.bus.objects import Identity
+from bridge.bus.wire import State
+from bridge.client import Client, Run
+from bridge.errors import InfrastructureError, UsageError
+from bridge.evidence.table import TABLE
+from bridge.system import engine_install, environment
+from bridge.system.git import Git
+from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
+from bridge.verify.export import Fetched
+from bridge.verify.pins import SETTING
+
+
+@dataclass(frozen=True)
+class Job:
+    """A preset with its parameters, and in plain words what asking for it shows."""
+
+    preset: str
+    shows: str
+    params: Mapping[str, int] = field(default_factory=dict)
+
+
+# Less of each than by default, so that two busy cores do it in seconds. The gate takes no figure of time of fewer than
+# three repeats (the preset's), five rows and 32 decoded tokens.
+JOBS = (
+    Job(
+        "mlx-env-probe",
+        "Ask a machine that nobody can log in to what it is. The request is a branch that names a job; the answer is a "
+        "commit on that branch, with the job's log, signed by the runner.",
+    ),
+    Job(
+        "kv-codec-rd",
+        "Ask for a measurement: how much codes for vectors lose, at the bits that they store. The job leaves a report, "
+        "and the gate must accept it: where it was measured, and once more here.",
+        {"n_vectors": 1024},
+    ),
+    Job(
+        "k3-step2-fused",
+        "Ask for a claim: does drafting tokens ahead make a model write faster? It decodes the same prompts alone, "
+        "with a small model that drafts in every round, and adaptively: the small model or the text so far drafts, "
+        "whichever pays. The gate computes each claimed figure again from the rows that were measured.",
+        {"n_samples": 3, "max_new_tokens": 48},
+    ),
+)
+
+# The pair in the engine's sources.
+MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
+
+# What the gate says where a machine had other work to do: the report is incomplete, and nothing is broken.
+NOISE = frozenset(code for code, entry in TABLE.items() if entry.noise) | {
+    "SLOW_ORACLE",
+    "SPEEDUP_IMPOSSIBLE",
+}
+
+_START_S = 60
+_STOP_S = 30
+_WHO = Identity("A requester", "requester@localhost")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the demonstration plays on."""
+
+    folder: Path
+    bus: Path
+    clone: Path
+    policy: Path
+    log: Path
+
+
+@contextmanager
+def stage(keep: Path | None) -> Iterator[Stage]:
+    """Make the folder with everything in it; remove it afterwards unless it is to be kept.
+
+    Raises UsageError where the engine is not installed, or where `keep` is not an empty folder.
+    """
+    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
+        message = "the demonstration runs real MLX jobs, and the engine is not installed"
+        raise UsageError(message, fix=engine_install.how(python=sys.executable))
+    if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"{keep} is not an empty folder", fix="Name another one with --keep.")
+    folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield _set_up(folder)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serving(place: Stage) -> Iterator[None]:
+    """Run a runner process beside the bus. Raises InfrastructureError where it does not come up."""
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
+    with place.log.open("wb") as out:
+        runner = start(
+            argv, env=environment.for_user_git(), stdin=DEVNULL, stdout=out.fileno(), stderr=STDOUT
+        )
+    try:
+        _wait_until_serving(runner, place.log)
+        yield
+    finally:
+        runner.send_signal(signal.SIGTERM)
+        try:
+            runner.wait(_STOP_S)
+        except Expired:
+            runner.kill()
+            runner.wait()
+
+
+def ask(client: Client, job: Job) -> Run:
+    """Ask for a preset as any requester would."""
+    return client.run(job.preset, job.params, lifetime=timedelta(hours=1))
+
+
+def answer_of(run: Run, place: Stage) -> Fetched:
+    """Fetch and verify an answer into the demonstration's folder."""
+    return run.fetch(place.folder / "results" / run.branch.rpartition("/")[2])
+
+
+def is_good(answer: Fetched) -> bool:
+    """Say whether a job went as it should: it succeeded, or all that the gate finds is a machine that was busy."""
+    result = answer.result
+    found = {fault.code for fault in result.gate.violations} if result.gate else set()
+    noisy = result.state is State.GATE_REJECTED and bool(found) and found <= NOISE
+    return (result.state is State.SUCCEEDED or noisy) and answer.report.holds
+
+
+def more() -> list[tuple[str, str]]:
+    """Return what else to try, as commands of this installation and what each shows."""
+    folder = Path(sys.executable).parent
+    if str(folder) in (environment.get("PATH") or "").split(os.pathsep):
+        programs = ""
+    else:
+        near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        programs = f"{near}{os.sep}"
+    return [
+        (f"{programs}kakeya-engine generate --prompt 'def main'", "the model writes in this terminal"),
+        (f"{programs}kakeya presets", "every job that can be asked for"),
+        (f"{programs}kakeya demo --keep DIR", "this again; DIR keeps the bus, the clone and the results"),
+    ]
+
+
+def _set_up(folder: Path) -> Stage:
+    place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
+    place.bus.mkdir()
+    place.clone.mkdir()
+    Git.of_user(place.bus)("init", "--quiet", "--bare")
+    repo = Git.of_user(place.clone).with_env(
+        GIT_AUTHOR_NAME=_WHO.name,
+        GIT_AUTHOR_EMAIL=_WHO.email,
+        GIT_COMMITTER_NAME=_WHO.name,
+        GIT_COMMITTER_EMAIL=_WHO.email,
+    )
+    repo("init", "--quiet")
+    (place.clone / "README.md").write_text("A workload, as any repository could be.\n", encoding="utf-8")
+    repo("add", "README.md")
+    repo("-c", "commit.gpgSign=false", "commit", "--quiet", "-m", "A workload")
+    repo("remote", "add", "origin", str(place.bus))
+    policy = {
+        "schema_version": 1,
+        "id": "demo-runner",
+        "bus": {"url": str(place.bus)},
+        "state": str(folder / "state"),
+        "presets": [job.preset for job in JOBS],
+        "interpreter": sys.executable,
+        "env": MODELS,
+    }
+    place.policy.write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
+    place.policy.chmod(0o600)
+    # The runner signs, and the clone trusts the key that its maintainer saw.
+    argv = (sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "keygen")
+    run(*argv, env=environment.for_user_git())
+    repo("config", SETTING, str(folder / "state" / "runner.pub"))
+    return place
+
+
+def _wait_until_serving(runner: Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while "serving" not in log.read_text(encoding="utf-8", errors="replace"):
+        if runner.poll() is not None or time.monotonic() > until:
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise InfrastructureError(f"the runner did not start: {said or 'it printed nothing'}")
+        time.sleep(0.05)

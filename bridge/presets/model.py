@@ -1,0 +1,364 @@
+"""Presets: the named, typed, bounded jobs that may be asked for, read from YAML files."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from bridge.bus import branch_names
+from bridge.errors import PresetError
+from bridge.evidence.names import KINDS
+from bridge.manifest import describe
+from bridge.presets.params import Param, Value
+from bridge.system.strict_yaml import read_yaml
+
+FRAGMENTS = "_fragments.yaml"
+
+_ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
+_PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
+_ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+_GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
+# Linux takes no more than 128 KiB in one variable, and no system takes a NUL.
+ENV_VALUE, ENV_LONGEST = r"^[^\x00]*$", 32_768
+_ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
+
+# Variables that make a child load or run something before its own first line. No preset can set or pass them.
+_NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
+
+
+class Limits(BaseModel):
+    """What a job may use at most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    file_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
+    # All of the job's processes together, and all of its workspace; None: only the host's own bound holds.
+    memory_mb: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
+    processes: Annotated[int, Field(ge=4, le=100_000)] = 512
+    disk_mb: Annotated[int, Field(ge=1, le=16_777_216)] = 32_768
+    files: Annotated[int, Field(ge=16, le=100_000_000)] = 400_000
+    open_files: Annotated[int, Field(ge=16, le=65_536)] = 4_096
+    report_mb: Annotated[int, Field(ge=1, le=64)] = 16
+    reports: Annotated[int, Field(ge=1, le=1_000)] = 100
+    all_reports_mb: Annotated[int, Field(ge=1, le=256)] = 64
+
+
+class Inputs(BaseModel):
+    """Files of the request's tree that a job reads as data: plain files only, within bounds, and never run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    # The folder that is laid into the workspace, with everything below it whose name ends so.
+    under: Literal["results/research"]
+    ending: Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
+    files: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    file_mb: Annotated[int, Field(ge=1, le=64)] = 16
+    total_mb: Annotated[int, Field(ge=1, le=1_024)] = 256
+
+
+class Step(BaseModel):
+    """One command: a list of argv elements, each literal, `{param}` or `${ENV:NAME}` as a whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    argv: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(min_length=1, max_length=128)
+    ]
+
+    @field_validator("argv")
+    @classmethod
+    def _tokens_are_whole(cls, argv: list[str]) -> list[str]:
+        for token in argv:
+            whole = _ENV_TOKEN.fullmatch(token) or _PARAM_TOKEN.fullmatch(token)
+            if not whole and re.search(r"\$\{|\{[a-z]\w*\}|[\x00\n\r]", token):
+                raise ValueError(f"{token!r}: a placeholder must be the whole element")
+        if not (_ENV_TOKEN.fullmatch(argv[0]) or argv[0].startswith("/")):
+            raise ValueError(
+                f"{argv[0]!r} must be an absolute path or ${{ENV:NAME}}: nothing is looked up on a PATH"
+            )
+        return argv
+
+
+class Preset(BaseModel):
+    """A job that may be asked for by name. Frozen; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ignored_types=(cached_property,))
+
+    name: str
+    description: Annotated[str, Field(min_length=1, max_length=500)]
+    code: Literal["installed", "request"]
+    steps: Annotated[list[Step], Field(min_length=1, max_length=16)]
+    params: dict[str, Param] = {}
+    timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
+    collect: list[str] = []
+    inputs: Inputs | None = None
+    # `none`; `reports`: of any kind that the gate knows; or the kinds of which there must be one each, and no other.
+    gate: str | Annotated[list[str], Field(min_length=1)] = "none"
+    labels: list[str] = []
+    requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
+    env: dict[_ENV_NAME, _ENV_VALUE] = {}
+    pass_env: list[_ENV_NAME] = []
+    network: bool = False
+    limits: Limits = Limits()
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_plain(cls, value: str) -> str:
+        if not branch_names.PRESET.fullmatch(value):
+            raise ValueError("must be lower-case letters, digits and dashes")
+        return value
+
+    @field_validator("collect")
+    @classmethod
+    def _reports_stay_together(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            if not _GLOB.fullmatch(pattern) or ".." in pattern:
+                raise ValueError(f"{pattern!r} must lie below results/research/")
+        return value
+
+    @field_validator("gate")
+    @classmethod
+    def _gate_knows_the_kinds(cls, value: str | list[str]) -> str | list[str]:
+        for kind in [value] if isinstance(value, str) else value:
+            if kind not in KINDS and (kind not in ("none", "reports") or isinstance(value, list)):
+                raise ValueError(f"no rule knows reports of kind {kind!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _placeholders_are_declared(self) -> Preset:
+        used = {
+            found["name"] for step in self.steps for t in step.argv if (found := _PARAM_TOKEN.fullmatch(t))
+        }
+        wanted = {name for name, param in self.params.items() if not param.unused}
+        if used != wanted:
+            odd = min(used ^ wanted)
+            raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
+        if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
+            raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
+        if self.code == "request" and self.inputs:
+            raise ValueError("inputs are for code 'installed'; with 'request' the whole tree is there")
+        if self.gated and not self.collect:
+            raise ValueError(f"gate {self.gate!r} needs something to collect")
+        for name in (*self.env, *self.pass_env):
+            if _NEVER_SET.fullmatch(name):
+                raise ValueError(f"{name} may not be set or passed to a job")
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of what the preset means, so that a result can say by which definition it was made."""
+        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def gated(self) -> bool:
+        """Say whether the reports are judged where they were measured."""
+        return self.gate != "none"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of report that are promised; empty where any will do."""
+        if isinstance(self.gate, list):
+            return self.gate
+        return [self.gate] if self.gate in KINDS else []
+
+    @property
+    def env_names(self) -> list[str]:
+        """The names of the host's settings that the commands need."""
+        tokens = (
+            found["name"] for step in self.steps for t in step.argv if (found := _ENV_TOKEN.fullmatch(t))
+        )
+        return list(dict.fromkeys(tokens))
+
+    def read_params(self, texts: Mapping[str, str]) -> dict[str, Value]:
+        """Turn `k=v` texts into checked values, without the defaults. Raises PresetError."""
+        read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
+        return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
+
+    def check_params(self, params: Mapping[str, object]) -> dict[str, Value]:
+        """Return every parameter's checked value, defaults filled in. Raises PresetError."""
+        given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
+        filled: dict[str, Value] = {}
+        for name, param in self.params.items():
+            if name not in given and param.default is None:
+                fix = f"Add -p {name}=VALUE ({param.allowed})."
+                raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
+            value = given.get(name, param.default)
+            assert value is not None  # noqa: S101 - for the type checker: the case above
+            filled[name] = value
+        return filled
+
+    def build_commands(self, params: Mapping[str, object], env: Mapping[str, str]) -> list[list[str]]:
+        """Return the argv lists to run, one a step.
+
+        `params` are checked and completed here; `env` holds the host's settings for `${ENV:NAME}`.
+        Raises PresetError for a bad parameter, or with code `missing_env` for a setting that the host lacks.
+        """
+        values = self.check_params(params)
+        return [
+            [part for token in step.argv for part in self._fill(token, values, env)] for step in self.steps
+        ]
+
+    def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
+        setting = _ENV_TOKEN.fullmatch(token)
+        if setting:
+            name = setting["name"]
+            if not env.get(name):
+                fix = f"On the runner, set {name} under `env` in the policy file."
+                raise PresetError(f"{self.name} needs the setting {name}", code="missing_env", fix=fix)
+            return [env[name]]
+        param = _PARAM_TOKEN.fullmatch(token)
+        if param:
+            return self.params[param["name"]].argv(values[param["name"]])
+        return [token]
+
+    def _about(self, name: str, use: Any) -> Value:
+        """Apply `use` to the parameter called `name`; say whose it is when it fails."""
+        if name not in self.params:
+            raise PresetError(
+                f"{self.name} has no parameter {name!r}",
+                code="unknown_param",
+                fix=did_you_mean(name, self.params) or f"It takes: {', '.join(self.params) or 'none'}.",
+            )
+        try:
+            value: Value = use(self.params[name])
+        except PresetError as error:
+            raise PresetError(
+                f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix
+            ) from error
+        return value
+
+
+class Presets(dict[str, Preset]):
+    """Presets by name in alphabetical order. `broken` says of each file that cannot be used what is wrong with it."""
+
+    def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
+        super().__init__(sorted(found.items()))
+        self.broken = dict(broken or {})
+
+
+def load_presets(folder: Path | str | None = None) -> Presets:
+    """Read the installed presets and, laid over them, those in `folder`.
+
+    A preset in `folder` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
+    left out and stands in `broken`; it never lets an installed preset of its name through. Raises PresetError when
+    there is no such folder.
+    """
+    installed = Path(str(files("presets")))
+    roots = [installed] if folder is None else [installed, Path(folder)]
+    fragments: dict[str, Any] = {}
+    found: dict[str, Preset] = {}
+    broken: dict[str, PresetError] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
+        problem = _read_fragments(root, fragments)
+        for path in root.glob("*.yaml"):
+            if path.name == FRAGMENTS:
+                continue
+            found.pop(path.stem, None)
+            broken.pop(path.stem, None)
+            try:
+                if problem:
+                    raise problem
+                found[path.stem] = _load(path, fragments)
+            except PresetError as error:
+                broken[path.stem] = error
+    return Presets(found, broken)
+
+
+def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
+    """Add a folder's fragments to those that are known. Returns what is wrong with the file, if anything is."""
+    if not (root / FRAGMENTS).exists():
+        return None
+    try:
+        known |= read_yaml(root / FRAGMENTS)
+    except PresetError as error:
+        return error
+    return None
+
+
+def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
+    """Return the preset of that name. Raises PresetError: there is none, or its file cannot be used."""
+    if isinstance(presets, Presets) and name in presets.broken:
+        wrong = presets.broken[name]
+        raise PresetError(
+            f"the preset {name} cannot be used: {wrong.message}", code="broken_preset", fix=wrong.fix
+        )
+    if name not in presets:
+        raise PresetError(
+            f"there is no preset {name!r}",
+            code="unknown_preset",
+            fix=did_you_mean(name, presets) or "`kakeya presets` lists them all.",
+        )
+    return presets[name]
+
+
+def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
+    """Return a sentence with the nearest known words, or None."""
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
+    raw = read_yaml(path)
+    merged: dict[str, Any] = {}
+    used = raw.pop("use", [])
+    if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
+        raise PresetError(f"{path.name}: use must be a list of fragments' names")
+    for fragment in used:
+        if not isinstance(fragments.get(fragment), dict):
+            raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
+        merged = _merge(merged, fragments[fragment])
+    merged = _merge(merged, raw)
+    if isinstance(merged.get("steps"), list):
+        merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
+    try:
+        preset = Preset.model_validate(merged)
+    except (ValidationError, PresetError) as error:
+        message = describe(error)[0] if isinstance(error, ValidationError) else error.message
+        raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
+    if preset.name != path.stem:
+        raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
+    return preset
+
+
+def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
+    """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
+    if not isinstance(step, dict) or not isinstance(step.get("use"), list):
+        return step
+    argv: list[Any] = []
+    for name in step["use"]:
+        piece = fragments.get(name) if isinstance(name, str) else None
+        if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
+            raise PresetError(f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}")
+        argv += piece["argv"]
+    own = step.get("argv", [])
+    rest = {key: value for key, value in step.items() if key != "use"}
+    return rest | {"argv": [*argv, *own] if isinstance(own, list) else own}
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another: mappings merge, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged

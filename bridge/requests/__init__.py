@@ -1,0 +1,1 @@
+"""What a requester does: build a request, remember it, follow it, and say where it stands."""

@@ -1,0 +1,180 @@
+"""Whether anybody works on a request: the last sign of life of the runner that has it, or why it still waits.
+
+Clocks of two machines are never compared to decide anything. A lease has run out if this clone itself has seen the
+branch unchanged for that long; times that a runner wrote are shown as what they are, its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.bus.wire import State
+from bridge.errors import KakeyaError
+from bridge.manifest import parse_manifest, parse_time
+from bridge.presets import Preset
+from bridge.requests.outbox import by_age
+from bridge.system.git import Git
+
+# How many of the newest requests are looked at to find out who serves, and what waits before a request.
+_LOOKED_AT = 2_000
+_LAST_COMMITS = 20
+_LINE = 200
+
+
+@dataclass(frozen=True)
+class Life:
+    """The last sign of life of the runner that holds a request."""
+
+    runner: str
+    at: str
+    lease_s: float
+    # For how long this clone has seen the branch unchanged.
+    unchanged_s: float
+
+    @property
+    def lapsed(self) -> bool:
+        """Say whether the lease has run out, by what was seen from here."""
+        return self.unchanged_s >= self.lease_s
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        seconds = {"unchanged_s": round(self.unchanged_s, 1), "age_s": self.age_s}
+        return asdict(self) | seconds | {"lapsed": self.lapsed}
+
+    @property
+    def age_s(self) -> float | None:
+        """How long ago the runner wrote, if its clock and this one agree."""
+        try:
+            return round((datetime.now(UTC) - parse_time(self.at)).total_seconds(), 1)
+        except ValueError:
+            return None
+
+    def text(self) -> str:
+        """Return it as a sentence."""
+        if self.lapsed:
+            return (
+                f"last sign of life of {self.runner} at least {span(self.unchanged_s)} ago; its lease of "
+                f"{span(self.lease_s)} has run out, so another runner may take the request"
+            )
+        age = self.age_s
+        ago = (
+            f"{span(age)} ago by its clock" if age is not None and age >= 0 else f"at {self.at} by its clock"
+        )
+        late = ", which has run out if the clocks agree" if age is not None and age >= self.lease_s else ""
+        return f"last sign of life of {self.runner} {ago}; its lease is {span(self.lease_s)}{late}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What is known of a request that no runner has taken."""
+
+    # How many requests wait, this one included, and how many of them were made before it.
+    waiting: int
+    before: int
+    # The runner that wrote to this bus last, when by its own clock, and the request that it holds, if it does.
+    runner: str | None = None
+    at: str | None = None
+    busy_with: str | None = None
+    # Labels that the request asks for and no runner has shown on this bus.
+    missing_labels: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form that `--json` prints."""
+        return asdict(self) | {"missing_labels": list(self.missing_labels)}
+
+    def text(self) -> str:
+        """Return it as a sentence."""
+        return "; ".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        if self.before:
+            yield f"{self.before} of {self.waiting} requests that wait were made before it (requesters take turns)"
+        else:
+            yield "no older request waits"
+        if self.runner is None:
+            yield "no runner has written to this bus yet"
+        elif self.busy_with:
+            yield f"{self.runner} runs {self.busy_with}"
+        else:
+            yield f"nobody has served this bus since {self.at} (by the clock of {self.runner})"
+        if self.missing_labels:
+            labels = ", ".join(self.missing_labels)
+            yield f"it asks for a label that no runner has shown here: {labels}"
+
+
+def life_of(view: View, unchanged_s: float) -> Life | None:
+    """Return the last sign of life on a branch that a runner holds, None if none does."""
+    state = view.state
+    if state is None or not state.state.is_taken:
+        return None
+    return Life(state.runner.id, state.at, state.lease_s, unchanged_s)
+
+
+def queue_of(git: Git, tips: Mapping[str, str], view: View, presets: Mapping[str, Preset]) -> Queue:
+    """Return what the newest branches of a bus, given as `{branch: commit id}`, say about a request that waits."""
+    newest = sorted(tips, key=by_age)[-_LOOKED_AT:]
+    views = history.read_views(git, {branch: tips[branch] for branch in newest})
+    waiting = [branch for branch, one in views.items() if one.stands is State.REQUESTED and not one.cancel]
+    before = [branch for branch in waiting if by_age(branch) < by_age(view.branch)]
+    states = [one.state for one in views.values() if one.state]
+    last = max(states, key=lambda state: state.at, default=None)
+    held = last is not None and last.state.is_taken
+    return Queue(
+        waiting=len({*waiting, view.branch}),
+        before=len(before),
+        runner=last.runner.id if last else None,
+        at=last.at if last else None,
+        busy_with=last.branch if last and held else None,
+        missing_labels=tuple(_missing(_wanted(git, view, presets), states)),
+    )
+
+
+def last_line(git: Git, view: View) -> str:
+    """Return the last line of what a job has printed so far, cut to one line of a terminal; often its progress."""
+    listed = git.text(
+        "rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}"
+    )
+    names = [f"{commit}:{wire.STREAM}" for commit in listed.split()]
+    for blob in objects.read_many(git, names, max_bytes=1024 * 1024):
+        lines = [line for line in (blob or b"").decode("utf-8", "replace").split("\n") if line.strip()]
+        if lines:
+            return shown(lines[-1])
+    return ""
+
+
+def shown(line: str) -> str:
+    """Return a line of a job's log, bounded and without anything that steers a terminal."""
+    return "".join(c if c.isprintable() else " " for c in line[:_LINE]).strip()
+
+
+def span(seconds: float) -> str:
+    """Return a time span as people say it."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _wanted(git: Git, view: View, presets: Mapping[str, Preset]) -> set[str]:
+    try:
+        request = parse_manifest(
+            objects.read_blob(git, view.request, wire.REQUEST, max_bytes=64 * 1024) or b""
+        )
+    except KakeyaError:
+        return set()
+    preset = presets.get(request.preset)
+    return {*(request.labels or ()), *(preset.labels if preset else ())}
+
+
+def _missing(wanted: set[str], states: Iterable[wire.StateFile]) -> list[str]:
+    """Return the labels that no runner has. Runners that do not say which they have may have any."""
+    known: set[str] = set()
+    for state in states:
+        if state.labels is None:
+            return []
+        known |= set(state.labels)
+    return sorted(wanted - known)

@@ -1,0 +1,140 @@
+"""Building a request commit: the workload's tree with a manifest in it, and nothing of earlier runs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from bridge.bus import branch_names, objects, wire
+from bridge.bus.branch_names import Namespace
+from bridge.bus.objects import Identity
+from bridge.errors import GitError, UsageError
+from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
+from bridge.requests.binding import Binding
+from bridge.system import environment
+from bridge.system.git import Git
+
+DEFAULT_LIFETIME = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that exists as a commit and has not been pushed."""
+
+    branch: str
+    commit: str
+    request: Request
+
+
+def prepare(
+    git: Git,
+    preset: str,
+    params: Mapping[str, object],
+    *,
+    code: Literal["installed", "request"],
+    namespace: Namespace,
+    ref: str = "HEAD",
+    snapshot: bool = False,
+    lifetime: timedelta = DEFAULT_LIFETIME,
+    labels: Sequence[str] = (),
+    requested_by: str | None = None,
+    bind: Callable[[str], Binding] | None = None,
+) -> Prepared:
+    """Build the request commit in the user's repository, by plumbing alone.
+
+    HEAD, branches, index and working tree stay as they are. With `snapshot` the working tree as it is now (tracked and
+    untracked, not the ignored) becomes the workload. With `bind` the commit is signed for what it returns for the
+    branch. Raises UsageError where `ref` names no commit, or where the user has no key to sign with.
+    """
+    workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
+    if workload is None:
+        empty = ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
+        fix = (
+            "Make a first commit."
+            if empty
+            else "Name a branch, a tag or a commit that exists here with --ref."
+        )
+        raise UsageError(f"{ref!r} is not a commit in this repository", fix=fix)
+    if not timedelta(seconds=1) <= lifetime <= MAX_LIFETIME:
+        raise UsageError(
+            f"a request must expire within {MAX_LIFETIME.days} days, and not at once",
+            fix="Say how long it may wait for a runner, such as --expires 24h.",
+        )
+    now = datetime.now(UTC)
+    who = identity(git)
+    request = parse_manifest(
+        Request.model_construct(
+            schema_version=2,
+            preset=preset,
+            params=dict(params),
+            ref=ref,
+            requested_by=requested_by or who.email,
+            nonce=branch_names.new_nonce(now.timestamp()),
+            workload=workload,
+            created_at=format_time(now),
+            expires_at=format_time(now + lifetime),
+            code=code,
+            labels=list(labels) or None,
+        ).to_json()
+    )
+    files = {wire.FOLDER: None, wire.REQUEST: request.to_json().encode()}
+    tree = objects.overlay(git, f"{workload}^{{tree}}", files)
+    branch = namespace.branch(preset, request.nonce)
+    trailers = bind(branch).trailers if bind else f"Branch: {branch}\n"
+    message = f"Request {preset}\n\n{trailers}"
+    make = _commit_signed if bind else objects.commit
+    commit = make(git, tree, [workload], message, who)
+    return Prepared(branch, commit, request)
+
+
+def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: Identity) -> str:
+    if not git.maybe("config", "user.signingkey") and not git.maybe("config", "gpg.ssh.defaultKeyCommand"):
+        fix = "Name one: git config --global user.signingkey ~/.ssh/id_ed25519.pub"
+        raise UsageError("git knows no SSH key of yours to sign with", fix=fix, code="no_signing_key")
+    try:
+        return objects.commit(git, tree, parents, message, who, sign=True)
+    except GitError as error:
+        fix = "git's user.signingkey must name an SSH key whose private half is here or in your agent."
+        said = error.stderr.decode("utf-8", "replace").strip().replace("\n", "; ")
+        raise UsageError(f"the request could not be signed: {said}", fix=fix, code="not_signed") from error
+
+
+def current_branch(git: Git) -> str | None:
+    """Return the branch that is checked out, or None where HEAD is detached."""
+    return git.maybe("symbolic-ref", "--quiet", "--short", "HEAD")
+
+
+def identity(git: Git) -> Identity:
+    """Return who the user is to git; a machine without a set name can still ask for a run."""
+    name = git.maybe("config", "user.name") or environment.user_name()
+    email = git.maybe("config", "user.email") or f"{environment.user_name()}@localhost"
+    return Identity(
+        environment.get("GIT_AUTHOR_NAME") or name,
+        environment.get("GIT_AUTHOR_EMAIL") or email,
+    )
+
+
+def _snapshot(git: Git) -> str:
+    """Commit the working tree as it is now, through a copy of the index, and return the commit's id."""
+    if git.text("rev-parse", "--is-bare-repository") == "true":
+        raise UsageError(
+            "a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref."
+        )
+    head = objects.resolve(git, "HEAD")
+    top = Git.of_user(git.text("rev-parse", "--show-toplevel"))
+    with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
+        index = Path(folder) / "index"
+        real = git.directory / git.text("rev-parse", "--git-path", "index")
+        if real.exists():
+            # The copy carries the index's file times, so unchanged files are not read again.
+            index.write_bytes(real.read_bytes())
+        apart = top.with_env(GIT_INDEX_FILE=str(index))
+        apart("add", "--all", "--", ".")
+        tree = apart.text("write-tree")
+    if head and git.text("rev-parse", f"{head}^{{tree}}") == tree:
+        return head
+    return objects.commit(git, tree, [head] if head else [], "Snapshot of the working tree\n", identity(git))

@@ -1,0 +1,1 @@
+"""Doors to outside things: other programs, git, GitHub, the environment, files and their formats."""

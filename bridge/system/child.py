@@ -1,0 +1,167 @@
+"""A program that is asked through its pipes: it answers, or its output is taken as it comes."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from bridge.errors import ProcessError
+from bridge.system import deadline
+from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, end_family, limit_child, start
+
+
+class Child:
+    """A program that is asked and answers through its pipes, or whose output is taken as it comes.
+
+    Raises ProcessError where it cannot be started, ends in the middle of an answer, or takes longer than `timeout`
+    seconds in all.
+    """
+
+    _CHUNK = 1 << 16
+    _STDERR_BYTES = 1 << 16
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        own_session: bool = False,
+        memory: int | None = None,
+        timeout: float | None = None,
+        error: type[ProcessError] = ProcessError,
+    ) -> None:
+        self._error = error
+        self.argv = tuple(argv)
+        self.stderr = b""
+        self._said = 0
+        self._group = own_session
+        self._limit = deadline.start(timeout)
+        self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
+        limit_child(self._child, memory)
+        self._out = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for pipe in (self._child.stdout, self._child.stderr):
+            assert pipe is not None  # noqa: S101 - asked for above
+            self._selector.register(pipe, selectors.EVENT_READ)
+
+    def write(self, text: str) -> None:
+        """Send it a text that fits into a pipe."""
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        try:
+            self._child.stdin.write(text.encode("utf-8", "surrogateescape"))
+            self._child.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._failed() from error
+
+    def line(self) -> bytes:
+        """Return its next line with the line's end."""
+        searched = 0
+        while (end := self._out.find(b"\n", searched)) < 0:
+            searched = len(self._out)
+            if not self._fill():
+                raise self._failed()
+        return self._take(end + 1)
+
+    def lines(self, count: int) -> list[bytes]:
+        """Return its next lines, so many, without their ends."""
+        there, searched = 0, 0
+        while (there := there + self._out.count(b"\n", searched)) < count:
+            searched = len(self._out)
+            if not self._fill():
+                raise self._failed()
+        *whole, rest = bytes(self._out).split(b"\n", count)
+        self._out = bytearray(rest)
+        return whole
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        while len(self._out) < size:
+            if not self._fill():
+                raise self._failed()
+        return self._take(size)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield what it prints until it ends; then it must have ended with 0."""
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        self._child.stdin.close()
+        while self._fill():
+            yield self._take(len(self._out))
+        if self._child.wait() != 0:
+            raise self._failed()
+
+    @property
+    def is_running(self) -> bool:
+        """Say whether it has not ended yet."""
+        return self._child.poll() is None
+
+    def ended(self, within: float) -> bool:
+        """Wait so long for its end, and say whether it has ended. What it prints meanwhile is dropped.
+
+        Raises ProcessError where it ended with anything but 0, or was given all the time that it may have.
+        """
+        assert self._child.stdin is not None  # noqa: S101 - asked for above
+        self._child.stdin.close()
+        until = time.monotonic() + within
+        while self._selector.get_map():
+            self._check_time()
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._receive(min(left, TICK_S))
+            self._out.clear()
+        if self._child.wait() != 0:
+            raise self._failed()
+        return True
+
+    def close(self) -> None:
+        """End it, if it has not ended, and let go of its pipes."""
+        self._selector.close()
+        if self._child.poll() is None:
+            end_family(self._child, group=self._group)
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._child.wait()
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._out[:size])
+        del self._out[:size]
+        return taken
+
+    def _fill(self) -> bool:
+        """Wait for more output. Says whether there was any: if not, it has closed its pipes."""
+        while self._selector.get_map():
+            self._check_time()
+            before = len(self._out)
+            self._receive(TICK_S)
+            if len(self._out) > before:
+                return True
+        return False
+
+    def _check_time(self) -> None:
+        if why := self._limit.passed():
+            raise self._error(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
+
+    def _receive(self, within: float) -> None:
+        """Take what it has printed, as soon as there is something."""
+        for key, _ in self._selector.select(within):
+            data = os.read(key.fd, self._CHUNK)
+            if not data:
+                self._selector.unregister(key.fileobj)
+            elif key.fileobj is self._child.stdout:
+                self._out += data
+            else:
+                self._said += len(data)
+                self.stderr = (self.stderr + data)[-self._STDERR_BYTES :]
+        if self._said > MOST_ERRORS:
+            message = f"{self.argv[0]} printed more than {MOST_ERRORS} bytes of messages"
+            raise self._error(self.argv, None, message=message)
+
+    def _failed(self) -> ProcessError:
+        if self._child.poll() is None:
+            end_family(self._child, group=self._group)
+        return self._error(self.argv, self._child.returncode, b"", self.stderr)

@@ -1,0 +1,49 @@
+"""What the engine says of itself, for `kakeya doctor` and `kakeya-runner check`: asked as a process, never imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from bridge.checks import Check
+from bridge.errors import ProcessError
+from bridge.system import engine_install
+from bridge.system.process import run
+
+_TIMEOUT_S = 120
+_FAST = ("openblas", "accelerate")
+
+
+def engine(python: str | Path, env: Mapping[str, str]) -> Check:
+    """Say whether the engine works under an interpreter, with which BLAS, and how fast that is. Never a fault."""
+    argv = (str(python), "-P", "-m", "engine", "probe", "--json")
+    see = f"See why: {python} -P -m engine probe"
+    try:
+        said = json.loads(run(*argv, env=env, cwd="/", timeout=_TIMEOUT_S, check=False).stdout)
+    except (ProcessError, ValueError):
+        return Check("engine", ok=None, message=f"{python} cannot run the engine's probe", fix=see)
+    if not isinstance(said, dict) or not said.get("healthy"):
+        return Check("engine", ok=None, message="MLX is not usable", fix=see)
+    return _works(said, python)
+
+
+def _works(said: dict[str, object], python: str | Path) -> Check:
+    versions, blas = _table(said, "versions"), _table(said, "blas")
+    name, library = blas.get("name"), blas.get("library")
+    at = f" at {library}" if library else ""
+    message = (
+        f"MLX {versions.get('mlx')} on {said.get('device')}, BLAS {name}, {blas.get('gflops')} GFLOP/s{at}"
+    )
+    if said.get("device") != "cpu" or name in _FAST:
+        return Check("engine", ok=True, message=message)
+    if not _table(said, "blas_preload").get("tried"):
+        fix = "A fast BLAS is not loaded because KAKEYA_OPENBLAS is off: unset it."
+    else:
+        fix = f"The engine's extra brings a fast BLAS. {engine_install.how(python=python)}"
+    return Check("engine", ok=None, message=message, fix=fix)
+
+
+def _table(said: dict[str, object], name: str) -> dict[str, object]:
+    found = said.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,157 @@
+"""The one door to git.
+
+Git is called as a program, with argv lists, and never through a library: repositories come in forms
+(worktrees, alternates, partial clones, SHA-256, reftable) that only git itself reads in full.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bridge.errors import GitError, ProcessError, UsageError
+from bridge.system import environment
+from bridge.system.child import Child
+from bridge.system.git_output import encode
+from bridge.system.process import Completed, run
+
+MINIMUM = (2, 34)
+NETWORK_TIMEOUT = 300.0
+
+# Of every fetch: it writes the references that it is told to, and nothing else.
+FETCH_FLAGS = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+
+# Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
+_QUIET = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=false",
+)
+
+
+@dataclass(frozen=True)
+class Git:
+    """Git in one repository, under one environment."""
+
+    directory: Path
+    # Tokens may stand in the environment, so it is not shown.
+    env: Mapping[str, str] = field(repr=False)
+    options: tuple[str, ...] = _QUIET
+    own_session: bool = False
+    # The most address space that a call may have, in bytes, where the system can bound it.
+    memory: int | None = None
+    locate: str = "-C"
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_user(cls, directory: Path | str) -> Git:
+        """Return git as the user has set it up, in whatever repository holds `directory`."""
+        env = environment.for_user_git()
+        if sys.stdin is None or not sys.stdin.isatty():
+            env = environment.without_prompts(env)
+        return cls(Path(directory), env)
+
+    @classmethod
+    def isolated(
+        cls, git_dir: Path, *, config: Mapping[str, str] | None = None, memory: int | None = None
+    ) -> Git:
+        """Return git in a bare repository of ours: no user or system configuration, no prompt.
+
+        `config` is handed over in the environment, where neither other users nor the repository can read it.
+        """
+        pairs = list((config or {}).items())
+        env = environment.for_isolated_git() | {"GIT_CONFIG_COUNT": str(len(pairs))}
+        for i, (key, value) in enumerate(pairs):
+            env |= {f"GIT_CONFIG_KEY_{i}": key, f"GIT_CONFIG_VALUE_{i}": value}
+        return cls(git_dir, env, own_session=True, memory=memory, locate="--git-dir")
+
+    def with_env(self, **extra: str) -> Git:
+        """Return the same git with more variables set."""
+        return replace(self, extra={**self.extra, **extra})
+
+    def __call__(
+        self,
+        *args: str,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+        ok: Iterable[int] = (0,),
+        most: int | None = None,
+    ) -> Completed:
+        """Run git. Raises GitError unless it ends with one of the `ok` codes."""
+        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        data = encode(stdin) if isinstance(stdin, str) else stdin
+        try:
+            done = run(
+                *argv,
+                env={**self.env, **self.extra},
+                stdin=data,
+                timeout=timeout,
+                check=False,
+                own_session=self.own_session,
+                most=most,
+                memory=self.memory,
+            )
+        except ProcessError as error:
+            raise GitError(argv, None, message=error.message) from error
+        if done.returncode not in set(ok):
+            failed = GitError(argv, done.returncode, done.stdout, done.stderr)
+            failed.message = f"git {args[0]} failed: {failed.words()}"
+            failed.args = (failed.message,)
+            raise failed
+        return done
+
+    def start(self, *args: str, timeout: float | None = None) -> Child:
+        """Start git and return it with its pipes. Raises GitError where it cannot be started."""
+        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        try:
+            env = {**self.env, **self.extra}
+            return Child(
+                argv,
+                env=env,
+                own_session=self.own_session,
+                memory=self.memory,
+                timeout=timeout,
+                error=GitError,
+            )
+        except ProcessError as error:
+            raise GitError(argv, None, message=error.message) from error
+
+    def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
+        """Run git and return what it printed, without the final newline."""
+        return self(*args, stdin=stdin, timeout=timeout).text
+
+    def maybe(self, *args: str) -> str | None:
+        """Run git and return what it printed, or None where it ended with 1 or 128 (there is no such thing)."""
+        done = self(*args, ok=(0, 1, 128))
+        return done.text if done.returncode == 0 else None
+
+
+def version() -> tuple[int, ...]:
+    """Return git's version, such as (2, 39, 5). Raises ProcessError where there is no git."""
+    words = run("git", "--version", env=environment.for_isolated_git()).text.split()
+    return tuple(int(part) for part in words[2].split(".")[:3] if part.isdecimal())
+
+
+def open_repository(directory: Path | str) -> Git:
+    """Return git in the user's repository. Raises UsageError where there is none or git is too old."""
+    git = Git.of_user(directory)
+    if not Path(directory).is_dir():
+        raise UsageError(f"{directory} is not a folder", fix="Name a folder inside a git repository with -C.")
+    found = git("rev-parse", "--git-dir", ok=(0, 128))
+    if found.returncode != 0:
+        reason = found.stderr.decode("utf-8", "replace")
+        if "dubious ownership" in reason:
+            fix = f"Run: git config --global --add safe.directory {Path(directory).resolve()}"
+            raise UsageError(f"git does not trust {directory}: it belongs to another user", fix=fix)
+        raise UsageError(
+            f"{Path(directory).resolve()} is not inside a git repository",
+            fix="Run the command inside a clone of the repository whose remote is the bus, or name one with -C DIR.",
+        )
+    return git

@@ -1,0 +1,133 @@
+"""What GitHub Actions says of a request branch, where the remote is on GitHub and a token is there. Read only."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import asdict, dataclass
+from urllib.parse import quote, urlsplit
+
+import requests
+
+from bridge import limits
+from bridge.errors import KakeyaError
+from bridge.system import environment, strict_json
+
+TIMEOUT_S = limits.API_SECONDS
+_MAX_DEPTH = 32
+# Of a packed body so much is unpacked at a time.
+_PIECE = 1024
+_WORD = re.compile(r"[a-z_]{1,40}")
+_SCP = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^:].*)")
+
+
+@dataclass(frozen=True)
+class ActionsRun:
+    """The newest workflow run on a branch. `problem` says why nothing could be learned, where that is so."""
+
+    status: str | None = None
+    conclusion: str | None = None
+    url: str | None = None
+    problem: str | None = None
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return the form that `--json` prints."""
+        return asdict(self)
+
+
+def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
+    """Ask for the newest Actions run on a branch.
+
+    Returns None where the remote is not on GitHub, where there is no GH_TOKEN or GITHUB_TOKEN, or where no run
+    exists yet. A failing request is no error of the caller's: git alone suffices, so it is told in `problem`.
+    """
+    token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
+    api = _api_url(remote_url)
+    if not token or not api:
+        return None
+    headers = {
+        "Accept": "application/vnd.github+json",
+        "Authorization": f"Bearer {token}",
+        "X-GitHub-Api-Version": "2022-11-28",
+    }
+    url = f"{api}/actions/runs?branch={quote(branch, safe='')}&per_page=1"
+    found: list[ActionsRun | None] = []
+    # A server may send a byte now and then for ever, which no timeout of a socket ends.
+    asking = threading.Thread(target=lambda: found.append(_ask(url, headers)), daemon=True)
+    asking.start()
+    asking.join(TIMEOUT_S)
+    return found[0] if found else ActionsRun(problem=f"GitHub did not answer within {TIMEOUT_S:g} s")
+
+
+def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
+    """Ask once. Whatever comes back, or does not, is no error."""
+    until = time.monotonic() + TIMEOUT_S
+    try:
+        # A redirect could carry the token to another host.
+        with requests.get(
+            url, headers=headers, timeout=TIMEOUT_S / 2, allow_redirects=False, stream=True
+        ) as answer:
+            if answer.status_code != requests.codes.ok:
+                return ActionsRun(problem=f"GitHub answered {answer.status_code}")
+            body = bytearray()
+            for piece in answer.iter_content(_PIECE):
+                body += piece
+                if len(body) > limits.API_BYTES or time.monotonic() > until:
+                    return ActionsRun(problem="GitHub's answer is too large or too slow")
+        return _newest(strict_json.loads(bytes(body), max_bytes=limits.API_BYTES, max_depth=_MAX_DEPTH))
+    except (requests.RequestException, OSError, KakeyaError) as error:
+        return ActionsRun(problem=f"GitHub could not be asked: {type(error).__name__}")
+
+
+def _newest(answer: object) -> ActionsRun | None:
+    """Return the first run in an answer; None if there is none. Only what has the form of such a field is taken."""
+    runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
+    if runs == []:
+        return None
+    first = runs[0] if isinstance(runs, list) else None
+    if not isinstance(first, dict):
+        return ActionsRun(problem="GitHub could not be asked: its answer has another form")
+    return ActionsRun(
+        _word(first.get("status")), _word(first.get("conclusion")), _address(first.get("html_url"))
+    )
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else None
+
+
+def _address(value: object) -> str | None:
+    """Return an address that a browser opens, in plain characters; None for everything else."""
+    plain = isinstance(value, str) and re.fullmatch(r"https?://[!-~]{1,500}", value)
+    return str(value) if plain else None
+
+
+def _api_url(remote_url: str) -> str | None:
+    """Return the REST address of the repository that a remote URL names, or None where it is not GitHub's."""
+    server = environment.get("GITHUB_SERVER_URL", "https://github.com") or ""
+    host, path = _split(remote_url)
+    if not path:
+        return None
+    path = path.strip("/").removesuffix(".git")
+    if path.count("/") != 1:
+        return None
+    if host == urlsplit(server).netloc:
+        base = environment.get("GITHUB_API_URL") or (
+            "https://api.github.com" if host == "github.com" else f"{server}/api/v3"
+        )
+    elif host == "github.com":
+        base = "https://api.github.com"
+    else:
+        return None
+    return f"{base}/repos/{path}"
+
+
+def _split(remote_url: str) -> tuple[str, str]:
+    """Return a remote URL's host (with its port) and path."""
+    parts = urlsplit(remote_url)
+    if parts.scheme and parts.netloc:
+        host = parts.netloc.rsplit("@", 1)[-1]
+        return (host.split(":")[0] if parts.scheme == "ssh" else host), parts.path
+    found = _SCP.fullmatch(remote_url)
+    return (found["host"], found["path"]) if found else ("", "")

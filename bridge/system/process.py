@@ -1,0 +1,263 @@
+"""The one door to other programs: argv lists only, never a shell.
+
+Every program that is run to its end has a bound on what it may print and, where its caller sets one, on its time.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from bridge.errors import ProcessError
+from bridge.system import deadline
+
+if TYPE_CHECKING:
+    import psutil
+
+DEVNULL = subprocess.DEVNULL
+PIPE = subprocess.PIPE
+STDOUT = subprocess.STDOUT
+Popen = subprocess.Popen
+Expired = subprocess.TimeoutExpired
+
+# What a program may print on standard output unless its caller knows better, and on standard error.
+MOST_OUTPUT = 256 << 20
+MOST_ERRORS = 64 << 20
+# Of standard error the end is kept: programs say last why they failed.
+KEPT_ERRORS = 256 << 10
+
+# How often a silent program is checked for its end and its deadline.
+TICK_S = 0.1
+_PIECE = 1 << 16
+_POLITE_S = 2.0
+# Of a program whose memory is bounded: if this process is killed, what it started must not run for ever.
+_CPU_S = 900
+# How long an ended program's pipes are read on where something that it started holds them open.
+_LINGER_S = 2.0
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished program left behind."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """Return standard output as text, without the final newline."""
+        return self.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def run(
+    *argv: str,
+    env: Mapping[str, str],
+    cwd: Path | str | None = None,
+    stdin: bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+    own_session: bool = False,
+    most: int | None = None,
+    memory: int | None = None,
+) -> Completed:
+    """Run a program to its end and return what it printed; past `most` bytes it is ended, and that is an error.
+
+    Without `most` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
+    `memory` bounds the address space of it and of each of its children, in bytes, where the system can do that.
+    `own_session` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
+    along. Raises ProcessError when it cannot be started, prints too much, takes longer than `timeout` seconds or than
+    the block that it is called in may (see bridge.system.deadline), or (with `check`) ends with anything but 0.
+    """
+    try:
+        child = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=DEVNULL if stdin is None else PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=own_session,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
+    with child:
+        try:
+            limit_child(child, memory)
+            talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
+            talk.to_the_end(timeout)
+        except BaseException as error:
+            end_family(child, group=own_session)
+            if isinstance(error, _OverrunError):
+                raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
+            raise
+        if talk.lingers and own_session:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    done = Completed(argv, child.returncode, bytes(talk.output), bytes(talk.errors[-KEPT_ERRORS:]))
+    if check and done.returncode != 0:
+        raise ProcessError(argv, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | str | None = None,
+    stdin: int | None = DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    pass_fds: Sequence[int] = (),
+    own_session: bool = True,
+) -> Popen[bytes]:
+    """Start a program and return at once. Raises ProcessError when it cannot be started."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            start_new_session=own_session,
+        )
+    except OSError as error:
+        message = f"cannot run {argv[0]}: {error.strerror or error}"
+        raise ProcessError(tuple(argv), None, message=message) from error
+
+
+class _OverrunError(Exception):
+    """A program has to be ended. Says why."""
+
+
+class _Talk:
+    """What is said to a program and what it says, until it has ended or has to be ended."""
+
+    def __init__(self, child: Popen[bytes], stdin: bytes, most: int) -> None:
+        self._child = child
+        self._left = memoryview(stdin)
+        self._most = most
+        self._said = 0
+        self.output = bytearray()
+        self.errors = bytearray()
+        # Something that the program started holds its pipes open, although it has ended.
+        self.lingers = False
+
+    def to_the_end(self, timeout: float | None) -> None:
+        """Talk until the program has ended. Raises _OverrunError where it says too much or takes too long."""
+        limit, heard_at = deadline.start(timeout), time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            self._open(selector)
+            while selector.get_map() or self._child.poll() is None:
+                if why := limit.passed():
+                    raise _OverrunError(why)
+                tick = min(TICK_S, limit.left())
+                if not selector.get_map():
+                    with suppress(Expired):
+                        self._child.wait(tick)
+                    continue
+                ready = selector.select(tick)
+                for key, _ in ready:
+                    self._exchange(selector, key.fileobj)  # type: ignore[arg-type]
+                if len(self.output) > self._most:
+                    raise _OverrunError(f"printed more than {self._most} bytes")
+                if self._said > MOST_ERRORS:
+                    raise _OverrunError(f"printed more than {MOST_ERRORS} bytes of messages")
+                if ready or self._child.poll() is None:
+                    heard_at = time.monotonic()
+                elif time.monotonic() - heard_at > _LINGER_S:
+                    self.lingers = True
+                    break
+        limit.kept()
+
+    def _open(self, selector: selectors.BaseSelector) -> None:
+        for pipe in (self._child.stdout, self._child.stderr):
+            assert pipe  # noqa: S101 - asked for above
+            selector.register(pipe, selectors.EVENT_READ)
+        pipe = self._child.stdin
+        if pipe and self._left:
+            os.set_blocking(pipe.fileno(), False)
+            selector.register(pipe, selectors.EVENT_WRITE)
+        elif pipe:
+            pipe.close()
+
+    def _exchange(self, selector: selectors.BaseSelector, pipe: IO[bytes]) -> None:
+        """Write or read one piece, and let go of a pipe that is done with."""
+        if pipe is self._child.stdin:
+            try:
+                self._left = self._left[os.write(pipe.fileno(), self._left[:_PIECE]) :]
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self._left = self._left[:0]
+            done = not self._left
+        else:
+            piece = os.read(pipe.fileno(), _PIECE)
+            done = not piece
+            if pipe is self._child.stdout:
+                self.output += piece
+            else:
+                self._said += len(piece)
+                self.errors += piece
+                if len(self.errors) > 2 * KEPT_ERRORS:
+                    del self.errors[:-KEPT_ERRORS]
+        if done:
+            selector.unregister(pipe)
+            pipe.close()
+
+
+def limit_child(child: Popen[bytes], memory: int | None) -> None:
+    """Bound the address space of a child and of what it starts, and their processor time, which outlives this process.
+
+    From outside, since nothing of ours may run between fork and exec.
+    """
+    if memory is not None and hasattr(resource, "prlimit"):
+        with suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (memory, memory))
+            resource.prlimit(child.pid, resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+
+
+def end_family(child: Popen[bytes], *, group: bool) -> None:
+    """End a program and what it started: asked first, so that git can remove its locks, and then by force.
+
+    The program is reaped last: until then its id, which is also that of its group, is nobody else's.
+    """
+    import psutil  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with suppress(psutil.Error):
+        family = [psutil.Process(child.pid)]
+        family += [] if group else family[0].children(recursive=True)
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            for member in family:
+                with suppress(psutil.Error):
+                    member.send_signal(signum)
+            if group:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signum)
+            until = time.monotonic() + _POLITE_S
+            while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
+                time.sleep(0.02)
+    child.wait()
+
+
+def _lives(family: Sequence[psutil.Process]) -> bool:
+    import psutil  # noqa: PLC0415
+
+    for member in family:
+        with suppress(psutil.Error):
+            if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False

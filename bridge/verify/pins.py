@@ -1,0 +1,76 @@
+"""Which public key a reader trusts: one that a maintainer pinned beforehand, never one that came with an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.bus import objects
+from bridge.errors import UsageError
+from bridge.system import environment
+from bridge.system.git import Git
+from bridge.verify.public_keys import PublicKey, read_public_keys
+
+PINNED_FILE = ".kakeya/runner.pub"
+VARIABLE = "KAKEYA_PUBLIC_KEY"
+SETTING = "kakeya.publicKey"
+HOW_TO_PIN = f"Pin the runner's key: --key FILE, {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
+
+_MAX_FILE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The keys that are trusted, any of them, and where that is said."""
+
+    keys: tuple[PublicKey, ...]
+    source: str
+
+    @property
+    def shown(self) -> str:
+        """The keys' names, for people."""
+        return ", ".join(key.short for key in self.keys)
+
+
+def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> Pin | None:
+    """Return what is pinned: by `named`, else the environment, else git's configuration, else the remote's main branch.
+
+    The first that says something decides alone. Nothing is fetched: of the remote's default branch it is the state of
+    the last fetch that counts. Outside of a repository (`git` is None) the first two decide. Raises UsageError where a
+    key is named that cannot be read: a wrong pin is never no pin.
+    """
+    if named is not None:
+        return _of_file(Path(named), f"--key {named}")
+    variable = environment.get(VARIABLE)
+    if variable and "-----BEGIN" in variable:
+        return Pin(read_public_keys(variable, VARIABLE), VARIABLE)
+    if variable:
+        return _of_file(Path(variable), VARIABLE)
+    if git is None:
+        return None
+    setting = git.maybe("config", "--type=path", "--get", SETTING)
+    if setting:
+        return _of_file(git.directory / setting, f"git config {SETTING}")
+    return _of_default_branch(git, remote)
+
+
+def _of_file(path: Path, source: str) -> Pin:
+    try:
+        text = path.expanduser().read_bytes()[:_MAX_FILE].decode("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the key {path} ({source}): {error.strerror}", code="bad_key"
+        ) from error
+    return Pin(read_public_keys(text, str(path)), source)
+
+
+def _of_default_branch(git: Git, remote: str) -> Pin | None:
+    head = git.maybe("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD")
+    commit = objects.resolve(git, head) if head else None
+    if not head or not commit:
+        return None
+    blob = objects.read_blob(git, commit, PINNED_FILE, max_bytes=_MAX_FILE)
+    if blob is None:
+        return None
+    source = f"{PINNED_FILE} on {head.removeprefix('refs/remotes/')}"
+    return Pin(read_public_keys(blob.decode("utf-8", "replace"), source), source)

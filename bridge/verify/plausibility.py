@@ -1,0 +1,146 @@
+"""Whether an answer that is whole could be true: its times agree, and its logs are those that were streamed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.bus.wire import LogDigest, Result
+from bridge.checks import Check
+from bridge.manifest import parse_time
+from bridge.system.git import Git
+
+# Times are written in whole seconds, and a runner does more than wait for its commands.
+_SLACK_S = 2.0
+
+
+def check_times(result: Result) -> Check:
+    """Steps take time, and no more than the whole run took.
+
+    The steps are measured by a clock that only runs forward, the run by the host's own. Where that one was set back
+    meanwhile, the two differ in an honest answer too, so this is told and is no failure.
+    """
+    wrong = list(_wrong_times(result))
+    if wrong:
+        return Check("times", ok=False, message="; ".join(wrong))
+    total = sum(command.seconds for command in result.commands)
+    if total > result.seconds + _SLACK_S:
+        message = (
+            f"the steps took {total:g} s of a run that took {result.seconds:g} s: was the clock set back?"
+        )
+        return Check("times", ok=None, message=message)
+    return Check("times", ok=True, message=f"{result.seconds:g} s, finished at {result.finished_at}")
+
+
+def _wrong_times(result: Result) -> Iterator[str]:
+    for i, command in enumerate(result.commands):
+        if command.exit_code is not None and command.seconds <= 0:
+            yield f"step {i} ended with {command.exit_code} after no time at all"
+    try:
+        span = (parse_time(result.finished_at) - parse_time(result.started_at)).total_seconds()
+    except ValueError:
+        yield "it does not say when it began and ended"
+        return
+    if abs(span - result.seconds) > _SLACK_S:
+        yield f"it took {result.seconds:g} s by its own count, and {span:g} s from its beginning to its end"
+
+
+def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = ()) -> Check | None:
+    """The log that was streamed while the job ran is the one that the result is about.
+
+    What the commits in `ignored` brought was not streamed by the runner. None if there is nothing to compare: nothing
+    was streamed, or by a runner that did not count gaps.
+    """
+    if not result.logs or not history.is_ancestor(git, result.request, view.tip):
+        return None
+    pieces = (
+        (state.left_out, piece)
+        for commit, state, piece in history.stream(git, result.request, view.tip)
+        if piece and state.branch == view.branch and state.token == result.token and commit not in ignored
+    )
+
+    def kept(path: str) -> bytes:
+        return objects.read_blob(git, view.tip, path, max_bytes=wire.MAX_FILE) or b""
+
+    return compare_logs(pieces, result.logs, kept)
+
+
+def compare_logs(
+    pieces: Iterable[tuple[int | None, bytes]], logs: Sequence[LogDigest], kept: Callable[[str], bytes]
+) -> Check | None:
+    """Compare what was streamed, each piece with the gap before it, with the logs of a job's steps.
+
+    Pieces and gaps, added up, are the output of all steps one after another. So each piece has one place: in one log,
+    or in several that follow each other.
+    """
+    spans: list[_Span] = []
+    total = 0
+    for log in logs:
+        spans.append(_Span(log, total, kept))
+        total += log.stream_bytes
+    end = streamed = 0
+    for left_out, piece in pieces:
+        if left_out is None:
+            return None
+        for span in spans:
+            span.take(end + left_out, piece)
+        end += left_out + len(piece)
+        streamed += len(piece)
+    if not streamed:
+        return None
+    if end > total:
+        message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
+        return Check("logs", ok=False, message=message)
+    for span in spans:
+        if not span.agrees():
+            message = f"{span.log.path} is not what was streamed while the job ran"
+            return Check("logs", ok=False, message=message)
+    if streamed == total:
+        return Check("logs", ok=True, message="they are what was streamed while the job ran")
+    message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
+    return Check("logs", ok=True, message=message)
+
+
+class _Span:
+    """The part of the output that is one step's log, compared piece by piece: no more than one log is in memory."""
+
+    def __init__(self, log: LogDigest, begin: int, kept: Callable[[str], bytes]) -> None:
+        self.log = log
+        self._begin = begin
+        self._kept = kept
+        self._digest = hashlib.sha256()
+        self._count = 0
+        # The log as it was kept, read once something of it was not streamed.
+        self._whole: bytes | None = None
+        self._holds = True
+
+    def take(self, at: int, piece: bytes) -> None:
+        """Compare what lies in this log of a piece that begins at a place of the whole output."""
+        begin = max(at, self._begin)
+        part = piece[begin - at : max(begin, self._begin + self.log.stream_bytes) - at]
+        if not part:
+            return
+        place = begin - self._begin
+        if place != self._count and self._whole is None:
+            self._open()
+        if self._whole is None:
+            self._digest.update(part)
+        elif not self.log.truncated:
+            self._holds &= self._whole[place : place + len(part)] == part
+        self._count += len(part)
+
+    def agrees(self) -> bool:
+        """Say whether what was streamed stands in the log, as far as that was kept."""
+        if self._count == self.log.stream_bytes:
+            return self._digest.hexdigest() == self.log.stream_sha256
+        if self._whole is None:
+            self._open()
+        return self._holds
+
+    def _open(self) -> None:
+        """Read the log, and compare with it what was streamed up to here."""
+        self._whole = b"" if self.log.truncated else self._kept(self.log.path)
+        if not self.log.truncated:
+            self._holds &= hashlib.sha256(self._whole[: self._count]).digest() == self._digest.digest()

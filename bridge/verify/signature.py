@@ -1,0 +1,128 @@
+"""The signature on an answer: was it made with a pinned key, and for exactly what lies on the branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.bus.wire import Result
+from bridge.checks import Check
+from bridge.errors import InfrastructureError, VerificationError
+from bridge.system.git import Git
+from bridge.verify import attestation
+from bridge.verify.answer_files import Contents
+from bridge.verify.pins import HOW_TO_PIN, Pin
+from bridge.verify.public_keys import PublicKey
+
+NAME = "signature"
+
+_SHOWN = 20
+
+
+def check_signature(git: Git, view: View, result: Result, contents: Contents, pin: Pin | None) -> Check:
+    """Check the evidence on a branch.
+
+    `ok` is True where a pinned key signed exactly this answer; False where none did, be it that nothing is signed;
+    None where nothing is pinned, since a signature by whomever shows nothing.
+    """
+    try:
+        data = objects.read_blob(git, view.tip, wire.EVIDENCE, max_bytes=wire.MAX_EVIDENCE)
+        if pin is None:
+            said = "it is signed, but no key is pinned here" if data else "it is not signed"
+            message = f"{said}: this shows that the answer is whole, not who wrote it"
+            return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
+        key = _signer(git, view, result, contents, data, pin)
+    except (VerificationError, InfrastructureError) as error:
+        return Check(NAME, ok=False, message=error.message)
+    message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
+    return Check(NAME, ok=True, message=message)
+
+
+def _signer(
+    git: Git, view: View, result: Result, contents: Contents, data: bytes | None, pin: Pin
+) -> PublicKey:
+    """Return the pinned key that signed what lies on the branch. Raises VerificationError where there is none."""
+    pinned = f"(pinned by {pin.source}: {pin.shown})"
+    if data is None:
+        raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
+    try:
+        signed, key = attestation.open_envelope(data, pin.keys)
+        changed = list(_changes(git, view, result, contents, signed))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise VerificationError(f"what was signed has not the shape of evidence {pinned}") from error
+    except VerificationError as error:
+        raise VerificationError(f"{error.message} {pinned}") from error
+    if changed:
+        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        raise VerificationError("; ".join([*changed[:_SHOWN], *more]))
+    return key
+
+
+def _changes(
+    git: Git, view: View, result: Result, contents: Contents, signed: dict[str, Any]
+) -> Iterator[str]:
+    """Yield what differs between what was signed and what lies on the branch."""
+    paths = [wire.RESULT, wire.REQUEST, *(file.path for file in result.files)]
+    yield from differences(signed, result, contents.digests(paths))
+    upon = _upon(signed)
+    if result.branch != view.branch:
+        yield f"it is the answer on {result.branch}, not on {view.branch}"
+    if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
+        yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
+
+
+def differences(
+    signed: dict[str, Any], result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what differs between a signed statement and an answer's files, given by their digests.
+
+    Those in `unseen` are not at hand.
+
+    Raises VerificationError for a version that is not known.
+    """
+    if signed.get("predicate", {}).get("kakeya", {}).get("version") != attestation.VERSION:
+        raise VerificationError("the evidence is of a version that this program does not know")
+    expected = attestation.make_statement(result, files, _upon(signed))
+    there = {name: digest for name, digest in _digests(signed).items() if name not in unseen}
+    yield from _subjects(there, _digests(expected))
+    yield from _fields(signed["predicate"], expected["predicate"])
+
+
+def _upon(signed: dict[str, Any]) -> str:
+    """Return the last commit of the branch when the answer was made."""
+    return str(signed.get("predicate", {}).get("kakeya", {}).get("upon"))
+
+
+def _digests(statement: dict[str, Any]) -> dict[str, str]:
+    """Return the subjects of a statement: the digest of each by name."""
+    found = {}
+    for subject in statement.get("subject", ()):
+        ((_, digest),) = subject["digest"].items()
+        found[str(subject["name"])] = str(digest)
+    return found
+
+
+def _subjects(signed: dict[str, str], here: dict[str, str]) -> Iterator[str]:
+    for name in sorted(signed.keys() | here.keys()):
+        before, now = signed.get(name), here.get(name)
+        if before is None:
+            yield f"{name!a} is not covered by the signature"
+        elif now is None:
+            yield f"{name!a} was signed and is missing"
+        elif before != now:
+            yield f"{name!a} was changed: signed as {before[:12]}, here {now[:12]}"
+
+
+def _fields(signed: object, here: object, name: str = "") -> Iterator[str]:
+    if isinstance(signed, dict) and isinstance(here, dict):
+        for key in sorted(signed.keys() | here.keys()):
+            yield from _fields(signed.get(key), here.get(key), f"{name}.{key}" if name else str(key))
+    elif signed != here:
+        yield f"{name.removeprefix('kakeya.')} was changed: signed as {_short(signed)}, here {_short(here)}"
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - a line's worth

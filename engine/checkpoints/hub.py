@@ -1,0 +1,110 @@
+"""From a reference to a folder: a local one as it is, a hub id through the Hugging Face cache."""
+
+import re
+from pathlib import Path
+
+from engine import environment
+from engine.errors import BadInput
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# No Python and no pickles: a model is its configuration, its tensors and its tokenizer.
+WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
+
+
+def folder_of(reference: str | Path, *, download: bool = True) -> Path:
+    """Return the folder that holds a model.
+
+    Args:
+        reference: a local folder, which comes first, or, not as a ``Path``, a hub id ``owner/name``.
+        download: fetch what the cache of huggingface_hub lacks, unless ``HF_HUB_OFFLINE`` is set. False only
+            looks into the cache and never opens a connection.
+
+    Raises:
+        BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
+            repository that asks for a login.
+    """
+    folder = local(reference)
+    try:
+        if folder.is_dir():
+            return folder
+        there = folder.exists()
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be looked at: {error.strerror}", "give a folder that you may read"
+        ) from error
+    if there:
+        raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
+    if isinstance(reference, Path) or not HUB_ID.fullmatch(reference):
+        raise BadInput(f"there is no folder {folder}", _instead(str(reference)))
+    return _snapshot(reference, download=download)
+
+
+def _instead(name: str) -> str:
+    from engine.checkpoints.published import meant
+
+    near = meant(name)
+    listed = "kakeya-engine models lists the names"
+    return f"did you mean {near}? {listed}" if near else f"give a folder with a model, or a hub id; {listed}"
+
+
+def is_here(hub_id: str) -> bool:
+    """Say whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)
+
+
+def local(reference: str | Path) -> Path:
+    """Return the path that a reference may be; a leading ``~`` stands for a home, where there is such a one."""
+    try:
+        return Path(reference).expanduser()
+    except RuntimeError:
+        return Path(reference)
+
+
+def _snapshot(hub_id: str, *, download: bool) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    only = {} if download else {"local_files_only": True}
+    try:
+        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, **only))
+    except errors.GatedRepoError as error:
+        raise BadInput(
+            f"{hub_id} is gated", "accept its licence on the hub, then log in: hf auth login"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise BadInput(
+            f"there is neither a folder nor a hub repository {hub_id}", _instead(hub_id)
+        ) from error
+    except errors.IncompleteSnapshotError as error:
+        raise BadInput(f"the download of {hub_id} was interrupted", f"hf download {hub_id}") from error
+    except errors.LocalEntryNotFoundError as error:
+        if not download:
+            raise BadInput(_missing(hub_id), f"hf download {hub_id}") from error
+        raise BadInput(
+            f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach",
+            _download(hub_id),
+        ) from error
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
+            f"check the network and the id, then run: hf download {hub_id}",
+        ) from error
+
+
+def _missing(hub_id: str) -> str:
+    from engine.checkpoints.published import meant
+
+    near = meant(hub_id)
+    question = f"; did you mean {near}?" if near else ""
+    cache = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or "~/.cache/huggingface"
+    return f"{hub_id} is not downloaded: the hub's cache at {cache} does not hold it{question}"
+
+
+def _download(hub_id: str) -> str:
+    from engine.checkpoints.published import meant
+
+    near = meant(hub_id)
+    question = f"did you mean {near}? Otherwise " if near else ""
+    return f"{question}download it with: hf download {hub_id}"

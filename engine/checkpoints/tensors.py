@@ -1,0 +1,76 @@
+"""The tensors of a drafter or a restorer on disk: checked before they are read, replaced whole or not at all."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoints import files
+from engine.errors import BadInput
+from engine.mx import mx, nn, tree
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+KINDS = ("F32", "F16", "BF16")  # as safetensors writes them
+MISFIT = "take config.json and the weights from the same checkpoint"
+
+
+def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None) -> None:
+    """Fill a module that was made from the folder's configuration, and evaluate it.
+
+    Every tensor is checked by name, shape and type, from the files' headers, before any is loaded. Nothing is
+    ever unpickled.
+
+    Args:
+        module: its parameters' shapes are those wanted.
+        folder: of the weights.
+        dtype: what to hold them in; None keeps the file's.
+
+    Raises:
+        BadInput: weights that are missing, too many, of another shape, no floating-point numbers, or damaged.
+    """
+    paths = files.weight_files(folder)
+    _check({name: list(x.shape) for name, x in tree.tree_flatten(module.parameters())}, paths, folder)
+    weights = [(name, x.astype(dtype or x.dtype)) for path in paths for name, x in mx.load(str(path)).items()]
+    module.load_weights(weights)
+    mx.eval(module.parameters())
+
+
+def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> None:
+    """Write ``config.json`` and ``model.safetensors``.
+
+    Raises:
+        BadInput: a folder that cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            part = Path(name)
+            mx.save_safetensors(str(part / WEIGHTS), tensors, {"format": "mlx"})
+            (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            for file in (WEIGHTS, CONFIG):
+                (part / file).replace(folder / file)
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {folder}: {error.strerror}", "choose a folder that can be written"
+        ) from error
+
+
+def _check(expected: dict[str, list[int]], paths: list[Path], folder: Path) -> None:
+    found: dict[str, Path] = {}
+    for path in paths:
+        for name, entry in files.read_header(path).items():
+            if name in found:
+                raise BadInput(f"{name} is in {found[name]} and in {path.name}", MISFIT)
+            found[name] = path
+            if name in expected and entry["dtype"] not in KINDS:
+                raise BadInput(f"{path}: {name} is {entry['dtype']}, not one of {', '.join(KINDS)}", MISFIT)
+            if expected.get(name, entry["shape"]) != entry["shape"]:
+                raise BadInput(f"{path}: {name} is {entry['shape']}, {CONFIG} says {expected[name]}", MISFIT)
+    if missing := sorted(expected.keys() - found.keys()):
+        raise BadInput(f"the weights in {folder} lack {_some(missing)}", MISFIT)
+    if extra := sorted(found.keys() - expected.keys()):
+        raise BadInput(f"{found[extra[0]]} holds {_some(extra)}, for which {CONFIG} has no use", MISFIT)
+
+
+def _some(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

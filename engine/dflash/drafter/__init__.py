@@ -1,0 +1,1 @@
+"""The DFlash drafter: its layers, its context, and its files."""

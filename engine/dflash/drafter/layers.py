@@ -1,0 +1,112 @@
+"""A drafter's layers: Qwen3 blocks whose keys and values also come from outside, and how their rows see."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.target.rotary import rotate
+from engine.mx import mx, nn
+
+Rows = Callable[[mx.array], mx.array]
+
+
+def add_norm(x: mx.array, update: mx.array | None, norm: nn.RMSNorm) -> tuple[mx.array, mx.array]:
+    """Return the sum (``x`` where there is nothing to add), and its norm."""
+    x = x if update is None else x + update
+    return x, norm(x)
+
+
+def swiglu(gate_up: mx.array) -> mx.array:
+    """Return ``silu(gate) * up`` of both side by side on the last axis."""
+    gate, up = mx.split(gate_up, 2, axis=-1)
+    return gate * mx.sigmoid(gate) * up
+
+
+def norm_rotate(
+    x: mx.array, weight: mx.array, cos: mx.array, sin: mx.array, dim: int, eps: float
+) -> mx.array:
+    """Normalize each head, scale it and rotate its halves; in float32 throughout.
+
+    Args:
+        x: ``[batch, rows, heads * dim]``.
+        weight: broadcasts to ``[batch, rows, heads, dim]``.
+        cos: ``[rows, dim]``, as :func:`engine.dflash.target.rotary.rotate` takes it.
+        sin: likewise.
+        dim: a head's size.
+        eps: of the norm.
+
+    Returns:
+        ``[batch, heads, rows, dim]``.
+    """
+    heads = x.reshape(*x.shape[:2], -1, dim).astype(mx.float32)
+    heads = mx.fast.rms_norm(heads, None, eps) * weight
+    rotated = rotate(heads, cos[:, None], sin[:, None])
+    return rotated.astype(x.dtype).transpose(0, 2, 1, 3)
+
+
+@lru_cache(maxsize=64)
+def block_mask(context: int, rows: int, window: int | None, *, causal: bool) -> mx.array | str | None:
+    """Return the mask of a block of rows over ``context`` visible positions and the block itself.
+
+    Causal rows see only earlier rows of the block. Under a window a row sees the context's positions that are
+    less than ``window`` before its own; the block it sees whole. The context before the window is expected to
+    have been dropped, so that this answer repeats once the window is full.
+    """
+    if window is None or context + rows <= window:
+        return "causal" if causal else None
+    at = np.arange(context + rows)
+    row = at[context:, None]
+    seen = np.where(at < context, row - at < window, (at <= row) | (not causal))
+    return mx.array(seen)
+
+
+class DraftAttention(nn.Module):
+    """The weights of one layer's attention."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        size, dim = config.hidden_size, config.head_dim
+        self.q_proj = nn.Linear(size, config.num_attention_heads * dim, bias=False)
+        self.k_proj = nn.Linear(size, config.num_key_value_heads * dim, bias=False)
+        self.v_proj = nn.Linear(size, config.num_key_value_heads * dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * dim, size, bias=False)
+        self.q_norm = nn.RMSNorm(dim, eps=config.rms_norm_eps)
+        self.k_norm = nn.RMSNorm(dim, eps=config.rms_norm_eps)
+
+
+class DraftMLP(nn.Module):
+    """The weights of one layer's gated MLP."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+
+class DraftLayer(nn.Module):
+    """One layer; who calls it says how rows attend and how the MLP's two inputs are made."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.self_attn = DraftAttention(config)
+        self.mlp = DraftMLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def __call__(
+        self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
+    ) -> tuple[mx.array, mx.array]:
+        """Return the residual stream, and what is to be added to it next.
+
+        Args:
+            x: ``[..., rows, hidden]``.
+            update: what the layer before left to add.
+            attend: from normed rows to the heads' outputs ``[..., rows, heads * head_dim]``.
+            gate_up: from normed rows to gate and up, side by side.
+        """
+        x, normed = add_norm(x, update, self.input_layernorm)
+        x, normed = add_norm(x, self.self_attn.o_proj(attend(normed)), self.post_attention_layernorm)
+        return x, self.mlp.down_proj(swiglu(gate_up(normed)))

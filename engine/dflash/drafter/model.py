@@ -1,0 +1,215 @@
+"""The DFlash drafter: a few layers that read the target's hidden states and draft a block at once.
+
+The layout is that of the published checkpoints and of the ``dflash`` package. A block is the last committed
+token and ``n`` mask tokens, embedded by the target's own table. Its keys and values stand behind those of the
+accepted tokens, which come from the target's layer outputs (the taps): concatenated, sent through ``fc`` and
+``hidden_norm`` once, then through each layer's key and value projection. The target's head reads the drafts.
+
+    draft = load_draft(folder)                      # the weights; shared by all generations
+    bound = draft.bind(target)                      # one for each generation
+    context = bound.make_cache()
+    bound.absorb(taps, context)                     # of every accepted token: after each chunk of the prompt
+    drafts = bound.propose(token, None, context, n)
+    drafts = bound.propose(token, taps, context, n) # taps of the tokens accepted since
+"""
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.drafter.context import DraftContext
+from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
+from engine.dflash.drafter.fused import FusedLayers
+from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
+from engine.dflash.target.ends import DraftEnds, TargetEnds
+from engine.dflash.target.rotary import Rotations
+from engine.errors import BadInput
+from engine.mx import mx, nn
+
+_FUSING = threading.Lock()
+
+
+class Proposal(NamedTuple):
+    """A block's drafts, none of it computed yet.
+
+    Attributes:
+        tokens: ``[1, n]``.
+        logits: from which they were picked: ``[1, n, vocabulary]``, or, where ``candidates`` is given,
+            ``[1, n, k]``, over those tokens only.
+        candidates: ``[1, n, k]`` token ids, or None.
+    """
+
+    tokens: mx.array
+    logits: mx.array
+    candidates: mx.array | None = None
+
+
+class Drafter(nn.Module):
+    """A drafter's weights, under their published names."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(config.taps_size, config.hidden_size, bias=False)
+        self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        kind = ConvLayer if config.is_dflash2 else DraftLayer
+        self.layers = [kind(config) for _ in range(config.num_hidden_layers)]
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        if config.is_dflash2:
+            self.candidate_selector = CandidateSelector(config)
+        self._fused: FusedLayers | None = None
+
+    def fused(self) -> FusedLayers:
+        """Return the layers' matrices side by side, made anew if a parameter was replaced.
+
+        One thread at a time: the layers' parameters become views of what is made, and MLX lets no other
+        thread finish what one has begun.
+        """
+        with _FUSING:
+            if self._fused is None or not self._fused.fits(self.layers):
+                self._fused = FusedLayers(self.layers, self.config)
+            return self._fused
+
+    def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
+        """Return this drafter with a target's embeddings and head, for one generation.
+
+        Args:
+            target: an mlx-lm model.
+            embed_scale: factor of the target's embeddings. None is what the ``dflash`` package does: the
+                target's attribute ``embed_scale`` (Gemma 4's square root of the hidden size), or 1.
+
+        Raises:
+            BadInput: the drafter was made for another target.
+        """
+        return BoundDrafter(self, TargetEnds.of(target), embed_scale)
+
+
+class BoundDrafter:
+    """A drafter and the ends of its target. It holds no state of a generation; see :meth:`make_cache`."""
+
+    def __init__(self, drafter: Drafter, ends: TargetEnds, embed_scale: float | None) -> None:
+        ends.check(drafter.config)
+        self.drafter, self.config = drafter, drafter.config
+        self.ends = DraftEnds(ends, drafter.config, embed_scale)
+        self.fused = drafter.fused()
+        self.rotations = Rotations.of(self.config)
+        self.scale = self.config.head_dim**-0.5
+
+    def make_cache(self, offset: int = 0) -> DraftContext:
+        """Return an empty context; the first token that it will take in is at position ``offset``."""
+        return DraftContext([self.config.window(i) for i in range(self.config.num_hidden_layers)], offset)
+
+    def absorb(self, taps: mx.array, context: DraftContext) -> None:
+        """Append accepted tokens to the context, without drafting.
+
+        Args:
+            taps: the target's chosen layers at the tokens that follow the context, ``[1, new, chosen *
+                hidden]``, as :class:`engine.dflash.target.taps.Tapped` gives them.
+            context: advanced by ``new``.
+        """
+        new = self._check(taps)
+        cos, sin = self.rotations.at(context.offset, new)
+        keys, values = self._context(taps.squeeze(0), cos, sin)
+        for i, layer in enumerate(context.layers):
+            layer.put(keys[i : i + 1], values[i : i + 1], new)
+        context.offset += new
+
+    def propose(
+        self,
+        bonus: int | mx.array,
+        taps: mx.array | None,
+        context: DraftContext,
+        n_drafts: int,
+        pick: Callable[[mx.array], mx.array] | None = None,
+    ) -> Proposal:
+        """Draft the tokens after ``bonus``. Nothing is computed before it is read.
+
+        Args:
+            bonus: the last committed token, whose taps are not known yet: a number, or an array of one.
+            taps: of the tokens committed since the last call and before ``bonus``, as in :meth:`absorb`; None
+                if there are none.
+            context: advanced by the taps, not by the block.
+            n_drafts: how many tokens to draft, 1 or more; the block has one row more.
+            pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None takes the largest. DFlash2
+                calls it once a row, since what a row picks changes the next row's logits.
+        """
+        hidden = self._hidden(bonus, taps, context, n_drafts)
+        raw = self.ends.logits(hidden)
+        logits = self.ends.cap(raw)[None]
+        if self.config.is_dflash2:
+            first = bonus if isinstance(bonus, mx.array) else mx.array(bonus)
+            selector = self.drafter.candidate_selector
+            return Proposal(*selector.select(hidden[None], logits, first.reshape(1), pick or _largest))
+        # The cap keeps the order, so that greedy picks need not pay for it.
+        tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
+        return Proposal(tokens, logits)
+
+    def _hidden(
+        self, bonus: int | mx.array, taps: mx.array | None, context: DraftContext, n_drafts: int
+    ) -> mx.array:
+        """Return the normed rows of the drafts, ``[n_drafts, hidden]``."""
+        if n_drafts < 1:
+            raise BadInput(f"{n_drafts} tokens to draft", "1 or more")
+        new = 0 if taps is None else self._check(taps)
+        cos, sin = self.rotations.at(context.offset, new + n_drafts + 1)
+        before = self._context(taps.squeeze(0), cos[:new], sin[:new]) if new else None
+        cos, sin = (cos[new:], sin[new:]) if new else (cos, sin)
+        x, update = self._embed(bonus, n_drafts), None
+        for i, layer in enumerate(self.drafter.layers):
+
+            def attend(normed: mx.array, i: int = i) -> mx.array:
+                keys, values, queries = self._heads(i, normed, cos, sin)
+                if before:
+                    keys = mx.concatenate([before[0][i : i + 1], keys], axis=2)
+                    values = mx.concatenate([before[1][i : i + 1], values], axis=2)
+                return self._attend(i, queries, *context.layers[i].put(keys, values, new))
+
+            x, update = layer(x, update, attend, lambda normed, i=i: self.fused.gate_up(i, normed))
+        context.offset += new
+        return add_norm(x[1:], update[1:], self.drafter.norm)[1]
+
+    def _embed(self, bonus: int | mx.array, n_drafts: int) -> mx.array:
+        masks = [self.config.mask_token_id] * n_drafts
+        if isinstance(bonus, mx.array):
+            tokens = mx.concatenate([bonus.reshape(1), mx.array(masks, dtype=bonus.dtype)])
+        else:
+            tokens = mx.array([bonus, *masks])
+        return self.ends.embed(tokens)
+
+    def _context(self, taps: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, mx.array]:
+        """Return keys and values ``[layers, kv heads, new, head_dim]`` of taps ``[new, chosen * hidden]``."""
+        config = self.config
+        x = self.drafter.hidden_norm(self.drafter.fc(taps))
+        values, keys = self.fused.context(x)
+        values = values.reshape(*values.shape[:2], -1, config.head_dim).transpose(0, 2, 1, 3)
+        norm = self.fused.keys_norm
+        return norm_rotate(keys, norm, cos, sin, config.head_dim, config.rms_norm_eps), values
+
+    def _heads(self, i: int, x: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, ...]:
+        """Return keys, values and queries ``[1, heads, rows, head_dim]`` of a block's normed rows."""
+        config = self.config
+        kv_heads, dim = config.num_key_value_heads, config.head_dim
+        mixed = self.fused.block(i, x)
+        values = mixed[:, : kv_heads * dim].reshape(1, -1, kv_heads, dim).transpose(0, 2, 1, 3)
+        rest = mixed[None, :, kv_heads * dim :]
+        heads = norm_rotate(rest, self.fused.heads_norm[i], cos, sin, dim, config.rms_norm_eps)
+        return heads[:, :kv_heads], values, heads[:, kv_heads:]
+
+    def _attend(self, i: int, queries: mx.array, keys: mx.array, values: mx.array) -> mx.array:
+        rows = queries.shape[2]
+        mask = block_mask(keys.shape[2] - rows, rows, self.config.window(i), causal=self.config.causal(i))
+        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
+        return out.transpose(0, 2, 1, 3).reshape(rows, -1)
+
+    def _check(self, taps: mx.array) -> int:
+        if (*taps.shape[:-2], taps.shape[-1]) != (1, self.config.taps_size):
+            raise BadInput(
+                f"taps are {list(taps.shape)}, not [1, new, {self.config.taps_size}]",
+                f"the outputs of layers {list(self.config.target_layer_ids)}, side by side",
+            )
+        return taps.shape[1]
+
+
+def _largest(logits: mx.array) -> mx.array:
+    return mx.argmax(logits, axis=-1)

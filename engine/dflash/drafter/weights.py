@@ -1,0 +1,45 @@
+"""Drafters on disk: ``config.json`` and safetensors, read strictly and written so that others read them."""
+
+from pathlib import Path
+
+from engine.checkpoints import files, hub, tensors
+from engine.dflash.config import DraftConfig
+from engine.dflash.drafter.model import Drafter
+from engine.errors import BadInput
+from engine.mx import mx, tree
+
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+
+
+def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
+    """Load a drafter from a folder, or from the hub by ``owner/name``.
+
+    Args:
+        source: a folder is tried first.
+        dtype: what to hold the weights in; None keeps the file's. On a CPU float32 is the fast one.
+
+    Raises:
+        BadInput: there is no such drafter, its configuration is not one (see :mod:`engine.dflash.config`), or
+            its weights are damaged or do not fit it.
+    """
+    folder = hub.folder_of(source)
+    drafter = Drafter(DraftConfig.from_json(files.read_config(folder), str(folder / tensors.CONFIG)))
+    tensors.load_into(drafter, folder, dtype)
+    drafter.fused()
+    return drafter.eval()
+
+
+def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") -> None:
+    """Write ``config.json`` and ``model.safetensors``; each is replaced whole or not at all.
+
+    Raises:
+        BadInput: no such dtype, weights that are not plain matrices, or a folder that cannot be written.
+    """
+    if dtype not in DTYPES:
+        raise BadInput(f"no dtype {dtype!r}", ", ".join(DTYPES))
+    weights = dict(tree.tree_flatten(drafter.parameters()))
+    expected = {name: x.shape for name, x in tree.tree_flatten(Drafter(drafter.config).parameters())}
+    if {name: x.shape for name, x in weights.items()} != expected:
+        raise BadInput("the drafter's weights are not those of its configuration", "save it unquantized")
+    weights = {name: x.astype(DTYPES[dtype]) for name, x in weights.items()}
+    tensors.save(Path(folder), {**drafter.config.to_json(), "dtype": dtype}, weights)

@@ -1,0 +1,236 @@
+"""The state of one generation: what the draft-verify loop reads and advances."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from engine.dflash.interrupts import postponed
+from engine.dflash.propose.adaptive import Plan, Policy
+from engine.dflash.propose.lookup import Lookup
+from engine.dflash.propose.proposer import Proposer
+from engine.dflash.rollback import Rollback
+from engine.dflash.sampling import Sampler
+from engine.dflash.step import Step, Timing
+from engine.dflash.stops import Stops
+from engine.dflash.target.rotary import with_tables
+from engine.mx import mx, nn, tree
+
+FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
+FREED = 512  # the same for tokens of a prompt
+
+
+class Run:
+    """One generation.
+
+    Between rounds the caches hold every token that was committed but the last, ``pending``, which the next
+    round's forward begins with. So the prompt's last token is pending at first, and the last token of the
+    answer is never computed.
+
+    Args:
+        target: the model.
+        caches: its caches; they may hold earlier tokens.
+        rollback: over these caches.
+        proposer: the draft model's side, or None.
+        lookup: the prompt-lookup drafter, or None.
+        sampler: how tokens are chosen.
+        stops: where the answer ends, and its text.
+        policy: what to do in each round.
+        room: the most tokens to commit.
+        block: the most rows to verify at once.
+        profile: wait for the draft before the verification is queued, to tell their times apart.
+    """
+
+    def __init__(
+        self,
+        target: nn.Module,
+        caches: list[Any],
+        *,
+        rollback: Rollback,
+        proposer: Proposer | None,
+        lookup: Lookup | None,
+        sampler: Sampler,
+        stops: Stops,
+        policy: Policy,
+        room: int,
+        block: int,
+        profile: bool = False,
+    ) -> None:
+        self.caches, self.rollback = caches, rollback
+        self.proposer, self.lookup = proposer, lookup
+        self.sampler, self.stops, self.policy = sampler, stops, policy
+        self.room, self.block, self.profile = room, block, profile
+        self.finish_reason: str | None = None
+        self.pending = mx.zeros((1, 0), mx.int32)
+        self.clock = Clock()
+        self._model = rollback.prepare(with_tables(target))
+        self._forward = proposer.tap(self._model) if proposer else self._untapped
+        self._syncs = 0
+        self._prefill = 0.0
+
+    def read_prompt(self, ids: Sequence[int], chunk: int) -> None:
+        """Run all of the prompt but its last token through the target, once, handing on the taps."""
+        for _ in self.reading(ids, chunk):
+            pass
+
+    def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
+        """Read the prompt as :meth:`read_prompt` does, giving way after each chunk.
+
+        Args:
+            ids: all of the prompt.
+            chunk: tokens to run at once.
+            start: how many of the ids the caches hold already.
+
+        Yields:
+            How many of the ids the caches hold now. Exhaust it: what follows the last chunk begins the answer.
+        """
+        prompt = mx.array(ids, mx.int32)[None]
+        for at in range(start, len(ids) - 1, chunk):
+            end = min(at + chunk, len(ids) - 1)
+            with postponed():
+                self.advance(prompt[:, at:end])
+                mx.eval(self.states, self.proposer.state if self.proposer else [])
+            if end == len(ids) - 1 or at // FREED != end // FREED:
+                mx.clear_cache()
+            yield end
+        self.pending = prompt[:, -1:]
+        if self.lookup:
+            self.policy.heed(self.lookup.feed(ids))
+        self._prefill = self.clock.restart()
+
+    def plan(self) -> Plan:
+        """Return what to do next."""
+        return self.policy.choose(self.room, self.block, self.match, model=self.proposer is not None)
+
+    @property
+    def match(self) -> int:
+        """How many tokens agree with the looked-up match."""
+        return self.lookup.length if self.lookup else 0
+
+    @property
+    def tempted(self) -> bool:
+        """Whether a looked-up match is worth leaving plain decoding for."""
+        return self.policy.tempting(self.room, self.block, self.match)
+
+    def propose(self, plan: Plan) -> tuple[mx.array, mx.array | None]:
+        """Return drafts ``[1, n]``, on the device, and what they were drawn from."""
+        if plan.drafter == "lookup":
+            return mx.array([self.lookup.propose(plan.size)], mx.int32), None
+        drafts, drawn_from = self.proposer.propose(self.pending, plan.size, self.sampler)
+        mx.async_eval(drafts)
+        if self.profile:
+            mx.eval(drafts)
+            self._syncs += 1
+        return drafts, drawn_from
+
+    def advance(self, tokens: mx.array) -> mx.array:
+        """Return logits of tokens ``[1, L]`` that stay whatever they lead to."""
+        logits, taps = self.rollback.advance(self._forward, tokens)
+        self._feed(taps)
+        return logits
+
+    def forward(self, tokens: mx.array) -> tuple[mx.array, mx.array | None]:
+        """Open a round: return logits and taps of tokens ``[1, L]``, on the device."""
+        return self.rollback.forward(self._forward, tokens)
+
+    def read(self, found: mx.array) -> list[int]:
+        """Wait for integers from the device: a synchronisation."""
+        self._syncs += 1
+        return found.tolist()
+
+    def keep(self, rows: int, taps: mx.array | None) -> None:
+        """Close the round: the first ``rows`` of its tokens are in the caches now."""
+        self.rollback.commit(rows)
+        self._feed(None if taps is None else taps[:, :rows])
+
+    def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
+        """Commit tokens up to the first stop or the limit; return them and the text that is final now."""
+        cut = self.stops.take(tokens)
+        if self.room // FRESH != (self.room - len(cut.tokens)) // FRESH:
+            mx.clear_cache()  # rounds of many sizes leave buffers of many sizes behind
+        self.room -= len(cut.tokens)
+        self.pending = mx.array([cut.tokens[-1:]], mx.int32)
+        if self.lookup:
+            self.policy.heed(self.lookup.feed(cut.tokens))
+        if cut.stopped:
+            self.finish_reason = "stop"
+        elif not self.room:
+            self.finish_reason = "length"
+            return cut.tokens, cut.text + self.stops.flush()
+        return cut.tokens, cut.text
+
+    def report(self, plan: Plan, match: int, accepted: int, tokens: tuple[int, ...], text: str) -> Step:
+        """Return the round's step; the policy learns from the round.
+
+        Args:
+            plan: the round's.
+            match: the looked-up match's length when it was planned.
+            accepted: how many drafts the target agreed with, those behind a stop too.
+            tokens: those committed.
+            text: the text that is final now.
+        """
+        timing, prefill = self.clock.stop(), self._prefill
+        self._prefill = 0.0
+        self.policy.learn(plan, match, accepted, timing.total)
+        plain = plan.drafter == "none"
+        return Step(
+            tokens,
+            accepted=min(accepted, len(tokens)),
+            text=text,
+            drafter=plan.drafter,
+            proposed=0 if plain else plan.size,
+            finish_reason=self.finish_reason,
+            timing=timing,
+            syncs=self._syncs,
+            prefill=prefill,
+        )
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Leave the caches as a whole number of rounds left them, however the block ends."""
+        try:
+            yield
+        finally:
+            with postponed():
+                self.rollback.settle(self._model)
+                # Another thread may use the caches next, and could not finish this one's computations.
+                mx.eval(self.states)
+
+    def _untapped(self, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
+        return self._model(tokens, cache=cache), None
+
+    def _feed(self, taps: mx.array | None) -> None:
+        if taps is not None:
+            self.proposer.feed(taps)
+
+    @property
+    def states(self) -> list[mx.array]:
+        """Every array that the caches hold, to be evaluated."""
+        leaves = tree.tree_flatten([cache.state for cache in self.caches])
+        return [leaf for _, leaf in leaves if isinstance(leaf, mx.array)]
+
+
+class Clock:
+    """Laps of a round: drafting, verifying, and the rest."""
+
+    def __init__(self) -> None:
+        self._laps: dict[str, float] = {}
+        self._start = self._last = time.perf_counter()
+
+    def restart(self) -> float:
+        """Begin a round; return the seconds since the last began."""
+        now = time.perf_counter()
+        passed, self._start, self._last = now - self._start, now, now
+        self._laps = {}
+        return passed
+
+    def lap(self, name: str) -> None:
+        """Book the time since the last lap as ``draft`` or ``verify``."""
+        now = time.perf_counter()
+        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def stop(self) -> Timing:
+        """Return the round's laps; the rest since it began is overhead."""
+        total = time.perf_counter() - self._start
+        return Timing(**self._laps, overhead=max(0.0, total - sum(self._laps.values())))

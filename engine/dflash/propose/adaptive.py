@@ -1,0 +1,169 @@
+"""Which drafter proposes how many tokens in the next round, or none.
+
+A round is worth its committed tokens a second: ``(1 + expected accepted) / cost``. What is expected comes from
+what was accepted lately, the cost from what rounds took. Where no round is worth more than plain decoding,
+plain decoding runs (pipelined, as fast as without a drafter) and is interrupted ever more seldom to try again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.dflash.propose.estimates import PLAIN, Acceptance, Measured, Nominal
+
+SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts a round; few sizes, since each has its own kernels and costs
+SURE = 2  # tokens that have to agree before a match is used unasked
+LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each, and beyond
+SAMPLE = 2  # plain steps to measure at once
+GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
+PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
+TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do next.
+
+    Attributes:
+        drafter: ``dflash``, ``lookup`` or ``none``.
+        size: drafts to verify in one round; for ``none``, the most plain tokens before asking again.
+    """
+
+    drafter: str
+    size: int
+
+
+class Policy(Protocol):
+    """Chooses plans, and learns from what came of them. It may be kept from one generation to the next."""
+
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+        """Return the next plan.
+
+        Args:
+            room: tokens that may still be committed, at least 1.
+            block: the most rows that the target is to verify at once.
+            match: how many tokens agree with the looked-up match; 0 without one.
+            model: whether there is a draft model.
+        """
+
+    def tempting(self, room: int, block: int, match: int) -> bool:
+        """Return whether a match is worth leaving plain decoding for."""
+
+    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
+        """Take in how long matches were and whether they foretold the next token, used or not."""
+
+    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
+        """Take in what one round, or one plain step of a run, gave and took."""
+
+
+class Believing:
+    """What both policies know of their drafters: how often each is right."""
+
+    def __init__(self) -> None:
+        self.accepted = {
+            "dflash": Acceptance(0.55),
+            "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
+        }
+
+    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
+        """See :class:`Policy`."""
+        for length, right in met:
+            self.accepted["lookup"].learn(1, int(right), length)
+
+    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
+        """See :class:`Policy`; what matches are worth is heeded instead."""
+        if plan.drafter == "dflash":
+            self.accepted["dflash"].learn(plan.size, accepted)
+
+    def expected(self, plan: Plan, match: int) -> float:
+        """Return how many drafts of a plan will be accepted, on average."""
+        return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
+
+
+class Fixed(Believing):
+    """Always the whole block, of the drafter that is expected to be right more often: decisions without a clock."""
+
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+        """See :class:`Policy`."""
+        size = min(block, room) - 1
+        kinds = ["dflash"] * model + ["lookup"] * (match >= SURE)
+        if size < 1 or not kinds:
+            return Plan(PLAIN, room)
+        return max((Plan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
+
+    def tempting(self, room: int, block: int, match: int) -> bool:
+        """See :class:`Policy`."""
+        return match >= SURE and min(block, room) > 1
+
+
+class Adaptive(Believing):
+    """Whatever is worth most by the estimates; see the module.
+
+    Args:
+        costs: measured by default; :class:`Nominal` makes the same decisions every time.
+    """
+
+    def __init__(self, costs: Nominal | None = None) -> None:
+        super().__init__()
+        self.costs = Measured() if costs is None else costs
+        self._rounds = 0  # with drafts, since the last plain step
+        self._wait = self._due = PROBE
+        self._trial = 0  # rounds left of the trial
+        self._tries = 0
+        self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
+
+    def choose(self, room: int, block: int, match: int, *, model: bool) -> Plan:
+        """See :class:`Policy`."""
+        self.costs.settle()
+        best = self._best(room, block, match, model=model)
+        if not best:
+            return Plan(PLAIN, room)
+        if self.costs.stale(self._rounds):
+            return Plan(PLAIN, min(room, SAMPLE))
+        plan = max(best, key=lambda plan: self._worth(plan, match))
+        if self._pays(plan, match):
+            return plan
+        if self._trial == 0:
+            if self._due > 0:
+                return Plan(PLAIN, min(room, self._due))
+            self._wait = self._due = min(4 * self._wait, PROBE_MOST)
+            self._trial = TRIES
+        return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
+
+    def tempting(self, room: int, block: int, match: int) -> bool:
+        """See :class:`Policy`."""
+        return any(self._pays(plan, match) for plan in self._best(room, block, match, model=False))
+
+    def learn(self, plan: Plan, match: int, accepted: int, seconds: float) -> None:
+        """See :class:`Policy`."""
+        super().learn(plan, match, accepted, seconds)
+        if plan.drafter == PLAIN:
+            self.costs.learn(PLAIN, 0, seconds)
+            self._rounds = 0
+            self._due -= 1
+            return
+        self.costs.learn(plan.drafter, plan.size, seconds)
+        self._rounds += 1
+        self._trial = max(0, self._trial - 1) if accepted else 0
+        if self._trial == 0:
+            self._tries += 1
+            self._tried[plan.drafter] = self._tries
+        if self._pays(plan, match):
+            self._wait = self._due = PROBE
+
+    def _best(self, room: int, block: int, match: int, *, model: bool) -> list[Plan]:
+        """Return the best plan of each drafter that can propose now."""
+        most = min(block, room) - 1
+        sizes = [size for size in {*SIZES, block - 1} if 0 < size <= most]
+        kinds = ["dflash"] * model + ["lookup"] * bool(match)
+        return [
+            max((Plan(kind, size) for size in sizes), key=lambda plan: self._worth(plan, match))
+            for kind in kinds * bool(sizes)
+        ]
+
+    def _worth(self, plan: Plan, match: int) -> float:
+        """Return the committed tokens a second that a round promises."""
+        return (1 + self.expected(plan, match)) / self.costs.of(plan.drafter, plan.size)
+
+    def _pays(self, plan: Plan, match: int) -> bool:
+        return self._worth(plan, match) * self.costs.plain() > GAIN

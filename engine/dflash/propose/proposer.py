@@ -1,0 +1,113 @@
+"""The draft model's side of a generation: what it has read of the target, and its drafts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.dflash.drafter.context import DraftContext
+from engine.dflash.drafter.model import Drafter
+from engine.dflash.sampling import Sampler
+from engine.dflash.target.taps import Tapped
+from engine.mx import mx, nn
+
+WAITING = 64  # rows of taps that may wait for the next draft
+
+
+class Proposer:
+    """A drafter bound to a target, with the context of one generation.
+
+    Taps are taken in with the next draft, which reads them anyway; while nothing is drafted they wait, a
+    bounded number of rows of them.
+
+    Args:
+        draft: the drafter.
+        target: the model that it is for.
+        start: how many tokens the target's caches hold already. The drafter has not seen them.
+
+    Attributes:
+        block: the rows of a block as the drafter was trained.
+
+    Raises:
+        BadInput: the drafter was made for another target.
+    """
+
+    def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
+        self.config = draft.config
+        self.block = self.config.block_size
+        self._bound = draft.bind(target)
+        self._context = self._bound.make_cache()
+        self._context.offset = start
+        self._waiting: list[mx.array] = []
+
+    def tap(self, model: nn.Module) -> Callable[..., tuple[mx.array, mx.array]]:
+        """Return a call like the model's that gives logits and taps."""
+        tapped = Tapped(model, self.config.target_layer_ids)
+
+        def run(tokens: mx.array, cache: list[Any]) -> tuple[mx.array, mx.array]:
+            return tapped.forward(tokens, cache)
+
+        return run
+
+    def feed(self, taps: mx.array) -> None:
+        """Take in the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
+        self._waiting.append(taps)
+        if sum(part.shape[1] for part in self._waiting) >= WAITING:
+            self._bound.absorb(self._waited(), self._context)
+            mx.async_eval(self._context.state)
+
+    @property
+    def context(self) -> DraftContext:
+        """What the drafter has read, with nothing left to wait; to be kept as a copy."""
+        if self._waiting:
+            self._bound.absorb(self._waited(), self._context)
+        return self._context
+
+    def restore(self, context: DraftContext) -> None:
+        """Go on from a context that was kept: a copy, which this generation then writes to."""
+        self._waiting, self._context = [], context
+
+    @property
+    def state(self) -> list[mx.array]:
+        """Everything that is kept, to be evaluated."""
+        return [*self._waiting, *self._context.state]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the context."""
+        return self._context.nbytes
+
+    def propose(self, pending: mx.array, n: int, sampler: Sampler) -> tuple[mx.array, mx.array | None]:
+        """Draft the ``n`` tokens after ``pending``; nothing is computed before it is read.
+
+        Args:
+            pending: the last committed token, ``[1, 1]``.
+            n: 1 or more.
+            sampler: how drafts are chosen: as the target's tokens are.
+
+        Returns:
+            Drafts ``[1, n]``, int32, and the probabilities ``[1, n, vocabulary]`` that they were drawn from,
+            None where nothing was drawn.
+        """
+        drawn: list[mx.array] = []
+
+        def pick(logits: mx.array) -> mx.array:
+            chosen, probabilities = sampler.draw(logits)
+            drawn.append(probabilities)
+            return chosen
+
+        made: Any = self._bound.propose(
+            pending, self._waited(), self._context, n, None if sampler.greedy else pick
+        )
+        tokens = made.tokens.astype(mx.int32)
+        if not drawn:
+            return tokens, None
+        drawn_from = mx.concatenate(drawn, axis=1)
+        if made.candidates is not None:
+            everything = mx.zeros((1, n, self.config.vocab_size))
+            drawn_from = mx.put_along_axis(everything, made.candidates, drawn_from, axis=-1)
+        return tokens, drawn_from
+
+    def _waited(self) -> mx.array | None:
+        parts, self._waiting = self._waiting, []
+        if len(parts) < 2:  # noqa: PLR2004 - nothing to join
+            return parts[0] if parts else None
+        return mx.concatenate(parts, axis=1)

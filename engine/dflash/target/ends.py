@@ -1,0 +1,93 @@
+"""The two ends of a target that its drafter uses, the embedding table and the head, and how it uses them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.target.taps import find_layers
+from engine.errors import BadInput
+from engine.mx import mx, nn
+
+
+@dataclass(frozen=True)
+class TargetEnds:
+    """What a drafter takes from its target.
+
+    Attributes:
+        embed: from token ids to rows, without the factor that some models apply afterwards.
+        embed_scale: that factor, where the model keeps it as an attribute of that name, else 1.
+        head: from hidden rows, already normed, to logits, without a soft cap.
+        layers: how many layers the target has.
+    """
+
+    embed: Callable[[mx.array], mx.array]
+    embed_scale: float
+    head: Callable[[mx.array], mx.array]
+    layers: int
+
+    @classmethod
+    def of(cls, target: nn.Module) -> "TargetEnds":
+        """Find them in an mlx-lm model.
+
+        Raises:
+            BadInput: the model has no layers or no embedding table where mlx-lm's models have them.
+        """
+        path, layers = find_layers(target)
+        on_the_way = [target]
+        for name in path[:-1]:
+            on_the_way.append(on_the_way[-1][name])
+        inner = on_the_way[-1]
+        embed = getattr(inner, "embed_tokens", None)
+        if embed is None:
+            raise BadInput(
+                f"{type(target).__module__} keeps no embed_tokens beside its layers", "another target"
+            )
+        heads = [module["lm_head"] for module in on_the_way if module.get("lm_head") is not None]
+        scale = getattr(embed, "embed_scale", getattr(inner, "embed_scale", 1.0))
+        return cls(embed, float(scale), heads[0] if heads else embed.as_linear, len(layers))
+
+    def check(self, config: DraftConfig) -> None:
+        """Refuse a drafter that was made for another target.
+
+        Raises:
+            BadInput: the number of layers, the hidden size or the vocabulary differs.
+        """
+        rows = self.embed(mx.zeros((1,), mx.uint32))  # only the shape is looked at, nothing is computed
+        found = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
+        wanted = (config.num_target_layers, config.hidden_size, config.vocab_size)
+        for name, has, wants in zip(("layers", "hidden size", "vocabulary"), found, wanted, strict=True):
+            if has != wants:
+                raise BadInput(
+                    f"the drafter is for another target: {name} {wants}, this target has {has}",
+                    "take the drafter that was published for this target, or train one",
+                )
+
+
+class DraftEnds:
+    """The same ends with what a drafter's configuration does to them.
+
+    Args:
+        ends: the target's.
+        config: the drafter's.
+        embed_scale: factor of the target's embeddings in place of the one that was found.
+    """
+
+    def __init__(self, ends: TargetEnds, config: DraftConfig, embed_scale: float | None = None) -> None:
+        self.ends, self.config = ends, config
+        self.scale = ends.embed_scale if embed_scale is None else embed_scale
+        self.scale *= config.input_embedding_scale
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Return the rows that the drafter starts from."""
+        rows = self.ends.embed(ids)
+        return rows if self.scale == 1 else rows * self.scale
+
+    def logits(self, states: mx.array) -> mx.array:
+        """Return the logits of normed states, still without the soft cap, which keeps their order."""
+        logits = self.ends.head(states)
+        return logits if self.config.output_multiplier == 1 else logits * self.config.output_multiplier
+
+    def cap(self, logits: mx.array) -> mx.array:
+        """Return the logits under the soft cap, where there is one."""
+        cap = self.config.final_logit_softcapping
+        return mx.tanh(logits / cap) * cap if cap and cap > 0 else logits

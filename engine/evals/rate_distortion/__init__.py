@@ -1,0 +1,1 @@
+"""How much error a codec makes at how many bits."""

@@ -1,1 +1,0 @@
-"""Kernels for Apple's and NVIDIA's GPUs."""

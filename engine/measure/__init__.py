@@ -1,0 +1,1 @@
+"""One harness for all that measures: arms, schedule, rows, journal, report."""

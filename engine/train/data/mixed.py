@@ -1,0 +1,48 @@
+"""Rows of text and of generated retrieval tasks, in any tokenizer: what a restorer learns from."""
+
+import random
+
+import numpy as np
+
+from engine.train.data import tasks, text
+from engine.train.run import Source
+
+SHORT = 120  # tokens that one task fills
+FILLER = 6000  # tokens of text that a task takes its lines from
+
+
+def source(tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
+    """Return where rows come from: stretches of text, and tasks one behind the other.
+
+    Args:
+        tokenizer: mlx-lm's wrapper.
+        ids: the text, a stream of token ids longer than one row.
+        task_share: of the rows that hold tasks.
+        length: tokens of a row.
+
+    Raises:
+        BadInput: the text is shorter than one row.
+    """
+    text.check_length(ids, length)
+
+    def rows(rng: np.random.Generator, count: int) -> np.ndarray:
+        drawn = text.windows(ids, length, rng, count)
+        for i in np.flatnonzero(rng.random(count) < task_share):
+            drawn[i] = _tasks(tokenizer, ids, rng, length)
+        return drawn
+
+    return rows
+
+
+def _tasks(tokenizer, ids: np.ndarray, rng: np.random.Generator, length: int) -> np.ndarray:
+    """Return one row of tasks: half of them fill what is left of it, so that questions are far from answers."""
+    chance, row = random.Random(int(rng.integers(2**63))), []
+    while len(row) < length:
+        left = length - len(row)
+        size = left if left < SHORT else chance.choice([left, chance.randint(60, left)])
+        start = chance.randrange(max(1, len(ids) - FILLER))
+        lines = tokenizer.decode(ids[start : start + FILLER].tolist()).splitlines()
+        pieces = tasks.draw(chance, size, [line for line in lines if line.strip()])
+        task = "".join(piece for piece, _ in pieces)
+        row += [*tokenizer.encode(task, add_special_tokens=False), tokenizer.eos_token_id]
+    return np.asarray(row[:length], np.int32)

@@ -1,0 +1,93 @@
+"""Training rows: windows of source text, and generated tasks packed end to end."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine.train.data import tasks
+from engine.train.data.corpus import File
+from engine.train.data.tokenizer import END
+
+SHORT = 120  # tokens that one task fills
+
+
+class Rows:
+    """An endless, seeded stream of batches.
+
+    Args:
+        tokenizer: a ``tokenizers.Tokenizer``.
+        files: the training files.
+        seed: two streams with one seed are the same, batch for batch.
+        task_share: the share of rows that hold generated tasks.
+        library_share: the share of source rows taken from the standard library.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        files: Sequence[File],
+        seed: int,
+        *,
+        task_share: float = 0.28,
+        library_share: float = 0.5,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.task_share, self.library_share = task_share, library_share
+        self.end = tokenizer.token_to_id(END)
+        self.lines = [line for file in files for line in file.text.splitlines() if line.strip()]
+        library = [file for file in files if file.source == "python"]
+        others = [file for file in files if file.source != "python"]
+        self.streams = [self._stream(part) for part in (library, others)]
+
+    def _stream(self, files: Sequence[File]) -> np.ndarray:
+        order = random.Random(self.seed)
+        files = list(files)
+        order.shuffle(files)
+        encoded = self.tokenizer.encode_batch([file.text for file in files])
+        parts = [np.asarray([*one.ids, self.end], np.uint16) for one in encoded]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint16)
+
+    def batch(self, step: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tokens ``[rows, length + 1]`` int64 and the loss weights of their successors ``[rows, length]``."""
+        rng = random.Random(f"{self.seed}/{step}")
+        made = [self._row(rng, length + 1) for _ in range(rows)]
+        tokens, weights = (np.stack(part) for part in zip(*made, strict=True))
+        return tokens.astype(np.int64), weights[:, 1:].astype(np.float32)
+
+    def _row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
+        if rng.random() < self.task_share:
+            return self._task_row(rng, length)
+        return self._source_row(rng, length)
+
+    def _source_row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
+        library, others = self.streams
+        stream = library if rng.random() < self.library_share or len(others) <= length else others
+        start = rng.randrange(len(stream) - length)
+        return stream[start : start + length], np.ones(length, np.float32)
+
+    def _task_row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
+        ids: list[int] = []
+        weights: list[float] = []
+        while len(ids) < length:
+            left = length - len(ids)
+            size = left if left < SHORT else rng.choice([left, rng.randint(60, left), rng.randint(60, left)])
+            place = rng.randrange(len(self.lines) - 300)
+            pieces = tasks.draw(rng, size, self.lines[place : place + 300])
+            for one, (_, weight) in zip(
+                self.tokenizer.encode_batch([t for t, _ in pieces]), pieces, strict=True
+            ):
+                ids += one.ids
+                weights += [weight] * len(one.ids)
+            ids.append(self.end)
+            weights.append(0.1)
+        return np.asarray(ids[:length]), np.asarray(weights[:length])
+
+
+def windows(tokenizer, files: Sequence[File], length: int) -> Iterator[np.ndarray]:
+    """Yield the consecutive windows ``[length + 1]`` of each file; what is left over at its end is dropped."""
+    for file in files:
+        ids = np.asarray(tokenizer.encode(file.text).ids, np.int64)
+        for start in range(0, len(ids) - length, length):
+            yield ids[start : start + length + 1]

@@ -1,0 +1,106 @@
+"""The rows of text that a drafter learns from: people's, and the target's own."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine.errors import BadInput
+from engine.train.data import corpus, generate
+from engine.train.run import Source
+
+SUFFIXES = (".md", ".py", ".rst", ".txt")
+SHORTEST, LONGEST = 32, 192  # tokens of an opening that the target goes on from
+LONG = 0.25  # the share of text that comes in longer rows, so that far context is seen too
+LONG_FACTOR = 2.4
+
+
+def token_ids(tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
+    """Return the texts as one stream of token ids, uint32; made once, then read from ``kept``.
+
+    Args:
+        tokenizer: mlx-lm's wrapper, or one of transformers.
+        paths: files and folders; none for this machine's Python sources.
+        kept: an ``.npy`` file.
+    """
+    if kept.exists():
+        return np.load(kept)
+    texts = read_text(paths) if paths else [file.text for file in corpus.collect().train]
+    end = tokenizer.eos_token_id
+    parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
+    ids = np.concatenate([np.asarray(part, np.uint32) for part in parts]) if parts else np.zeros(0, np.uint32)
+    np.save(kept, ids)
+    return ids
+
+
+def written_rows(
+    target,
+    ids: np.ndarray,
+    kept: Path,
+    *,
+    count: int,
+    length: int,
+    seed: int,
+    say: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``kept``."""
+    if kept.exists():
+        return np.load(kept)
+    longest = min(LONGEST, length // 2)
+    check_length(ids, longest, "an opening")
+    openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
+    rows = generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
+    np.save(kept, rows)
+    return rows
+
+
+def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:
+    """Return where a drafter's rows come from: what the target wrote, and text.
+
+    Args:
+        ids: a stream of token ids, longer than one row.
+        written: ``[count, length]``, what the target wrote; may be empty.
+        share: of the written rows. Some batches are text alone, ``LONG_FACTOR`` times as long.
+        length: tokens of a row.
+
+    Raises:
+        BadInput: the text is shorter than one row.
+    """
+    check_length(ids, length)
+
+    def rows(rng: np.random.Generator, count: int) -> np.ndarray:
+        if rng.random() < LONG * (1 - share):
+            return windows(ids, min(int(length * LONG_FACTOR), len(ids) - 1), rng, count)
+        drawn = windows(ids, length, rng, count)
+        if len(written):
+            chosen = rng.random(count) < share
+            drawn[chosen] = written[rng.integers(0, len(written), int(chosen.sum()))]
+        return drawn
+
+    return rows
+
+
+def check_length(ids: np.ndarray, length: int, what: str = "a row") -> None:
+    """Raise BadInput where the text has no ``what`` of ``length`` tokens."""
+    if len(ids) <= length:
+        raise BadInput(f"the text has {len(ids)} tokens, fewer than {what} of {length}", "give more text")
+
+
+def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Return ``count`` random stretches of a stream of token ids, ``[count, length]`` int32."""
+    starts = rng.integers(0, len(ids) - length, count)
+    return np.stack([ids[start : start + length] for start in starts]).astype(np.int32)
+
+
+def read_text(paths: Sequence[Path], suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
+    """Return the texts of files, and of the files below folders that have one of ``suffixes``."""
+    texts = []
+    for path in paths:
+        found = sorted(p for p in path.rglob("*") if p.suffix in suffixes) if path.is_dir() else [path]
+        for file in found:
+            try:
+                texts.append(file.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                if not path.is_dir():
+                    raise BadInput(f"cannot read {file}: {error}", "give UTF-8 text") from error
+    return texts

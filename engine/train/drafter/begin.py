@@ -1,0 +1,104 @@
+"""Begin a drafter: its shape from its target's and its first weights, or another's weights to go on from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoints.files import text_config
+from engine.dflash.config import DraftConfig
+from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.weights import load_draft
+from engine.dflash.target.ends import TargetEnds
+from engine.errors import BadInput
+from engine.mx import mx
+
+TAPS = 3
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+
+
+def draft_config(
+    target: dict[str, Any],
+    mask_id: int,
+    *,
+    layers: int = 2,
+    block: int = 8,
+    taps: Sequence[int] | None = None,
+    made_for: dict[str, str] | None = None,
+) -> DraftConfig:
+    """Return the shape of a drafter for a target with the configuration ``target``.
+
+    Heads, positions and vocabulary are the target's; its MLP is twice the hidden size. Taps are spread from
+    the second layer to the last but one. ``made_for`` is noted as the target that the drafter is bound to.
+
+    Raises:
+        BadInput: the target has no attention, whose shape the drafter would take over.
+    """
+    config = text_config(target)
+    if missing := [name for name in NEEDED if name not in config]:
+        raise BadInput(
+            f"a DFlash drafter cannot be made for a {config['model_type']}: "
+            f"its configuration has no {', '.join(missing)}",
+            "choose a target with attention layers",
+        )
+    count = config["num_hidden_layers"]
+    if taps is None:
+        taps = sorted({round(1 + i * (count - 3) / (TAPS - 1)) for i in range(TAPS)} & set(range(count)))
+    heads = config["num_attention_heads"]
+    rope = config.get("rope_parameters") or {}
+    return DraftConfig(
+        hidden_size=config["hidden_size"],
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=config.get("num_key_value_heads", heads),
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        intermediate_size=2 * config["hidden_size"],
+        vocab_size=config["vocab_size"],
+        rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10_000.0),
+        max_position_embeddings=config.get("max_position_embeddings", 4096),
+        num_target_layers=count,
+        target_layer_ids=tuple(taps),
+        mask_token_id=mask_id,
+        block_size=block,
+        final_logit_softcapping=config.get("final_logit_softcapping"),
+        made_for=made_for,
+    )
+
+
+def mask_id_of(tokenizer) -> int:
+    """Return the id that stands for "not known yet": the tokenizer's mask, padding or unknown token, or 0."""
+    for name in ("mask_token_id", "pad_token_id", "unk_token_id"):
+        found = getattr(tokenizer, name, None)
+        if found is not None:
+            return int(found)
+    return 0
+
+
+def drafter(config: DraftConfig, target, seed: int = 0) -> Drafter:
+    """Return a drafter to train, which starts with small random matrices and the target's final norm."""
+    mx.random.seed(seed)
+    draft = Drafter(config)
+    TargetEnds.of(target).check(config)
+    norm = getattr(getattr(target, "model", None), "norm", None)
+    if norm is not None and norm.weight.shape == draft.norm.weight.shape:
+        offset = 1.0 if type(norm).__module__.endswith(("gemma2", "gemma3_text")) else 0.0
+        draft.norm.weight = norm.weight.astype(mx.float32) + offset
+    draft.set_dtype(mx.float32)
+    mx.eval(draft.parameters())
+    return draft
+
+
+def from_folder(source: str | Path, target) -> Drafter:
+    """Return the drafter in a folder, in float32, to train it further.
+
+    Raises:
+        BadInput: it is a DFlash2 drafter, is for another target, or cannot be loaded.
+    """
+    draft = load_draft(source, mx.float32)
+    if draft.config.is_dflash2:
+        raise BadInput(
+            f"{source} is a DFlash2 drafter: its convolutions and its selector cannot be trained here",
+            "go on from a DFlash drafter, or train one from nothing",
+        )
+    TargetEnds.of(target).check(draft.config)
+    return draft

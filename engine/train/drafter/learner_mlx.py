@@ -1,0 +1,83 @@
+"""Train a drafter in MLX, for any target that mlx-lm loads."""
+
+import numpy as np
+
+from engine.dflash.drafter.model import Drafter
+from engine.dflash.target.ends import DraftEnds, TargetEnds
+from engine.dflash.target.rotary import Rotations
+from engine.dflash.target.taps import Tapped
+from engine.mx import mx, nn
+from engine.train.descent import Descent
+from engine.train.drafter.blocks import Batch, hidden_states
+from engine.train.drafter.recipe import TOP, Plan
+
+
+def read(tapped, rows: np.ndarray) -> Batch:
+    """Let the target read ``rows`` ``[rows, length]``: taps, and its most probable successors."""
+    tokens = mx.array(rows.astype(np.int32))
+    logits, taps = tapped.forward(tokens, None)
+    logits = logits.astype(mx.float32)
+    ids = mx.argpartition(-logits, TOP, axis=-1)[..., :TOP]
+    scores = mx.take_along_axis(logits, ids, axis=-1)
+    order = mx.argsort(-scores, axis=-1)
+    ids = mx.take_along_axis(ids, order, axis=-1).astype(mx.int32)
+    probs = mx.softmax(mx.take_along_axis(scores, order, axis=-1), axis=-1)
+    batch = Batch(tokens, taps.astype(mx.float16), ids, probs)
+    mx.eval(batch.taps, batch.top_ids, batch.top_probs)
+    return batch
+
+
+class MlxLearner(Descent):
+    """A :class:`engine.train.run.Learner`.
+
+    Args:
+        draft: the drafter; it learns in place.
+        target: an mlx-lm model; it stays as it is.
+        plan: rates and weights.
+    """
+
+    def __init__(self, draft: Drafter, target: nn.Module, plan: Plan) -> None:
+        super().__init__(draft, self.loss, plan)
+        self.draft, self.plan = draft, plan
+        self.tapped = Tapped(target, draft.config.target_layer_ids)
+        ends = TargetEnds.of(target)
+        ends.check(draft.config)
+        self.ends = DraftEnds(ends, draft.config)
+        self.rotations = Rotations.of(draft.config)
+
+    def read(self, rows: np.ndarray) -> Batch:
+        """Let the target read ``rows``."""
+        return read(self.tapped, rows)
+
+    def learn(self, batch: Batch, step: int) -> dict[str, float]:
+        """Take one step; return the loss and the tau before it."""
+        anchors = mx.array(self.plan.places(step, batch.tokens.shape[1]))
+        loss, tau = self.step(step, batch, anchors)
+        return {"loss": loss, "tau": tau}
+
+    def loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""
+        plan = self.plan
+        states = hidden_states(self.draft, self.ends.embed, batch, anchors, plan.block, self.rotations)
+        rows, count, slots, width = states.shape
+        logits = self.ends.cap(self.ends.logits(states.reshape(rows, count * slots, width))).astype(
+            mx.float32
+        )
+        logits = logits.reshape(rows, count, slots, -1)
+        at = anchors[..., None] + mx.arange(slots)  # the target's successor there is the slot's answer
+        row = mx.arange(rows)[:, None, None]
+        ids, probs = batch.top_ids[row, at], batch.top_probs[row, at]
+        likely = mx.take_along_axis(logits, ids, axis=-1)
+        total = mx.logsumexp(logits, axis=-1)
+        losses = total - 0.5 * likely[..., 0] - 0.5 * (likely * probs).sum(axis=-1)
+
+        best = ids[..., 0]
+        text = batch.tokens[row, at + 1]
+        on_path = mx.cumprod((best == text)[..., :-1].astype(mx.float32), axis=-1)
+        on_path = mx.concatenate([mx.ones((rows, count, 1)), on_path], axis=-1)
+        weights = mx.exp(-mx.arange(slots) / plan.decay) * (plan.off_path + (1 - plan.off_path) * on_path)
+        loss = (losses * weights).sum() / weights.sum()
+
+        hits = (mx.argmax(logits, axis=-1) == best).astype(mx.float32)
+        accepted = (mx.cumprod(hits, axis=-1) * on_path).sum(axis=-1)
+        return loss, mx.stop_gradient(1 + accepted.mean())

@@ -1,0 +1,127 @@
+"""Train a restorer for any target that mlx-lm loads.
+
+The target reads rows of text as they are. The restorer learns to give the keys and values that its layers hold
+(their error), and to leave what the target then says unchanged when it reads the rows again with everything
+behind its window as the restorer gives it (the divergence). No gradient goes to the target's weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn
+from engine.restore.learned import blocks, check, embed_of, project
+from engine.restore.restorer import Restorer, normed
+from engine.restore.sources import Like, Pair, as_cached
+from engine.train import run
+from engine.train.descent import Descent
+from engine.train.restorer.rows import WholeRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(run.Plan):
+    """How long and how fast. One step is ``rows`` rows of ``length`` tokens.
+
+    Attributes:
+        alone: the first steps learn the error alone, which costs a third of a step with both.
+        sink: first positions that stay. window: last ones, and the length of a chunk.
+        divergence: what a nat of it weighs beside the error, which is 1 for a restorer that gives zeros.
+    """
+
+    rows: int = 2
+    length: int = 512
+    alone: int = 0
+    sink: int = 4
+    window: int = 64
+    divergence: float = 4.0
+
+
+class Read(NamedTuple):
+    """What a target says of rows: their normed embeddings, each layer's keys and values, and its logits."""
+
+    tokens: mx.array
+    embedded: mx.array
+    held: list[Pair]
+    logits: mx.array
+
+
+class RestorerLearner(Descent):
+    """A :class:`engine.train.run.Learner`.
+
+    Args:
+        restorer: what learns, in place. target: an mlx-lm model; it stays as it is.
+        plan: rates, weights and lengths. Raises BadInput where nothing would be behind its window.
+    """
+
+    def __init__(self, restorer: Restorer, target: nn.Module, plan: Plan) -> None:
+        if plan.length <= 2 * plan.window + plan.sink:
+            raise BadInput(
+                f"rows of {plan.length} tokens have nothing behind a window of {plan.window}",
+                "more than two windows",
+            )
+        check(restorer, target)
+        super().__init__(restorer, self.loss, plan)
+        self.restorer, self.target, self.plan = restorer, target, plan
+        self.layers = restorer.config.layers
+        self.blocks, self.embed = blocks(target, self.layers), embed_of(target)
+
+    def learn(self, batch: Read, step: int) -> dict[str, float]:
+        """Take one step; return the loss, the error and the divergence before it."""
+        return dict(zip(("loss", "error", "divergence"), self.step(step, batch, step), strict=True))
+
+    def read(self, rows: np.ndarray) -> Read:
+        """Let the target read rows ``[rows, length]`` as they are."""
+        tokens, caches = mx.array(rows.astype(np.int32)), lm_cache.make_prompt_cache(self.target)
+        logits = self.target(tokens, cache=caches)
+        made = Read(
+            tokens, normed(self.embed(tokens)), [caches[i].keys_and_values() for i in self.layers], logits
+        )
+        mx.eval(made.embedded, made.held, made.logits)
+        return made
+
+    def loss(self, rows: Read, step: int) -> tuple[mx.array, mx.array, mx.array]:
+        """Return the loss of step ``step``, and its parts: mean relative error, and divergence in nats or 0."""
+        given = self.given(rows)
+        each = errors(given, rows.held)
+        error = sum(each) / len(each)
+        if step < self.plan.alone:
+            return error, mx.stop_gradient(error), mx.zeros(())
+        divergence = self.divergence(rows, given)
+        loss = error + self.plan.divergence * divergence
+        return loss, mx.stop_gradient(error), mx.stop_gradient(divergence)
+
+    def given(self, rows: Read) -> list[Pair]:
+        """Return what the restorer gives for all positions of all its layers, as they would be held."""
+        states, given = self.restorer.states(rows.embedded), []
+        for i, (block, held) in enumerate(zip(self.blocks, rows.held, strict=True)):
+            raw = project(block, self.restorer.inputs(i, rows.embedded, states))
+            given.append(as_cached(block.self_attn, raw, tuple(map(Like.of, held)), 0))
+        return given
+
+    def divergence(self, rows: Read, given: Sequence[Pair]) -> mx.array:
+        """Return KL(as it is || restored) in nats, the mean over positions behind which something was evicted."""
+        plan, caches = self.plan, lm_cache.make_prompt_cache(self.target)
+        for i, pair in zip(self.layers, given, strict=True):
+            caches[i] = WholeRows(pair, plan.sink, plan.window)
+        first = 2 * plan.window
+        found = _log_probs(self.target(rows.tokens, cache=caches)[:, first:])
+        wanted = _log_probs(rows.logits[:, first:])
+        return (mx.exp(wanted) * (wanted - found)).sum(axis=-1).mean()
+
+
+def errors(given: Sequence[Pair], held: Sequence[Pair]) -> list[mx.array]:
+    """Return sum(error^2) / sum(x^2) of each layer's keys, then of its values, layer by layer."""
+    return [
+        mx.square(ours - theirs).sum() / mx.square(theirs).sum()
+        for pairs in zip(given, held, strict=True)
+        for ours, theirs in zip(*pairs, strict=True)
+    ]
+
+
+def _log_probs(logits: mx.array) -> mx.array:
+    logits = logits.astype(mx.float32)
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)

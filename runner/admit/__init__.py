@@ -1,0 +1,1 @@
+"""Judging a request: its manifest, its parameters, and whose code may run here."""

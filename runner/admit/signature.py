@@ -1,0 +1,108 @@
+"""The SSH signature on a request commit, and who made it by this host's own list of signers.
+
+The signature is taken out of the commit and given to `ssh-keygen`. Git is not asked: it would choose the checking
+program by what the signature claims to be, and would read settings that say whom to trust. Nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.bus import objects
+from bridge.errors import PolicyError, ProcessError
+from bridge.system import environment
+from bridge.system.git import Git
+from bridge.system.process import Completed, run
+from runner.ownership import check_owned
+
+NAMESPACE = "git"
+
+MAX_COMMIT = 1024 * 1024
+_TIMEOUT_S = 30
+_ARMOR = re.compile(
+    rb"-----BEGIN SSH SIGNATURE-----\n(?:[A-Za-z0-9+/=]{1,76}\n)+-----END SSH SIGNATURE-----\n?"
+)
+_PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
+
+
+class BadSignature(Exception):  # noqa: N818 - what was found, not a fault
+    """A commit that is not signed, or not by anybody on the list. The message says why."""
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A commit with its signature taken out: what was signed, by which signature, and the message in it."""
+
+    payload: bytes
+    signature: bytes
+    message: str
+
+
+def read_signed(git: Git, commit: str) -> Signed | None:
+    """Return a commit's parts, or None where it has no signature. Raises BadSignature for any but one SSH signature."""
+    (raw,) = objects.read_many(git, [commit], max_bytes=MAX_COMMIT, kind="commit")
+    if raw is None:
+        raise BadSignature(f"the commit is larger than {MAX_COMMIT} bytes")
+    return take_apart(raw, commit)
+
+
+def take_apart(raw: bytes, commit: str) -> Signed | None:
+    """Return the parts of a commit whose content is `raw`, as `read_signed` does."""
+    header, _, message = raw.partition(b"\n\n")
+    # A line that begins with a space belongs to the header before it.
+    fields = re.findall(rb"[^\n]*(?:\n [^\n]*)*", header)
+    fields = [field for field in fields if field]
+    signatures = [field for field in fields if field.startswith(b"gpgsig")]
+    if not signatures:
+        return None
+    name = b"gpgsig " if len(commit) == 40 else b"gpgsig-sha256 "  # noqa: PLR2004 - hexadecimal digits of SHA-1
+    if len(signatures) > 1 or not signatures[0].startswith(name):
+        raise BadSignature("the commit has more than one signature, or one for another format of objects")
+    armor = signatures[0].removeprefix(name).replace(b"\n ", b"\n") + b"\n"
+    if not _ARMOR.fullmatch(armor.rstrip(b"\n") + b"\n"):
+        raise BadSignature("the signature is not an SSH signature")
+    kept = b"\n".join(field for field in fields if field is not signatures[0])
+    return Signed(kept + b"\n\n" + message, armor, message.decode("utf-8", "replace"))
+
+
+def signer_of(signed: Signed, allowed_signers: Path) -> str:
+    """Return who made a signature, by the host's list as it is now. Raises BadSignature where nobody on it did.
+
+    The list must give the signer by name: a pattern names nobody. Raises PolicyError where others may write to it.
+    """
+    check_list(allowed_signers)
+    with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
+        file = Path(folder) / "signature"
+        file.write_bytes(signed.signature)
+        found = _ssh_keygen("find-principals", "-f", str(allowed_signers), "-s", str(file))
+        names = [name for name in found.text.splitlines() if _PRINCIPAL.fullmatch(name)]
+        if found.returncode != 0 or not names:
+            raise BadSignature("it is signed with a key that is not on this host's list of signers")
+        for name in names:
+            argv = ("verify", "-f", str(allowed_signers), "-I", name, "-n", NAMESPACE, "-s", str(file))
+            if _ssh_keygen(*argv, stdin=signed.payload).returncode == 0:
+                return name
+    raise BadSignature(
+        "the signature does not fit the commit, was made for another purpose, or its key is not valid now"
+    )
+
+
+def check_list(path: Path) -> None:
+    """Raise PolicyError where the list of signers is missing or could be changed by others."""
+    try:
+        path.stat()
+    except OSError as error:
+        raise PolicyError(f"cannot read the list of signers {path}: {error.strerror}") from error
+    check_owned(path, "the list of signers")
+
+
+def _ssh_keygen(action: str, *args: str, stdin: bytes = b"") -> Completed:
+    argv = ("ssh-keygen", "-Y", action, *args)
+    try:
+        return run(*argv, env=environment.for_isolated_git(), stdin=stdin, timeout=_TIMEOUT_S, check=False)
+    except ProcessError as error:
+        fix = "Install OpenSSH's client: signatures of requests are checked by ssh-keygen."
+        raise ProcessError(argv, None, message=error.message, fix=fix) from error

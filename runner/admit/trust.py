@@ -1,0 +1,74 @@
+"""Whether a requester's own code may run here: by the policy's leave, a signature, or an operator's approval.
+
+Asked when a request is admitted and once more before anything of it is written to disk. Each time the list of signers
+and the approvals are read anew, so a key that was taken off the list counts no longer.
+"""
+
+from __future__ import annotations
+
+from bridge.bus import wire
+from bridge.bus.history import View
+from bridge.errors import PolicyError
+from bridge.presets import Preset
+from bridge.requests.binding import Binding, repository_name
+from bridge.system.git import Git
+from runner.admit.approvals import Approvals
+from runner.admit.signature import BadSignature, read_signed, signer_of
+from runner.policy import Policy
+from runner.refusal import Held, Refusal
+
+CODE = "untrusted_code"
+APPROVAL = "approval"
+WAITS = wire.WAITS_FOR_APPROVAL
+
+
+def judge(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
+    """Return why the code of a request may run, None where it brings none.
+
+    Raises Refusal where it may not, Held where that is not decided yet.
+    """
+    trust = policy.trust
+    if preset.code != "request":
+        return None
+    what = f"{preset.name} runs the requester's own code, which the runner {policy.id}"
+    if trust.code_request == "allow":
+        return "the policy allows it to everyone who can push"
+    if trust.code_request == "deny":
+        raise Refusal(
+            CODE, f"{what} does not allow: its operator decides, by trust.code_request in its policy"
+        )
+    approved_by = Approvals(policy.state).of(view.branch, view.request)
+    if approved_by is not None:
+        return f"{APPROVAL} by {approved_by}"
+    try:
+        return f"signature of {_signer(git, view, preset, policy)}"
+    except BadSignature as problem:
+        if trust.unapproved == "hold":
+            raise Held(CODE, f"{WAITS}: {problem}") from problem
+        fix = (
+            "Sign it on your machine (kakeya run --sign), or ask the runner's operator to approve the commit."
+        )
+        raise Refusal(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
+
+
+def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
+    """Return who signed a request for this branch, this repository and this preset. Raises BadSignature."""
+    signed = read_signed(git, view.request)
+    if signed is None:
+        raise BadSignature("it is not signed")
+    if policy.trust.allowed_signers is None:
+        raise BadSignature("this host has no list of signers")
+    try:
+        name = signer_of(signed, policy.trust.allowed_signers)
+    except PolicyError as error:
+        raise BadSignature("this host's list of signers cannot be used") from error
+    binding = Binding.parse(signed.message)
+    if binding is None:
+        raise BadSignature("its signature does not say what it is for")
+    if binding.branch != view.branch:
+        raise BadSignature("it was signed for another branch")
+    if binding.repository not in (repository_name(policy.bus.url), *policy.trust.repositories):
+        raise BadSignature("it was signed for another repository")
+    if binding.preset != preset.digest:
+        raise BadSignature("it was signed for another definition of the preset than this host's")
+    return name

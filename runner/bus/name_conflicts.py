@@ -1,0 +1,37 @@
+"""Branches in the way: git cannot hold both `mac-bridge` and `mac-bridge/x`, so the first blocks every request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridge.errors import GitError, InfrastructureError
+from bridge.system import git_output
+from bridge.system.git import NETWORK_TIMEOUT
+from runner.bus.bus import Bus
+
+_HEADS = "refs/heads/"
+_MOST = 1 << 20
+
+
+def squatters(bus: Bus) -> list[str]:
+    """Return the branches on the bus under which no request can be made. Raises InfrastructureError without the bus."""
+    wanted = [_HEADS + folder for folder in folders(bus.patterns)]
+    try:
+        listed = bus.git("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT, most=_MOST)
+    except GitError as error:
+        raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
+    return [name.removeprefix(_HEADS) for name in git_output.refs(listed.stdout) if name in wanted]
+
+
+def folders(patterns: Sequence[str]) -> list[str]:
+    """Return every name that request branches have as a folder: of `claude/mac-bridge-*` it is `claude`."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        parts = pattern.split("/")[:-1]
+        found |= {"/".join(parts[: i + 1]): None for i in range(len(parts))}
+    return list(found)
+
+
+def alert(names: Sequence[str]) -> str:
+    """Return the sentence in which an operator is told."""
+    return f"no request can be made below {', '.join(map(ascii, names))}: a branch of that name is on the bus"

@@ -1,0 +1,29 @@
+"""Reading branches so that one that cannot be read, whatever it holds, does not keep the others from being read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bridge.bus.history import View
+from bridge.system.git import Git
+from bridge.verify.signed_history import Reader
+
+Failed = Callable[[str, Exception], None]
+
+
+def read_each(git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader) -> dict[str, View]:
+    """Read many branches, given as `{branch: commit id}`, together or else by halves. `failed` hears of the others."""
+    if not tips:
+        return {}
+    try:
+        return reader.views(git, tips)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+        branches = list(tips)
+        if len(branches) == 1:
+            failed(branches[0], error)
+            return {}
+    middle = len(branches) // 2
+    views: dict[str, View] = {}
+    for half in (branches[:middle], branches[middle:]):
+        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader)
+    return views

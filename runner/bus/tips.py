@@ -1,0 +1,80 @@
+"""Where the request branches are in the runner's store: references below `refs/bus/`, all in one file.
+
+Git would make a file for each new reference, which for ten thousand takes seconds and fails for names that do not fit
+below the store's path. So these references are written into git's file of packed references at once. Nobody else does
+that while the state folder is locked, and git is kept away by its own lock file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from bridge.bus import branch_names
+from bridge.errors import InfrastructureError
+from bridge.system import git_output
+from bridge.system.git import Git
+
+HEADS = "refs/bus/"
+_HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
+
+
+class Tips:
+    """The references below `refs/bus/` of a bare repository."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._file = git.directory / "packed-refs"
+        if (git.directory / HEADS).exists():
+            # As git made them for earlier versions of this program.
+            git("pack-refs", "--all", "--prune")
+        listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", HEADS).stdout)
+        self.at = {name.removeprefix(HEADS): oid for name, oid in listed.items()}
+
+    def set(self, changes: Mapping[str, str | None]) -> None:
+        """Set branches to commits; None forgets a branch. Raises InfrastructureError, and then changes nothing."""
+        changes = {branch: oid for branch, oid in changes.items() if self.at.get(branch) != oid}
+        if not changes:
+            return
+        if odd := [branch for branch in changes if not branch_names.is_safe(branch)]:
+            raise InfrastructureError(f"{odd[0]!a} cannot be a reference of the store")
+        self._write(changes)
+        self.at = {branch: oid for branch, oid in {**self.at, **changes}.items() if oid is not None}
+
+    def _write(self, changes: Mapping[str, str | None]) -> None:
+        lock = self._file.with_name("packed-refs.lock")
+        try:
+            with os.fdopen(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                try:
+                    file.write(_HEADER + b"".join(_merged(self._file, changes)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                    lock.replace(self._file)
+                except BaseException:
+                    lock.unlink(missing_ok=True)
+                    raise
+        except OSError as error:
+            raise InfrastructureError(f"cannot write {self._file}: {error.strerror}", code="store") from error
+
+
+def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
+    """Return the lines of the file with these changes made, sorted by name as git wants them."""
+    now = {
+        f"{HEADS}{branch}".encode(): oid and f"{oid} {HEADS}{branch}\n".encode()
+        for branch, oid in changes.items()
+    }
+    kept = [(name, lines) for name, lines in _packed(file) if name not in now]
+    return [lines for _, lines in sorted(kept + [(name, line) for name, line in now.items() if line])]
+
+
+def _packed(file: Path) -> list[tuple[bytes, bytes]]:
+    """Return the names that are packed, each with its lines: a tag has a second one."""
+    found: list[tuple[bytes, bytes]] = []
+    for line in file.read_bytes().split(b"\n") if file.exists() else ():
+        if line.startswith(b"^"):
+            name, before = found.pop()
+            found.append((name, before + line + b"\n"))
+        elif line and not line.startswith(b"#"):
+            found.append((line.partition(b" ")[2], line + b"\n"))
+    return found

@@ -1,0 +1,1 @@
+"""What `kakeya-runner check`, `init` and `status` find out."""

@@ -1,0 +1,67 @@
+"""What this host is and has, for `kakeya-runner check`: its shape, its versions, where its models lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bridge.checks import Check
+from bridge.errors import InfrastructureError
+from runner.bus.name_conflicts import alert, squatters
+from runner.host.facts import describe_host, describe_versions
+from runner.policy import Policy
+from runner.session import Session
+
+_POINTER = b"version https://git-lfs"
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.npz")
+
+
+def inventory(policy: Policy) -> Iterator[Check]:
+    """Yield the host, the versions, and each setting of the policy that is a path."""
+    host = describe_host()
+    memory = host["memory_bytes"] / (1 << 30)
+    shape = f"{host['os']} {host['os_version']}, {host['arch']}, {host['cpus']} cores, {memory:.0f} GiB"
+    yield Check("host", ok=True, message=shape)
+    known = [f"{name} {value}" for name, value in describe_versions(policy.interpreter).items() if value]
+    yield Check("versions", ok=True, message=", ".join(known))
+    for name, value in policy.env.items():
+        if value.startswith(("/", "~")):
+            yield _location(name, value)
+
+
+def _location(name: str, value: str) -> Check:
+    """Say whether a setting leads to something, and whether that is more than a stand-in for a file elsewhere."""
+    path = Path(value)
+    if value.startswith("~"):
+        fix = f"Jobs have a home of their own: write {path.expanduser()}"
+        return Check("setting", None, f"{name}: {value} is not an absolute path", fix)
+    if not path.exists():
+        return Check(
+            "setting", None, f"{name}: there is nothing at {path}", f"Put it there, or change env.{name}."
+        )
+    files = [path] if path.is_file() else [file for glob in _WEIGHTS for file in sorted(path.glob(glob))]
+    pointers = [file.name for file in files if _is_pointer(file)]
+    if pointers:
+        fix = f"Fetch the content: git -C {path if path.is_dir() else path.parent} lfs pull"
+        return Check(
+            "setting", None, f"{name}: {pointers[0]} is a pointer of git-lfs, not the file itself", fix
+        )
+    return Check("setting", ok=True, message=f"{name}: {path}")
+
+
+def _is_pointer(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(len(_POINTER)) == _POINTER
+
+
+def way_is_free(session: Session) -> Check:
+    """Say whether a branch on the bus keeps requests from being made."""
+    try:
+        names = squatters(session.bus)
+    except InfrastructureError as error:
+        return Check("squatting", None, error.message, "See the line about the bus.")
+    if names:
+        remote = session.bus.url
+        fix = "Look at it, then: " + "; ".join(f"git push {remote} :refs/heads/{name}" for name in names)
+        return Check("squatting", ok=False, message=alert(names), fix=fix)
+    return Check("squatting", ok=True, message="no branch stands in the way of requests")

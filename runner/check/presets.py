@@ -1,0 +1,157 @@
+"""Which of the presets that the policy allows can run here, and why the others cannot: for `check` and `init`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from bridge.checks import Check
+from bridge.presets import Preset, Presets, did_you_mean, load_presets
+from runner.host.interpreter import Interpreter, Problem
+from runner.host.models import Models, Need, need_of, read_answer
+from runner.job.command import Command, job_environment
+from runner.job.logs import LogSink
+from runner.job.workspace import workspace
+from runner.policy import Policy
+from runner.session import Session
+
+# Weights of a hundred gigabytes come from a disk at a gigabyte a second or two.
+_LOAD_S = 600
+_SAID_BYTES = 1 << 20
+
+Found = Mapping[object, Mapping[str, Problem]]
+
+
+def load_problems(session: Session) -> Found:
+    """Load the models of every preset that the policy allows, as jobs would: what is wrong, by need and setting."""
+    found: dict[object, Mapping[str, Problem]] = {}
+    needs = [
+        (preset, need_of(preset, session.policy)) for preset in _allowed(session.presets, session.policy)
+    ]
+    # The largest set first: with its drafter a target is loaded once for all.
+    for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models) if pair[1] else 0):
+        if need is None or need.key in found or session.interpreter.problem_for(preset):
+            continue
+        known = [seen for key, seen in found.items() if isinstance(key, tuple) and {*need.key} <= {*key}]
+        found[need.key] = known[0] if known else _load(session, preset, need)
+    return found
+
+
+def _load(session: Session, preset: Preset, need: Need) -> Mapping[str, Problem]:
+    """Load models in a job of their own, within the sandbox of the preset's jobs."""
+    policy, sink = session.policy, LogSink(_SAID_BYTES)
+    argv = need.command(str(policy.interpreter), files=False)
+    with workspace(policy.state, "check") as place:
+        env = job_environment(place.home, interpreter=policy.interpreter, extra=need.env)
+        inside = session.sandbox.around(argv, place, preset)
+        command = Command(
+            argv, inside=inside, env=env, cwd=place.tree, timeout_s=_LOAD_S, grace_s=1, sink=sink
+        )
+        while command.poll(0.1) is None:
+            pass
+        ended = command.stop()
+    problems = read_answer(sink.kept, need)
+    if problems is None:
+        lines = sink.kept.decode("utf-8", "replace").strip().splitlines()
+        why = (
+            f"not within {_LOAD_S} s"
+            if ended.timed_out
+            else (lines or [ended.error or "it printed nothing"])[-1]
+        )
+        fix = f"See why: {' '.join(argv)}"
+        return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {why}", fix))
+    return problems
+
+
+def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check]:
+    """Say of the interpreter, of the models and of each allowed preset whether it could run now.
+
+    Without `loaded` only the models' files are looked at.
+    """
+    presets = load_presets(policy.preset_folder)
+    interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
+    yield _interpreter(interpreter)
+    yield from _names(presets, policy)
+    problems = dict(loaded or {})
+    ready = refused = 0
+    found: set[str] = set()
+    allowed = _allowed(presets, policy)
+    for preset in allowed:
+        need = need_of(preset, policy)
+        if need and need.key not in problems and not interpreter.problem_for(preset):
+            problems[need.key] = models.look(need)
+        wrong = problems.get(need.key, {}) if need else {}
+        if need and need.key in problems:
+            found |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
+        mine = [wrong[name] for name in need.models if name in wrong] if need else []
+        check = _preset(preset, policy, interpreter, mine)
+        ready += check.ok is True
+        refused += refusal_of(preset, policy) is not None
+        yield check
+    if found:
+        how = "their files are there" if loaded is None else "loaded as a job loads them"
+        yield Check("models", ok=True, message=f"{', '.join(sorted(found))}: {how}")
+    others = len(allowed) - ready - refused
+    told = [f"{ready} can run"]
+    told += [f"{refused} are refused by the policy"] if refused else []
+    told += [f"{others} lack something: see the lines above"] if others else []
+    fix = "Allow one under presets in the policy, or install what the lines above name."
+    yield Check("presets", True if ready == len(allowed) else None if ready else False, ", ".join(told), fix)
+
+
+def refusal_of(preset: Preset, policy: Policy) -> str | None:
+    """Say why the policy refuses a preset that it names, or None."""
+    if preset.code == "request" and policy.trust.code_request == "deny":
+        return "it runs the requester's own code, and trust.code_request is deny"
+    return None
+
+
+def refused_by(policy: Policy) -> list[str]:
+    """Return a line for each preset that is installed and that the policy refuses, with the reason."""
+    lines = []
+    for preset in load_presets(policy.preset_folder).values():
+        why = refusal_of(preset, policy) if policy.allows(preset.name) else "presets does not name it"
+        lines += [f"{preset.name}: {why}"] if why else []
+    return lines
+
+
+def _allowed(presets: Mapping[str, Preset], policy: Policy) -> list[Preset]:
+    return [preset for preset in presets.values() if policy.allows(preset.name)]
+
+
+def _names(presets: Presets, policy: Policy) -> Iterator[Check]:
+    """Say which presets are broken, and which entries of the policy name none."""
+    for name, error in presets.broken.items():
+        yield Check("preset", None, f"{name}: cannot be used: {error.message}", error.fix)
+    for pattern in policy.presets:
+        if not any(fnmatchcase(name, pattern) for name in (*presets, *presets.broken)):
+            fix = did_you_mean(pattern, presets) or "`kakeya presets` lists them."
+            yield Check("preset", None, f"the policy names {pattern}, and there is no such preset", fix)
+
+
+def _interpreter(interpreter: Interpreter) -> Check:
+    problem = interpreter.problem()
+    if problem:
+        return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
+    if interpreter.version is None:
+        fix = "Pin it, so that an update of the system cannot swap it: kakeya-runner pin"
+        return Check("interpreter", ok=None, message=f"{interpreter.path}, of any version", fix=fix)
+    return Check("interpreter", ok=True, message=f"{interpreter.path}, pinned to {interpreter.version}")
+
+
+def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Sequence[Problem]) -> Check:
+    """Say of one preset whether it could run now."""
+    refused = refusal_of(preset, policy)
+    if refused:
+        fix = "docs/operations.md, Whose code runs, says how to allow it to people that you list."
+        return Check("preset", None, f"{preset.name}: refused: {refused}", fix)
+    missing = [name for name in preset.env_names if not policy.settings.get(name)]
+    if missing:
+        fix = f"Set {', '.join(missing)} under env in the policy."
+        return Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
+    problem = interpreter.problem_for(preset)
+    if problem:
+        return Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
+    if models:
+        return Check("preset", None, f"{preset.name}: {models[0].message}", models[0].fix)
+    return Check("preset", ok=True, message=f"{preset.name}: can run")

@@ -1,0 +1,174 @@
+"""What an operator wants to know about a runner, read beside it: nothing here takes its lock or touches the bus."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from bridge.checks import Check
+from bridge.errors import KakeyaError, ProcessError
+from bridge.system import environment
+from bridge.system.process import run
+from runner.policy import Policy
+from runner.state import signing_key
+from runner.state.activity import Facts, read_facts
+
+_PROBE_S = 60.0
+_PROBE_BYTES = 1 << 20
+_QUEUE_SHOWN = 10
+
+
+def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
+    """Return everything as data. With `blas` the engine is asked, which takes seconds."""
+    facts = read_facts(policy.state)
+    free = shutil.disk_usage(policy.state).free if policy.state.is_dir() else None
+    return {
+        "id": policy.id,
+        "bus": policy.bus.url,
+        "state": str(policy.state),
+        "serving": facts is not None and is_alive(facts),
+        "runner": asdict(facts) if facts else None,
+        "disk": {"free_bytes": free, "keep_free_bytes": policy.limits.keep_free_mb << 20},
+        "sandbox": (facts and facts.about.get("sandbox")) or {"kind": None, "policy": policy.sandbox},
+        "key": _key(policy),
+        "blas": _blas(policy) if blas else None,
+    }
+
+
+def is_alive(facts: Facts) -> bool:
+    """Say whether the process that wrote the facts still serves."""
+    if not facts.serving:
+        return False
+    try:
+        os.kill(facts.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is another user's
+    return True
+
+
+def checks(found: dict[str, Any]) -> Iterator[Check]:
+    """Yield the overview as lines for people."""
+    facts = found["runner"]
+    yield _serving(found)
+    if facts:
+        yield from _bus(found, facts)
+        yield _job(facts, serving=found["serving"])
+        yield from _queue(facts)
+        yield from _answers(facts)
+    yield _disk(found)
+    yield _sandbox(found)
+    key = found["key"]
+    no_key = Check("key", ok=None, message="answers are not signed", fix="Make a key: kakeya-runner keygen")
+    yield Check("key", ok=True, message=f"answers are signed with {key}") if key else no_key
+    if found["blas"]:
+        yield _engine(found["blas"])
+
+
+def _serving(found: dict[str, Any]) -> Check:
+    facts = found["runner"]
+    who = f"{found['id']} on {found['bus']}"
+    if found["serving"]:
+        return Check(
+            "runner", ok=True, message=f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
+        )
+    fix = "Start it: kakeya-runner serve, or the service that kakeya-runner install made."
+    if facts is None:
+        return Check("runner", ok=False, message=f"{who}: none has served with {found['state']} yet", fix=fix)
+    how = "ended without a word (killed, or the machine went down)" if facts["serving"] else "stopped"
+    return Check("runner", ok=False, message=f"{who}: {how}; it last wrote at {facts['written_at']}", fix=fix)
+
+
+def _bus(found: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
+    trouble = facts["trouble"]
+    last = facts["last_poll_at"] or "never"
+    if trouble:
+        fix = "The runner goes on trying. `kakeya-runner check` says more when it does not serve."
+        yield Check("bus", ok=False, message=f"since {trouble['since']}: {trouble['message']}", fix=fix)
+    if found["serving"] or not trouble:
+        yield Check("poll", ok=True if not trouble else None, message=f"the last one that succeeded: {last}")
+
+
+def _job(facts: dict[str, Any], *, serving: bool) -> Check:
+    job = facts["job"]
+    if job is None:
+        return Check("job", ok=True, message="none runs")
+    step = f", step {job['step']}" if job["step"] else ""
+    said = (
+        f"{job['branch']}: {'runs since' if serving else 'was cut short; it ran since'} {job['since']}{step}"
+    )
+    return Check("job", ok=True if serving else None, message=f"{said}; {job['what']}")
+
+
+def _queue(facts: dict[str, Any]) -> Iterator[Check]:
+    yield Check("queue", ok=True, message=f"requests that wait: {facts['waiting']}")
+    for one in facts["queue"][:_QUEUE_SHOWN]:
+        yield Check("", ok=None, message=f"{one['branch']}: {one['why']}")
+    if facts["waiting"] > _QUEUE_SHOWN:
+        yield Check("", ok=None, message=f"and {facts['waiting'] - _QUEUE_SHOWN} more")
+
+
+def _answers(facts: dict[str, Any]) -> Iterator[Check]:
+    if not facts["answers"]:
+        yield Check("answers", ok=True, message="none yet")
+    for one in facts["answers"]:
+        kept = "" if one["published"] else "; kept, since it could not be published then"
+        said = (
+            f"{one['at']} {one['branch']}: {one['state']} after {one['seconds']:g} s ({one['reason']}){kept}"
+        )
+        yield Check("answer", ok=True if one["published"] else None, message=said)
+
+
+def _disk(found: dict[str, Any]) -> Check:
+    free, least = found["disk"]["free_bytes"], found["disk"]["keep_free_bytes"]
+    if free is None:
+        return Check("disk", ok=None, message=f"{found['state']} does not exist yet")
+    enough = free > least
+    fix = None if enough else f"Make room: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
+    return Check("disk", ok=enough, message=f"{free / 1e9:.1f} GB free at {found['state']}", fix=fix)
+
+
+def _sandbox(found: dict[str, Any]) -> Check:
+    box = found["sandbox"]
+    if box["kind"] is None:
+        return Check(
+            "sandbox", ok=None, message=f"the policy says {box['policy']}; known once the runner serves"
+        )
+    if box["kind"] == "off":
+        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box['why']}")
+    return Check("sandbox", ok=True, message=str(box["kind"]))
+
+
+def _engine(blas: dict[str, Any]) -> Check:
+    if blas.get("problem"):
+        return Check("blas", ok=None, message=str(blas["problem"]))
+    speed = f", {blas['gflops']} GFLOP/s in float32" if blas.get("gflops") is not None else ""
+    return Check("blas", ok=True, message=f"{blas.get('name')}{speed}")
+
+
+def _key(policy: Policy) -> str | None:
+    """Return the short id of the key that the state folder holds."""
+    try:
+        return signing_key.public_key(policy.state).short
+    except (KakeyaError, OSError):
+        return None
+
+
+def _blas(policy: Policy) -> dict[str, Any]:
+    """Ask the engine that jobs use which BLAS it has: in a process of its own, which may take a minute and no more."""
+    argv = (str(policy.interpreter), "-P", "-m", "engine", "probe", "--json")
+    try:
+        done = run(
+            *argv, env=environment.for_user_git(), cwd="/", timeout=_PROBE_S, check=False, most=_PROBE_BYTES
+        )
+        found = json.loads(done.stdout)["blas"]
+        return {"name": found["name"], "library": found.get("library"), "gflops": found.get("gflops")}
+    except (ProcessError, ValueError, KeyError, TypeError):
+        return {
+            "problem": f"unknown: `{policy.interpreter} -m engine probe` gave no answer; is the engine installed?"
+        }

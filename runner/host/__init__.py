@@ -1,0 +1,1 @@
+"""The machine that jobs run on: facts, interpreter, models, clock, disk space."""

@@ -1,0 +1,30 @@
+"""Keeping a Mac awake while the runner serves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bridge.system.process import DEVNULL, start
+
+CAFFEINATE = "/usr/bin/caffeinate"
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """Keep the system from sleeping, on mains power and while idle. Elsewhere than on a Mac this does nothing.
+
+    caffeinate watches this process (-w), so it also ends where this one is killed.
+    """
+    if sys.platform != "darwin":
+        yield
+        return
+    argv = [CAFFEINATE, "-is", "-w", str(os.getpid())]
+    keeper = start(argv, env={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    try:
+        yield
+    finally:
+        keeper.terminate()
+        keeper.wait()

@@ -1,0 +1,175 @@
+"""The Python that runs jobs: found once, pinned in the policy by path and version, looked at again before each job.
+
+A system update can replace `python3`, a package manager can move it, somebody can remove what a preset imports. A job
+that then fails after minutes, or worse measures something else, says nothing of the cause; a refusal does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import PolicyError, ProcessError
+from bridge.presets import Preset
+from bridge.system import engine_install, environment
+from bridge.system.process import run
+from runner.policy import INTERPRETER, load_policy
+
+_BELIEVED_S = 60.0
+_ASK_S = 120.0
+_TOKEN = f"${{ENV:{INTERPRETER}}}"
+# A module may print, also while it is imported: the answer goes to the descriptor that standard output had.
+_ASK = """
+import importlib, json, os, platform, sys
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+lacking = []
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        lacking.append(name)
+about = {"python": sys.executable, "version": platform.python_version(), "venv": sys.prefix != sys.base_prefix}
+out.write(json.dumps({**about, "folders": sys.path, "lacking": lacking}))
+out.close()
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why the interpreter cannot run a job, and the command that mends it."""
+
+    message: str
+    fix: str
+
+
+class Interpreter:
+    """The pinned interpreter. What it says of itself is believed for a minute, and while no file of it has changed."""
+
+    def __init__(self, path: Path, version: str | None = None) -> None:
+        self.path = path
+        self.version = version
+        self._known: dict[tuple[str, ...], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
+
+    def problem(self, modules: Sequence[str] = ()) -> Problem | None:
+        """Say what keeps it from running a job that imports these modules, or None."""
+        if not os.access(self.path, os.X_OK):
+            fix = "Pin another one: kakeya-runner pin --python PATH, and restart the runner."
+            return Problem(f"there is no interpreter at {self.path}", fix)
+        try:
+            said = self._ask(tuple(modules))
+        except ProcessError as error:
+            fix = f"See why: {self.path} -I -c 'import {', '.join(modules) or 'sys'}'"
+            return Problem(f"{self.path} does not work: {error.message}", fix)
+        if not self._is_pinned(said["version"]):
+            fix = "Install what jobs need there and pin it: kakeya-runner pin, and restart the runner."
+            return Problem(f"{self.path} is Python {said['version']}, pinned is {self.version}", fix)
+        lacking = [module for module in modules if module in said["lacking"]]
+        if lacking:
+            return Problem(f"{self.path} cannot import {', '.join(lacking)}", self._install(lacking))
+        return None
+
+    def problem_for(self, preset: Preset) -> Problem | None:
+        """Say what keeps it from running a preset, or None. A preset that does not use it is not concerned."""
+        if INTERPRETER not in preset.env_names and not preset.requires:
+            return None
+        return self.problem(_modules(preset))
+
+    def _install(self, lacking: Sequence[str]) -> str:
+        """Return what brings missing modules: the engine's extras, or packages of their name."""
+        packages = [module.partition(".")[0] for module in lacking]
+        ours = {engine_install.EXTRAS[name] for name in packages if name in engine_install.EXTRAS}
+        others = [name for name in packages if name not in engine_install.EXTRAS]
+        ways = [engine_install.how(*sorted(ours - {engine_install.ENGINE}), python=self.path)] if ours else []
+        ways += [f"Install it: {self.path} -m pip install {' '.join(others)}"] if others else []
+        return " ".join(ways)
+
+    def _is_pinned(self, version: str) -> bool:
+        """Say whether a version is the pinned one; `3.13` stands for every 3.13.x."""
+        return self.version is None or f"{version}.".startswith(f"{self.version}.")
+
+    def _ask(self, modules: tuple[str, ...]) -> dict[str, Any]:
+        known = self._known.get(modules)
+        if known:
+            when, files, said = known
+            if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, said["folders"]):
+                return said
+        said = _ask(self.path, *modules)
+        self._known[modules] = (time.monotonic(), _stamp(self.path, said["folders"]), said)
+        return said
+
+
+def find(program: str | None = None) -> tuple[Path, str]:
+    """Return the real path and the version of an interpreter, by default of the one that runs this.
+
+    Links are followed, so that a later change of a link changes nothing here, except the last one into a virtual
+    environment, which would lead out of it. Raises PolicyError where it is no working Python.
+    """
+    named = shutil.which(program, path=environment.get("PATH")) if program else sys.executable
+    if named is None:
+        raise PolicyError(f"there is no interpreter {program}", fix="Name one: --python /path/to/python3")
+    path = Path(os.path.abspath(named))  # noqa: PTH100 - the last link may be a virtual environment's
+    try:
+        said = _ask(path)
+    except ProcessError as error:
+        raise PolicyError(f"{path} is no working Python: {error.message}") from error
+    real = path.parent.resolve() / path.name if said["venv"] else path.resolve()
+    return real, said["version"]
+
+
+def pin(policy: Path, path: Path, version: str) -> None:
+    """Write an interpreter into an existing policy, and change nothing else there. Raises PolicyError."""
+    load_policy(policy)
+    text = policy.read_text(encoding="utf-8")
+    for key, value in (("interpreter", str(path)), ("interpreter_version", version)):
+        line = f"{key}: {json.dumps(value)}"
+        old = re.search(rf"(?m)^{key}:.*$", text)
+        text = text[: old.start()] + line + text[old.end() :] if old else f"{text.rstrip()}\n{line}\n"
+    draft = policy.with_name(f"{policy.name}.new")
+    draft.write_text(text, encoding="utf-8")
+    draft.chmod(policy.stat().st_mode & 0o777)
+    load_policy(draft)
+    draft.replace(policy)
+
+
+def _ask(path: Path, *modules: str) -> dict[str, Any]:
+    """Ask an interpreter what it is and which modules it cannot import. Raises ProcessError."""
+    argv = (str(path), "-I", "-c", _ASK, *modules)
+    done = run(*argv, env={"LC_ALL": "C.UTF-8"}, cwd="/", timeout=_ASK_S, own_session=True)
+    try:
+        said: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise ProcessError(argv, 0, message=f"{path} does not answer as a Python would") from error
+    return said
+
+
+def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
+    """Return what changes when the interpreter is replaced, or a package is installed or removed."""
+    places = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
+    return tuple(_stat(place) for place in places)
+
+
+def _stat(path: Path) -> tuple[int, ...] | None:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _modules(preset: Preset) -> list[str]:
+    """Return what must be importable: what the preset names, and the installed modules that its commands run."""
+    # With the request's own code the module may stand in its tree.
+    commands = [step.argv for step in preset.steps if preset.code == "installed" and step.argv[0] == _TOKEN]
+    started = [name for argv in commands for option, name in pairwise(argv[:5]) if option == "-m"]
+    return list(dict.fromkeys([*preset.requires, *started]))

@@ -1,0 +1,126 @@
+"""The models that presets need: named by the policy, and looked at by the engine of the jobs' own interpreter.
+
+Before a job only the files are looked at, in half a second; `kakeya-runner check` has one token run through them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import ProcessError
+from bridge.presets import Preset
+from bridge.system.process import run
+from runner.host.interpreter import Problem
+from runner.job.command import job_environment
+from runner.policy import INTERPRETER, Policy
+
+TARGET = "KAKEYA_MAC_VERIFIER_PATH"
+DRAFTER = "KAKEYA_MAC_DRAFTER_ID"
+_ROLES = {TARGET: "target", DRAFTER: "draft"}
+# Presets that import it load models; another preset may use the settings for what it likes.
+_LOADS_MODELS = "mlx_lm"
+_BELIEVED_S = 60.0
+_LOOK_S = 120.0
+# Jobs have a home of their own, which holds no hub's cache.
+_NO_HOME = Path("/nonexistent")
+
+
+@dataclass(frozen=True)
+class Need:
+    """The models that a preset loads, by setting, and the variables under which its job looks for them."""
+
+    models: Mapping[str, str]
+    env: Mapping[str, str]
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What tells two needs apart."""
+        return (*sorted(self.models.items()), *sorted(self.env.items()))
+
+    def command(self, interpreter: str, *, files: bool) -> list[str]:
+        """Return the command that checks the models' files alone, or loads the models and runs a token."""
+        drafter = self.models.get(DRAFTER)
+        options = ["--draft", drafter] if drafter else ["--no-draft"]
+        options += ["--files"] if files else []
+        named = ["--check", self.models[TARGET], *options]
+        return [interpreter, "-P", "-m", "engine", "models", *named, "--json"]
+
+
+def need_of(preset: Preset, policy: Policy) -> Need | None:
+    """Return the models that a preset loads, or None if it loads none or the policy names no target."""
+    if _LOADS_MODELS not in preset.requires:
+        return None
+    asked = {*preset.env_names, *preset.pass_env}
+    models = {name: policy.settings[name] for name in _ROLES if name in asked and policy.settings.get(name)}
+    passed = {name: policy.env[name] for name in preset.pass_env if name in policy.env and name not in _ROLES}
+    return Need(models, {**passed, **preset.env}) if TARGET in models else None
+
+
+def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
+    """Return what is wrong with each model, by setting, from what the engine printed; None where it gave no answer."""
+    for line in reversed(said.decode("utf-8", "replace").splitlines()):
+        if line.startswith('{"ok"'):
+            try:
+                return _problems(json.loads(line), need)
+            except (ValueError, KeyError, TypeError):
+                return None
+    return None
+
+
+def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
+    found = {}
+    for name, reference in need.models.items():
+        entry = answer[_ROLES[name]]
+        if not entry["ok"]:
+            fix = str(entry["fix"] or "")
+            if fix.startswith("hf download") and "HF_HOME" in need.env:
+                fix = f"HF_HOME={need.env['HF_HOME']} {fix}"
+            elif fix.startswith("hf download"):
+                fix = f"{fix}, and set HF_HOME under env in the policy to the folder of the hub's cache"
+            message = f"{name} names {reference}, which cannot be loaded: {entry['error']}"
+            found[name] = Problem(message, fix or f"Name another model under env.{name} in the policy.")
+    return found
+
+
+class Models:
+    """The models that the policy names. Files that were found are believed for a minute."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._seen: dict[object, float] = {}
+
+    def problem_for(self, preset: Preset) -> Problem | None:
+        """Say what keeps a preset from finding its models, or None. Only files are looked at."""
+        need = need_of(preset, self._policy)
+        if need is None or time.monotonic() - self._seen.get(need.key, -_BELIEVED_S) < _BELIEVED_S:
+            return None
+        problems = self.look(need)
+        if not problems:
+            self._seen[need.key] = time.monotonic()
+            return None
+        return next(iter(problems.values()))
+
+    def look(self, need: Need) -> dict[str, Problem]:
+        """Return what is wrong with each model's files, by setting."""
+        interpreter = Path(self._policy.settings[INTERPRETER])
+        argv = need.command(str(interpreter), files=True)
+        env = job_environment(_NO_HOME, interpreter=interpreter, extra=need.env)
+        try:
+            done = run(*argv, env=env, cwd="/", timeout=_LOOK_S, check=False, own_session=True)
+        except ProcessError as error:
+            return dict.fromkeys(need.models, _mute(interpreter, error.message))
+        problems = read_answer(done.stdout, need)
+        if problems is None:
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
+            return dict.fromkeys(need.models, _mute(interpreter, lines[-1]))
+        return problems
+
+
+def _mute(interpreter: Path, why: str) -> Problem:
+    fix = f"See why: {interpreter} -P -m engine probe"
+    return Problem(f"the engine of {interpreter} could not look at the models: {why}", fix)

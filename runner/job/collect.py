@@ -1,0 +1,141 @@
+"""Taking the reports out of a workspace: regular files only, never through a link, and never much."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from bridge.bus import wire
+from bridge.presets import Preset
+from runner.job.redact import Redactor
+
+_MAX_SEEN = 100_000
+_MAX_SKIPPED = 50
+# What every file system, every tree of git and every log can hold.
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass
+class Collected:
+    """The reports by path, and what was left behind with the reason."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+    def skip(self, path: str, why: str) -> None:
+        """Note what is left behind. Of very many only the first are named."""
+        if len(self.skipped) < _MAX_SKIPPED:
+            self.skipped.append(f"{path}: {why}")
+        elif len(self.skipped) == _MAX_SKIPPED:
+            self.skipped.append("and more")
+
+
+def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Collected:
+    """Read the files that the preset declares.
+
+    Every folder is opened by descriptor and without following links, so a link that is swapped in while this runs leads
+    nowhere; only regular files with one name are read, each only up to the preset's bound, and all up to theirs. A
+    report that holds a secret of the runner's is left behind.
+    """
+    found = Collected()
+    limits = preset.limits
+    room = limits.all_reports_mb << 20
+    for path, name, folder in _candidates(preset.collect, tree, found):
+        if len(found.files) >= limits.reports:
+            found.skip(path, f"more than {limits.reports} reports")
+            break
+        data = _read(name, folder, limits.report_mb << 20)
+        if isinstance(data, str):
+            found.skip(path, data)
+        elif len(data) > room:
+            found.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
+        elif redactor and (redactor.finds(data) or redactor.finds(path.encode())):
+            found.skip(path, "it holds a secret of this host")
+        else:
+            found.files[path] = data
+            room -= len(data)
+    return found
+
+
+def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:
+    """Yield the path, the name and the open folder of everything that a pattern names, in order.
+
+    Only what lies below the folder of reports, and no deeper than a pattern reaches, is looked at.
+    """
+    if not patterns:
+        return
+    deepest = max(len(PurePosixPath(pattern).parts) for pattern in patterns)
+    seen = 0
+    with suppress(OSError):
+        for base, folder, names in _walk(tree, wire.REPORTS, deepest):
+            seen += len(names)
+            for name in names:
+                path = f"{base}/{name}"
+                if not any(_matches(path, pattern) for pattern in patterns):
+                    continue
+                if _PLAIN.fullmatch(path):
+                    yield path, name, folder
+                else:
+                    found.skip(ascii(path), "not a plain name")
+            if seen > _MAX_SEEN:
+                found.skip(base, f"more than {_MAX_SEEN} files: the rest was not looked at")
+                return
+
+
+def _walk(tree: Path, start: str, deepest: int) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield each folder's path, descriptor, and names, from `start` down. Raises OSError where `start` is no folder."""
+    opened = [os.open(tree, _FOLDER)]
+    try:
+        for part in start.split("/"):
+            opened.append(os.open(part, _FOLDER, dir_fd=opened[-1]))
+        yield from _below(start, opened[-1], deepest - start.count("/") - 2)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _below(base: str, folder: int, levels: int) -> Iterator[tuple[str, int, list[str]]]:
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            names.append(entry.name)
+            if len(names) > _MAX_SEEN:
+                break
+    names.sort()
+    yield base, folder, names
+    for name in names if levels > 0 else ():
+        with suppress(OSError):
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+            try:
+                yield from _below(f"{base}/{name}", inner, levels - 1)
+            finally:
+                os.close(inner)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Match part by part, so that `*` does not cross a slash."""
+    parts, globs = PurePosixPath(path).parts, PurePosixPath(pattern).parts
+    return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))
+
+
+def _read(name: str, folder: int, limit: int) -> bytes | str:
+    """Return a file's content, or why it is not taken."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        return f"cannot be opened ({error.strerror})"
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+        os.close(descriptor)
+        return "it has more than one name" if stat.S_ISREG(about.st_mode) else "not a regular file"
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(limit + 1)
+    return data if len(data) <= limit else f"larger than {limit >> 20} MiB"

@@ -1,0 +1,153 @@
+"""Running one command of a job: argv only, an environment built from nothing, an end that is an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridge.system.process import PIPE, Expired, start
+from runner.job import supervisor, usage
+from runner.job.logs import LogSink
+
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. `exit_code` is negative for a signal, None where it could not be told."""
+
+    exit_code: int | None
+    seconds: float
+    timed_out: bool = False
+    stopped: bool = False
+    max_rss_bytes: int | None = None
+    survivors: list[str] = field(default_factory=list)
+    exceeded: str | None = None
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return all that a job's environment holds: nothing is inherited."""
+    return {
+        **extra,
+        "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
+        "PATH": f"{interpreter.parent}:/usr/bin:/bin:/usr/sbin:/sbin",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+class Command:
+    """A command that was started under the supervisor. `poll` until it has ended; `stop` to end it."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        timeout_s: float,
+        grace_s: float,
+        sink: LogSink,
+        limits: Mapping[str, int] | None = None,
+        inside: Sequence[str] = (),
+        bounds: Mapping[str, int] | None = None,
+        watched: Path | None = None,
+    ) -> None:
+        self._sink = sink
+        report, report_fd = os.pipe()
+        self._mark = secrets.token_hex(16)
+        spec = {
+            "argv": list(argv),
+            "env": {**env, supervisor.MARK: self._mark},
+            "inside": list(inside),
+            "cwd": str(cwd),
+            "timeout_s": timeout_s,
+            "grace_s": grace_s,
+            "limits": dict(limits or {}),
+            "bounds": dict(bounds or {}),
+            "watched": str(watched or cwd),
+            "report_fd": report_fd,
+        }
+        try:
+            self._child = start(
+                [sys.executable, "-I", supervisor.__file__],
+                env={"LC_ALL": "C.UTF-8"},
+                cwd="/",
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=None,
+                pass_fds=[report_fd],
+            )
+        finally:
+            os.close(report_fd)
+        self._report = report
+        assert self._child.stdin  # noqa: S101 - asked for above
+        self._child.stdin.write(json.dumps(spec).encode() + b"\n")
+        self._child.stdin.flush()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._ended: Ended | None = None
+
+    def poll(self, wait_s: float = 0.0) -> Ended | None:
+        """Wait up to `wait_s` seconds for the end and return it, or None while the command runs."""
+        if self._ended is None:
+            try:
+                self._child.wait(wait_s)
+            except Expired:
+                return None
+            self._ended = self._finish()
+        return self._ended
+
+    def stop(self) -> Ended:
+        """End the command and everything that it started, and wait until that is done."""
+        assert self._child.stdin  # noqa: S101 - asked for above
+        if self._ended is None and not self._child.stdin.closed:
+            self._child.stdin.close()
+        self._child.wait()
+        ended = self.poll(0)
+        assert ended is not None  # noqa: S101 - it was waited for
+        return ended
+
+    def _read(self) -> None:
+        assert self._child.stdout  # noqa: S101 - asked for above
+        with self._child.stdout as pipe:
+            while data := os.read(pipe.fileno(), _READ_BYTES):
+                self._sink.write(data)
+
+    def _finish(self) -> Ended:
+        with os.fdopen(self._report, encoding="utf-8") as pipe:
+            text = pipe.read()
+        if not text:
+            supervisor.end_marked(self._mark)
+        # Whoever holds the pipe was ended with the job; a survivor, which is reported, must not keep us.
+        self._reader.join(timeout=5)
+        self._sink.close()
+        if self._child.stdin and not self._child.stdin.closed:
+            self._child.stdin.close()
+        if not text:
+            message = f"the supervisor ended with {self._child.returncode} and no report"
+            return Ended(None, 0.0, error=message)
+        said = json.loads(text)
+        if "error" in said:
+            return Ended(127, 0.0, error=said["error"])
+        return Ended(
+            exit_code=said["exit_code"],
+            seconds=said["seconds"],
+            timed_out=said["why"] == "timeout",
+            stopped=said["why"] in ("stop", "orphaned"),
+            max_rss_bytes=said["max_rss"],
+            survivors=said["survivors"],
+            exceeded=said["why"] if said["why"] in usage.BOUNDS else None,
+            peaks=said["peaks"],
+        )

@@ -1,0 +1,127 @@
+"""One job's output, made harmless and bounded: what is kept, and a digest over all of it."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import io
+import re
+import threading
+from collections.abc import Iterable
+
+from runner.job.redact import REDACTED, Redactor
+from runner.job.stream import LogStream, whole_letters
+
+__all__ = ["REDACTED", "LogSink"]
+
+_SLACK = 64 * 1024
+
+# Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
+_TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
+_TABLE |= dict.fromkeys(
+    [*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd"
+)
+
+# What needs no second look: printed ASCII, lines and tabs.
+_PLAIN = bytes([*range(0x20, 0x7F), *b"\n\t"])
+_UNSAFE = re.compile("[" + "".join(map(re.escape, map(chr, _TABLE))) + "]")
+
+# GitHub's runner takes lines that begin with `::` (after white space) or hold `##[` as commands to itself.
+_COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
+_MARK = re.compile(r"##(?=\[)")
+
+
+class LogSink:
+    """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
+
+    At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear,
+    also where they arrive in two pieces. All of it goes to `stream` too, which the steps of a job share.
+    """
+
+    def __init__(self, limit: int, secrets: Iterable[str] = (), stream: LogStream | None = None) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self._redactor = Redactor(secrets)
+        self._line = ""
+        self._head = bytearray()
+        self._head_limit = limit // 3
+        self._tail = bytearray()
+        self._tail_limit = limit - self._head_limit
+        self._digest = hashlib.sha256()
+        self._lock = threading.Lock()
+        self._sealed = False
+        self.stream = LogStream() if stream is None else stream
+        self.total = 0
+        self.truncated = False
+
+    def write(self, data: bytes) -> None:
+        """Take some more output."""
+        with self._lock:
+            if self._sealed:
+                return
+            self._take(self._redactor.feed(self._decoder.decode(data)))
+
+    def close(self) -> None:
+        """Take what was held back: nothing more will come."""
+        with self._lock:
+            self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
+            self._take(self._redactor.close())
+
+    def seal(self) -> None:
+        """Ignore whatever else comes: the next step's output follows, and this log is already described."""
+        with self._lock:
+            self._sealed = True
+
+    @property
+    def kept(self) -> bytes:
+        """The log as it is stored."""
+        with self._lock:
+            if not self.truncated:
+                return bytes(self._head + self._tail)
+            head, tail = whole_letters(self._head), whole_letters(self._tail[-self._tail_limit :])
+            left_out = self.total - len(head) - len(tail)
+            # No new line before the tail: what begins it was not at the beginning of a line.
+            return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the whole log, in hexadecimal, what was left out included."""
+        return self._digest.hexdigest()
+
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        if text.isascii():
+            data = text.encode()
+            if data.translate(None, _PLAIN):
+                text = text.translate(_TABLE)
+        elif _UNSAFE.search(text):
+            text = text.translate(_TABLE)
+        self._store(self._harmless(text).encode("utf-8", "replace"))
+
+    def _harmless(self, text: str) -> str:
+        """Break up what GitHub's runner would take for a command, also where it arrives in pieces.
+
+        `self._line` stands for the line that has begun: empty while it is only white space, `:` after a first
+        colon, else `x` and up to two number signs.
+        """
+        if "::" in text or ("#" in text and "##[" in text) or (self._line and text[0] in ":#["):
+            text = _MARK.sub("## ", _COMMAND.sub(r"\1 ", self._line + text))[len(self._line) :]
+        start = text.rfind("\n") + 1
+        begun = (text[start:] if start else self._line + text).lstrip()
+        if begun not in ("", ":"):
+            begun = "x" + begun[-2:][len(begun[-2:].rstrip("#")) :]
+        self._line = begun
+        return text
+
+    def _store(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.total += len(data)
+        self.stream.add(data)
+        fits = self._head_limit - len(self._head)
+        self._head += data[:fits]
+        self._tail += data[fits:] if fits > 0 else data
+        excess = len(self._tail) - self._tail_limit
+        self.truncated = self.truncated or excess > 0
+        if excess > _SLACK:
+            del self._tail[:excess]

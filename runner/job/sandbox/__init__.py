@@ -1,0 +1,111 @@
+"""What a job can see and reach of the host: chosen and tried once a runner process, and put around every command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from bridge.errors import PolicyError
+from bridge.presets import Preset
+from bridge.system import environment
+from runner.job.sandbox import bubblewrap, seatbelt
+from runner.job.sandbox.paths import needed_by, with_hub
+from runner.job.sandbox.probe import find_fault
+from runner.job.workspace import Workspace
+from runner.policy import Policy
+
+Kind = Literal["bubblewrap", "seatbelt", "off"]
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How this runner's jobs are confined. `why` says of `off` how it came to that."""
+
+    kind: Kind = "off"
+    program: str = ""
+    readable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    strict: bool = True
+    why: str = "nothing was put around jobs"
+
+    def around(self, argv: list[str], place: Workspace, preset: Preset | None = None) -> list[str]:
+        """Return what is put before a command's argv: nothing where there is no sandbox.
+
+        Readable are, besides what the interpreter needs: the program, and the paths among the host's settings that the
+        preset names. The network is as the preset declares; without a preset there is none.
+        """
+        if self.kind == "off":
+            return []
+        bubble = partial(bubblewrap.prefix, strict=self.strict)
+        prefix = bubble if self.kind == "bubblewrap" else seatbelt.prefix
+        return prefix(
+            self.program,
+            tree=place.tree,
+            home=place.home,
+            network=preset.network if preset else False,
+            readable=[*self.readable, Path(argv[0]), *self._named_by(preset)],
+            hidden=self.hidden,
+        )
+
+    def _named_by(self, preset: Preset | None) -> list[Path]:
+        names = (*preset.env_names, *preset.pass_env) if preset else ()
+        values = [self.settings.get(name, "") for name in names]
+        return [with_hub(Path(value)) for value in values if value.startswith("/")]
+
+
+def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
+    """Return the sandbox that the policy asks for and this host has, tried by a real job.
+
+    With `auto` a host without one runs jobs unconfined, and says so. Raises PolicyError with `require`.
+    """
+    if policy.sandbox == "off":
+        return Sandbox(why="the policy says so")
+    # That the jobs' interpreter is missing is said to who asks for a job; the sandbox is tried all the same.
+    interpreter = policy.interpreter if policy.interpreter.exists() else Path(sys.executable)
+    faults = []
+    for candidate in _candidates(policy, interpreter):
+        around = partial(candidate.around, [str(interpreter)])
+        fault = find_fault(around, state=policy.state, interpreter=interpreter)
+        if fault is None:
+            return candidate
+        faults.append(f"{candidate.kind}: {fault}")
+    why = faults[-1] if faults else f"there is none on this host ({_MISSING})"
+    if policy.sandbox == "require":
+        fix = f"Mend it ({_REMEDY}), or set `sandbox: auto` in the policy to run jobs without."
+        raise PolicyError(f"the policy requires a sandbox: {why}", fix=fix, code="no_sandbox")
+    tell(f"WARNING: jobs run WITHOUT a sandbox, as this user: {why}")
+    return Sandbox(why=why)
+
+
+_MISSING = "sandbox-exec is missing" if sys.platform == "darwin" else "bubblewrap is not installed"
+_REMEDY = (
+    "macOS brings sandbox-exec" if sys.platform == "darwin"
+    else "apt-get install bubblewrap, and allow it user namespaces"
+)  # fmt: skip
+
+
+def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
+    """Return the sandboxes that may work here, the tightest first."""
+    kind: Kind = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
+    programs = (seatbelt.PROGRAM,) if kind == "seatbelt" else bubblewrap.PROGRAMS
+    program = next((name for name in programs if Path(name).exists()), None)
+    if program is None:
+        return []
+    hidden = [Path.home(), environment.config_home(), policy.state]
+    if policy.bus.token_file:
+        hidden.append(policy.bus.token_file.expanduser())
+    box = Sandbox(
+        kind=kind,
+        program=program,
+        readable=tuple(needed_by(interpreter)),
+        hidden=tuple(hidden),
+        settings=policy.settings,
+    )
+    if kind == "seatbelt":
+        return [box]
+    return [box, replace(box, strict=False)]

@@ -1,0 +1,104 @@
+"""The sandbox on Linux: new namespaces made by bubblewrap, without privileges, around an almost empty root.
+
+The job sees the system's programs and libraries, the interpreter and what the policy names, all read-only; its tree,
+its home and `/tmp` (which lies in its home) are the only places that it can write to. It has process ids of its own,
+so what it starts dies with it and it sees nobody else's arguments or environment; no capabilities; no network but a
+loopback of its own unless one is declared; and no way to make further namespaces where bubblewrap can prevent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from runner.job.sandbox.paths import Layer, layers
+from runner.job.syscalls import PLACEHOLDER, job_filter
+
+PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    "alternatives", "ca-certificates", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+    "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf",
+)  # fmt: skip
+_ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "protocols", "resolv.conf", "services")
+
+_MASKED = (
+    "/proc/acpi", "/proc/asound", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/fs", "/proc/interrupts",
+    "/proc/iomem", "/proc/ioports", "/proc/irq", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys",
+    "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats", "/proc/modules",
+    "/proc/mtrr", "/proc/pagetypeinfo", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/sysrq-trigger",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+)  # fmt: skip
+
+
+def prefix(
+    program: str,
+    *,
+    tree: Path,
+    home: Path,
+    network: bool,
+    readable: Iterable[Path] = (),
+    hidden: Iterable[Path] = (),
+    strict: bool = True,
+) -> list[str]:
+    """Return what is put before a command's argv. `strict` also forbids it namespaces of its own (bubblewrap 0.8)."""
+    argv = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    argv += ["--unshare-user", "--disable-userns"] if strict else []
+    argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
+    argv += ["--share-net"] if network else []
+    argv += [*_system(network=network), "--proc", "/proc", *_masks(), "--dev", "/dev", *_hardware()]
+    # On disk, below the home: a file system in memory would hold what no limit on memory or disk counts.
+    for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
+        argv += ["--bind", str(home / "tmp"), inside]
+    marked = layers(readable, hidden, _SYSTEM)
+    for layer in marked:
+        argv += _mount(layer)
+    for place in (tree, home):
+        argv += ["--bind", str(place), str(place)]
+    empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]
+    # Where the runner is root, so is a job for files that the kernel makes: a mount that is read-only stops it too.
+    for made in (*empty, "/proc", "/dev", "/"):
+        argv += ["--remount-ro", made]
+    return [*argv, "--chdir", str(tree), "--"]
+
+
+def _system(*, network: bool) -> list[str]:
+    """Show programs, libraries and the settings that any program reads."""
+    argv = []
+    for path in map(Path, _SYSTEM):
+        if path.is_symlink():
+            argv += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            argv += ["--ro-bind", str(path), str(path)]
+    for name in (*_ETC, *(_ETC_NETWORK if network else ())):
+        argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return argv
+
+
+def _masks() -> list[str]:
+    """Hide what the kernel tells of all of the machine: its memory, keys, messages, buses and hardware."""
+    argv = []
+    for path in map(Path, _MASKED):
+        if path.is_dir():
+            argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        elif path.exists():
+            argv += ["--ro-bind", "/dev/null", str(path)]
+    return argv
+
+
+def _hardware() -> list[str]:
+    """Show how many cores and memory nodes there are, and NVIDIA's devices."""
+    argv = []
+    for part in ("/sys/devices/system/cpu", "/sys/devices/system/node"):
+        argv += ["--ro-bind-try", part, part]
+    for device in sorted(Path("/dev").glob("nvidia*")):
+        argv += ["--dev-bind-try", str(device), str(device)]
+    return argv
+
+
+def _mount(layer: Layer) -> list[str]:
+    path = str(layer.path)
+    if layer.shown:
+        return ["--ro-bind", path, path]
+    return ["--tmpfs", path] if layer.path.is_dir() else ["--ro-bind", "/dev/null", path]

@@ -1,0 +1,91 @@
+"""Trying a sandbox before it is relied upon: a real job that must fail at what is forbidden and manage the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.job.command import Command, job_environment
+from runner.job.logs import LogSink
+from runner.job.workspace import Workspace, workspace
+
+_PROBE_S = 30
+_ATTEMPT = Path(__file__).with_name("attempt.py")
+
+Around = Callable[[Workspace], list[str]]
+
+
+def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
+    """Run the probe inside a sandbox. Returns None where it holds, else what is wrong with it.
+
+    `around` gives what is put before the probe's argv. The canary lies where the runner's own files do.
+    """
+    canary = state / f"canary-{secrets.token_hex(8)}"
+    written = canary.with_name(canary.name + "-written")
+    canary.write_text(secrets.token_hex(16), encoding="ascii")
+    try:
+        with (
+            workspace(state, "probe") as place,
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.socket(socket.AF_UNIX) as local,
+        ):
+            port = server.getsockname()[1]
+            told = [str(canary), str(port), _listen(local), str(os.getpid()), json.dumps(_namespaces())]
+            fault = _judge(*_run(around(place), place, interpreter, told))
+            if fault is None and written.exists():
+                return "a job in it could write beside a file of the runner's"
+            return fault
+    finally:
+        canary.unlink()
+        written.unlink(missing_ok=True)
+
+
+def _listen(local: socket.socket) -> str:
+    """Listen at an abstract socket, where there are such, and return its name."""
+    name = f"kakeya-probe-{secrets.token_hex(8)}"
+    if sys.platform == "linux":
+        local.bind(f"\0{name}")
+        local.listen()
+    return name
+
+
+def _namespaces() -> dict[str, str]:
+    """Return this process's namespaces that a sandbox is to replace. Not every kernel has the others."""
+    folder = Path("/proc/self/ns")
+    kinds = ("ipc", "mnt", "net", "pid", "uts")
+    return {kind: str((folder / kind).readlink()) for kind in kinds if (folder / kind).is_symlink()}
+
+
+def _run(inside: list[str], place: Workspace, interpreter: Path, told: list[str]) -> tuple[int | None, str]:
+    sink = LogSink(64 * 1024)
+    argv = [str(interpreter), "-I", "-c", _ATTEMPT.read_text(encoding="utf-8"), *told]
+    env = job_environment(place.home, interpreter=interpreter, extra={})
+    command = Command(
+        argv, inside=inside, env=env, cwd=place.tree, timeout_s=_PROBE_S, grace_s=0.1, sink=sink
+    )
+    try:
+        while command.poll(0.1) is None:
+            pass
+    finally:
+        ended = command.stop()
+    said = sink.kept.decode("utf-8", "replace").strip()
+    return ended.exit_code, said or ended.error or "it printed nothing"
+
+
+def _judge(exit_code: int | None, said: str) -> str | None:
+    last = said.splitlines()[-1]
+    if exit_code != 0:
+        return f"a job does not start in it: {last[:300]}"
+    try:
+        tried = json.loads(last)
+        could, could_not = tried["could"], tried["could_not"]
+    except (ValueError, KeyError, TypeError):
+        return f"the probe said what it should not: {last[:300]}"
+    if could:
+        return f"a job in it could {', '.join(could)}"
+    return f"a job in it could not {', '.join(could_not)}" if could_not else None

@@ -1,0 +1,95 @@
+"""The sandbox on macOS: a seatbelt profile for `sandbox-exec`, deny by default.
+
+The profile's text is made of constants and of names of parameters; no path ever becomes part of it. Paths are handed
+over beside it, as they really are: seatbelt judges what a path resolves to, so `/tmp` must be `/private/tmp`.
+
+The last rule that matches decides. What the job may use of the GPU is what MLX needs to open a Metal device and to
+compile kernels; Metal's cache of compiled shaders lies outside the workspace and is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from runner.job.sandbox.paths import layers
+
+PROGRAM = "/usr/bin/sandbox-exec"
+
+_SYSTEM = ("/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/private/var/db/dyld")
+
+_BASE = """\
+(version 1)
+(deny default)
+(import "system.sb")
+(allow process-exec* process-fork)
+(allow process-info* signal (target same-sandbox))
+(allow sysctl-read)
+(allow ipc-posix-sem ipc-posix-shm)
+(allow file-read* (literal "/"))
+(allow file-read* (subpath "/System") (subpath "/usr") (subpath "/bin") (subpath "/sbin") (subpath "/Library/Apple"))
+(allow file-read* (subpath "/private/var/db/dyld") (subpath "/private/var/db/timezone"))
+(allow file-read* (literal "/private/etc/localtime") (literal "/private/etc/passwd") (literal "/private/etc/group"))
+(allow file-read* (subpath "/private/etc/ssl"))
+(allow file-read* (subpath "/opt/homebrew/Cellar") (subpath "/opt/homebrew/lib") (subpath "/opt/homebrew/opt"))
+(allow file-read* file-write-data file-ioctl (literal "/dev/null") (literal "/dev/zero"))
+(allow file-read* (literal "/dev/random") (literal "/dev/urandom"))
+(allow iokit-get-properties)
+(allow iokit-open (iokit-user-client-class "AGXDeviceUserClient") (iokit-user-client-class "AGXSharedUserClient"))
+(allow iokit-open (iokit-user-client-class "IOSurfaceRootUserClient"))
+(allow iokit-open (iokit-registry-entry-class "AGXDeviceUserClient"))
+(allow iokit-open (iokit-registry-entry-class "IOSurfaceRootUserClient"))
+(allow mach-lookup (global-name "com.apple.MTLCompilerService") (xpc-service-name "com.apple.MTLCompilerService"))
+(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
+"""
+
+_NETWORK = """\
+(system-network)
+(allow network-outbound)
+(allow network-bind network-inbound (local ip "localhost:*"))
+(allow file-read* (literal "/private/etc/hosts") (literal "/private/etc/resolv.conf") (literal "/private/etc/services"))
+(allow mach-lookup (global-name "com.apple.SystemConfiguration.configd") (global-name "com.apple.trustd.agent"))
+"""
+
+
+def prefix(
+    program: str,
+    *,
+    tree: Path,
+    home: Path,
+    network: bool,
+    readable: Iterable[Path] = (),
+    hidden: Iterable[Path] = (),
+) -> list[str]:
+    """Return what is put before a command's argv."""
+    profile, params = build_profile(tree=tree, home=home, network=network, readable=readable, hidden=hidden)
+    given = [word for name, value in params.items() for word in ("-D", f"{name}={value}")]
+    return [program, "-p", profile, *given, "--"]
+
+
+def build_profile(
+    *, tree: Path, home: Path, network: bool, readable: Iterable[Path] = (), hidden: Iterable[Path] = ()
+) -> tuple[str, dict[str, str]]:
+    """Return the profile, and the value of each parameter that it names."""
+    text = _BASE + (_NETWORK if network else "")
+    params: dict[str, str] = {}
+
+    def name(kind: str, path: Path) -> str:
+        called = f"{kind}_{len(params)}"
+        params[called] = str(path)
+        return f'(param "{called}")'
+
+    rules = []
+    for layer in layers(readable, hidden, _SYSTEM):
+        real = layer.path.resolve()
+        kind = "subpath" if real.is_dir() else "literal"
+        if layer.shown:
+            rules.append(f"(allow file-read* ({kind} {name('READ', real)}))")
+        else:
+            rules.append(f"(deny file-read* file-write* ({kind} {name('HIDE', real)}))")
+    own = [name("WRITE", place.resolve()) for place in (tree, home)]
+    rules += [f"(allow file-read* file-write* (subpath {place}))" for place in own]
+    # Programs ask what the folders above their own are, also where they may not list them.
+    above = {parent for value in params.values() for parent in Path(value).parents if parent != Path("/")}
+    rules += [f"(allow file-read-metadata (literal {name('ABOVE', path)}))" for path in sorted(above)]
+    return text + "\n".join(rules) + "\n", params

@@ -1,0 +1,305 @@
+"""The process between the runner and a job: it starts the job, ends it in time, and leaves nothing of it behind.
+
+Run as a program of its own. The first line on standard input is the job as JSON; when that pipe ends (the runner is
+gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the
+descriptor `report_fd`.
+
+Nothing survives: on Linux this process is the reaper of every orphan below it, so also a child that left its
+session and its parent is found; elsewhere descendants are watched while they run and found by a mark in their
+environment. Not a sandbox: it limits how long and how much, not what.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import selectors
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runner.job import syscalls
+from runner.job.usage import Usage
+
+MARK = "KAKEYA_JOB"
+_REAPER = sys.platform == "linux"
+_PR_SET_CHILD_SUBREAPER = 36
+# What this program, or Python for every program, ignores or handles.
+_RESTORED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ,
+)  # fmt: skip
+_WATCH_S = 0.25
+_KILL_S = 15.0
+_ROUNDS = 1_000
+
+
+class Family:
+    """Everything that descends from the job: what is below `root`, what bears the mark, and what is below that."""
+
+    def __init__(self, mark: str, root: psutil.Process | None = None) -> None:
+        self._mark = mark
+        self._root = root
+        self._known: dict[int, psutil.Process] = {}
+
+    def look(self) -> list[psutil.Process]:
+        """Return the live members, having looked for new ones below the known, in one pass over all processes."""
+        below: defaultdict[int, list[psutil.Process]] = defaultdict(list)
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                below[process.ppid()].append(process)
+        parents = [pid for pid, member in self._known.items() if member.is_running()]
+        parents += [self._root.pid] if self._root else []
+        while parents:
+            for process in below.pop(parents.pop(), ()):
+                self._known[process.pid] = process
+                parents.append(process.pid)
+        self._known = {pid: member for pid, member in self._known.items() if _lives(member)}
+        return list(self._known.values())
+
+    def look_everywhere(self) -> list[psutil.Process]:
+        """Return the live members, those included that only their environment gives away."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
+                    self._known.setdefault(process.pid, process)
+        return self.look()
+
+
+def main() -> int:
+    """Run the job that standard input describes. Returns 0 once it was run, however it ended."""
+    job = json.loads(_first_line())
+    report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
+    os.set_inheritable(job["report_fd"], False)
+    _become_reaper()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    began = time.monotonic()
+    family = Family(job["env"][MARK], psutil.Process())
+    wake, poke = os.pipe()
+    os.set_blocking(poke, False)
+    signal.set_wakeup_fd(poke, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        child = _spawn(job)
+    except OSError as error:
+        report.write(json.dumps({"error": f"cannot run {job['argv'][0]}: {error.strerror}"}) + "\n")
+        return 0
+    watched = Usage(job["bounds"], job["watched"])
+    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
+    seconds = time.monotonic() - began
+    # bubblewrap stays above the job; seatbelt becomes the job.
+    wrapped = bool(job["inside"]) and sys.platform == "linux"
+    watched.note(usage)
+    survivors, ended = _end_all(
+        child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
+    )
+    status, usage = ended or (status, usage)
+    watched.release()
+    said = {
+        "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
+        "why": why,
+        "seconds": round(seconds, 3),
+        "max_rss": watched.largest or None,
+        "survivors": survivors,
+        "peaks": watched.peaks,
+    }
+    with suppress(BrokenPipeError):  # the runner may be gone
+        report.write(json.dumps(said) + "\n")
+    return 0
+
+
+def end_marked(mark: str) -> None:
+    """End what bears a mark, and what is below that, where the supervisor itself was killed."""
+    family = Family(mark)
+    until = time.monotonic() + _KILL_S
+    while (members := family.look_everywhere()) and time.monotonic() < until:
+        _signal(members, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _first_line() -> bytes:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            raise SystemExit(1)
+        line += piece
+    return bytes(line)
+
+
+def _become_reaper() -> None:
+    if _REAPER:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _spawn(job: Mapping[str, Any]) -> int:
+    """Start the job in a session of its own and return its process id."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read)
+            os.setsid()
+            for signum in _RESTORED:
+                signal.signal(signum, signal.SIG_DFL)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(1, 2)
+            for name, wanted in job["limits"].items():
+                kind = getattr(resource, name)
+                hard = resource.getrlimit(kind)[1]
+                limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+                resource.setrlimit(kind, (limit, limit))
+            os.chdir(job["cwd"])
+            argv = [*_with_filter(job["inside"]), *job["argv"]]
+            if job["inside"]:  # a sandbox would say this in its own way, and later
+                _check_program(job["argv"][0])
+            os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
+        except OSError as error:
+            os.write(write, str(error.errno).encode())
+        os._exit(127)
+    os.close(write)
+    failed = os.read(read, 16)
+    os.close(read)
+    if failed:
+        os.waitpid(child, 0)
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return child
+
+
+def _with_filter(inside: Sequence[str]) -> list[str]:
+    """Return a sandbox's words with a descriptor in which its filter lies, where it takes one."""
+    if syscalls.PLACEHOLDER not in inside:
+        return list(inside)
+    read, write = os.pipe()
+    os.write(write, syscalls.job_filter() or b"")
+    os.close(write)
+    os.set_inheritable(read, True)
+    return [str(read) if word == syscalls.PLACEHOLDER else word for word in inside]
+
+
+def _check_program(path: str) -> None:
+    if not os.path.exists(path):  # noqa: PTH110 - one import less between fork and exec
+        raise FileNotFoundError(errno.ENOENT, "")
+    if os.path.isdir(path) or not os.access(path, os.X_OK):  # noqa: PTH112
+        raise PermissionError(errno.EACCES, "")
+
+
+def _watch(
+    child: int, family: Family, wake: int, deadline: float, watched: Usage
+) -> tuple[str | None, int | None, Any]:
+    """Wait until the job has ended or is to be ended. Returns why it is to be ended, or how it ended."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(wake, selectors.EVENT_READ)
+        selector.register(0, selectors.EVENT_READ)
+        while True:
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                return None, status, usage
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "timeout", None, None
+            for key, _ in selector.select(min(left, _WATCH_S)):
+                data = os.read(key.fd, 4096)
+                if key.fd == 0:
+                    return ("stop" if data else "orphaned"), None, None
+            over = watched.exceeded()
+            if over:
+                return over, None, None
+            if not _REAPER:  # elsewhere who leaves its parent must have been seen before
+                family.look()
+
+
+def _end_all(
+    child: int, family: Family, grace: float, *, wrapped: bool, watched: Usage
+) -> tuple[list[str], tuple[int, Any] | None]:
+    """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
+
+    Returns what could not be ended, and how the job itself ended where that was still open.
+    """
+    ended: tuple[int, Any] | None = None
+
+    def reap() -> None:
+        nonlocal ended
+        with suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                watched.note(usage)
+                if pid == child:
+                    ended = status, usage
+
+    if grace:
+        # A sandbox's own process would take the job with it at once.
+        _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
+        until = time.monotonic() + grace
+        while family.look() and time.monotonic() < until:
+            reap()
+            time.sleep(0.02)
+    until = time.monotonic() + _KILL_S
+    while time.monotonic() < until:
+        _kill_children(reap)
+        members = family.look_everywhere()
+        if not members:
+            reap()
+            return [], ended
+        # Stopped first, so that none can fork while the others are being killed.
+        _signal(members, signal.SIGSTOP)
+        _signal(family.look(), signal.SIGKILL)
+        time.sleep(0.01)
+    return [f"{p.pid} {_name(p)}" for p in family.look_everywhere()], ended
+
+
+def _kill_children(reap: Callable[[], None]) -> None:
+    """Kill this process's children until there are none, where the system lists them.
+
+    To a reaper every orphan below comes in turn, so this outruns what forks. A child that is not reaped yet keeps its
+    id, so nobody else can be hit.
+    """
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    for _ in range(_ROUNDS):
+        reap()
+        children = listed.read_text().split() if listed.exists() else []
+        if not children:
+            return
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _exit_code(status: int, *, wrapped: bool) -> int:
+    """Return how the job ended. A sandbox's own process passes a signal on as shells do: 128 and its number."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
+
+
+def _signal(members: list[psutil.Process], signum: int) -> None:
+    for member in members:
+        with suppress(psutil.Error, OSError):
+            member.send_signal(signum)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return str(process.name())
+    return "?"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""What a job takes up while it runs, and which bound it passed: memory, processes, disk, files.
+
+Looked at by the supervisor a few times a second, so a bound can be overrun for a moment. Each look takes little: the
+job's folder is walked a few milliseconds at a time, and what the walk has found so far already counts.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from runner.job.hidden_files import Held, Key
+
+BOUNDS = ("memory", "processes", "disk", "files", "free", "available")
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_WALK_S = 0.005
+_REST_S = 5.0
+_ELSEWHERE_S = 1.0  # between looks at processes where each look has to go through all of the machine's
+
+
+class Usage:
+    """Follows a job's processes and its folder.
+
+    `bounds` holds the most that is allowed, in bytes or as a count; `free` is what must stay free on the disk, and
+    `available` of the machine's memory, which also ends a job whose memory cannot be seen to be its own.
+    """
+
+    def __init__(self, bounds: Mapping[str, int], folder: str) -> None:
+        self._bounds = bounds
+        self._folder = folder
+        self._walk = _walk(folder)
+        self._walk_at = 0.0
+        self._look_at = 0.0
+        self._held = Held()
+        self._disk = self._walked = self._held_disk = 0
+        self.largest = 0
+        self.peaks = dict.fromkeys(("memory", "processes", "disk", "files"), 0)
+
+    def exceeded(self) -> str | None:
+        """Look, and return the name of a bound that is passed."""
+        self._look_at_processes()
+        self._look_at_folder()
+        if "free" in self._bounds and _free(self._folder) < self._bounds["free"]:
+            return "free"
+        if "available" in self._bounds and _available() < self._bounds["available"]:
+            return "available"
+        over = (name for name in self.peaks if self.peaks[name] > self._bounds.get(name, sys.maxsize))
+        return next(over, None)
+
+    def note(self, ended: resource.struct_rusage | None) -> None:
+        """Take note of how large a process that has ended was, or one that it waited for."""
+        if ended:
+            self.largest = max(self.largest, ended.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+
+    def release(self) -> None:
+        """Remove what a job can leave in memory although all of its processes have ended."""
+        self._held.release()
+
+    def _look_at_processes(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        listed = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+        self._look_at = 0.0 if listed else now + _ELSEWHERE_S
+        pids = (
+            list(_below(os.getpid()))
+            if listed
+            else [p.pid for p in psutil.Process().children(recursive=True)]
+        )
+        held = self._held.look(pids)
+        unnamed, self._held_disk = held.totals()
+        resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
+        memory = resident + unnamed
+        if memory > self._bounds.get("memory", sys.maxsize):
+            # Pages that several processes share were counted once for each, and mapped ones of `unnamed` twice.
+            memory = sum(_share(pid, held.memory) for pid in pids) + unnamed
+        else:
+            memory = resident + max(0, unnamed - shared)
+        self.peaks["processes"] = max(self.peaks["processes"], len(pids))
+        self.peaks["memory"] = max(self.peaks["memory"], memory)
+
+    def _look_at_folder(self) -> None:
+        self.peaks["disk"] = max(self.peaks["disk"], self._disk + self._held_disk)
+        now = time.monotonic()
+        if now < self._walk_at:
+            return
+        until = now + _WALK_S
+        for disk, files in self._walk:
+            self._walked = disk
+            self._disk = max(self._disk, disk)
+            self.peaks["disk"] = max(self.peaks["disk"], disk + self._held_disk)
+            self.peaks["files"] = max(self.peaks["files"], files)
+            if time.monotonic() > until:
+                return
+        self._disk, self._walked = self._walked, 0
+        self._walk = _walk(self._folder)
+        self._walk_at = now + _REST_S
+
+
+def _below(pid: int) -> Iterator[int]:
+    """Yield every descendant. Orphans are below this process too: it is their reaper."""
+    parents = [pid]
+    while parents:
+        for listed in Path(f"/proc/{parents.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                for child in map(int, listed.read_text().split()):
+                    yield child
+                    parents.append(child)
+
+
+def _resident(pid: int) -> tuple[int, int]:
+    """Return how much of a process is in memory, and how much of that others may share."""
+    with suppress(OSError, psutil.Error, IndexError):
+        if sys.platform == "linux":
+            _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+            return int(resident) * _PAGE, int(shared) * _PAGE
+        return int(psutil.Process(pid).memory_info().rss), 0
+    return 0, 0
+
+
+def _share(pid: int, but: Mapping[Key, int]) -> int:
+    """Return a process's share of the memory that it uses, without what it maps of these files."""
+    total, counts = 0, True
+    try:
+        with Path(f"/proc/{pid}/smaps").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, _, rest = line.partition(" ")
+                if not name.endswith(":"):
+                    _, _, device, inode, *_ = rest.split(maxsplit=4)
+                    major, _, minor = device.partition(":")
+                    counts = (os.makedev(int(major, 16), int(minor, 16)), int(inode)) not in but
+                elif name == "Pss:" and counts:
+                    total += int(rest.split()[0]) * 1024
+    except (OSError, ValueError):
+        return _resident(pid)[0]
+    return total
+
+
+def _available() -> int:
+    """Return how much memory the machine can still give, where it says so well enough: on Linux."""
+    if sys.platform != "linux":
+        return sys.maxsize
+    with suppress(OSError, psutil.Error):
+        return int(psutil.virtual_memory().available)
+    return sys.maxsize
+
+
+def _free(folder: str) -> int:
+    with suppress(OSError):
+        about = os.statvfs(folder)
+        return about.f_bavail * about.f_frsize
+    return sys.maxsize
+
+
+def _walk(folder: str) -> Iterator[tuple[int, int]]:
+    """Yield the bytes on disk and the number of entries found so far. Links are not followed."""
+    disk = files = 0
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                files += 1
+                with suppress(OSError):
+                    disk += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                yield disk, files

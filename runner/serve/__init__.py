@@ -1,0 +1,1 @@
+"""Taking requests from the bus one after another: poll, decide, claim, run, answer."""

@@ -1,0 +1,213 @@
+"""Answering: the result, the older client's summary, and getting both onto the bus whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.bus.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
+from bridge.manifest import Request, format_time
+from bridge.presets.params import Value
+from bridge.verify import attestation
+from bridge.verify.state_signature import signed_message
+from runner.admit.admission import Admitted
+from runner.bus.bus import Pushed
+from runner.serve.lease import WHO, Lease
+from runner.session import Session
+from runner.state.ledger import Pending
+
+
+@dataclass
+class Outcome:
+    """How a request ended, gathered while it runs."""
+
+    state: State
+    reason: Reason
+    request: Request | None = None
+    admitted: Admitted | None = None
+    commands: list[CommandResult] = field(default_factory=list)
+    logs: list[LogDigest] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    gate: Gate | None = None
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+
+    def end(self, state: State, code: str, message: str) -> None:
+        """Set how it ended."""
+        self.state = state
+        self.reason = Reason(code=code, message=message)
+
+
+def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
+    """Commit the answer, note it in the ledger, and push it.
+
+    Returns the state that is on the bus, or None where it is not there: another runner answered, or the bus
+    cannot be reached and the answer stays in the ledger for later.
+    """
+    parent = lease.tip
+    piece = lease.log.piece()
+    if piece.data:
+        # One more state, pushed along with the answer: who follows the log sees its end.
+        parent = lease.running(piece, parent)
+    files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
+    result = _result(lease, session, outcome, files)
+    whole = {**files, wire.RESULT: result.to_bytes()}
+    if session.signer:
+        signed = _what_is_signed(session, lease, whole)
+        statement = attestation.make_statement(result, attestation.digests(signed), upon=lease.tip)
+        whole[wire.EVIDENCE] = attestation.sign(statement, session.signer)
+    commit = lease.commit(
+        outcome.state,
+        whole,
+        parent,
+        detail=outcome.reason.message,
+        title=f"mac-bridge results: {lease.branch}",
+    )
+    session.bus.keep(commit)
+    noted = session.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
+    state = publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
+    if state is None and not noted:
+        # A refusal without a ledger entry is made anew when its turn comes again.
+        session.bus.release(commit)
+    return state
+
+
+def publish(session: Session, pending: Pending) -> State | None:
+    """Push an answer that was noted. A requester's commit on top is built upon; another claim ends it."""
+    bus, ledger = session.bus, session.ledger
+    ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
+    if ours is None:
+        _drop(session, pending, "the answer that was kept cannot be read again")
+        return None
+    commit, expect = pending.answer, pending.expect
+    for _ in range(10):
+        pushed = bus.push(pending.branch, commit, expect=expect)
+        if pushed is Pushed.FAILED and bus.quarantine.is_hostile(pending.branch):
+            _drop(session, pending, "git refuses what was pushed to it")
+        if pushed is Pushed.FAILED:
+            return None
+        if pushed is Pushed.DONE:
+            ledger.settled(branch=pending.branch, published=commit)
+            bus.release(pending.answer)
+            return ours.state
+        tip = bus.tip(pending.branch)
+        view = session.reader.view(bus.git, pending.branch, tip) if tip else None
+        if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
+            # An earlier attempt arrived, and the disk was too full to note it.
+            ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
+            bus.release(pending.answer)
+            return view.stands
+        if view is None or not _was_left_alone(session, view, expect):
+            _drop(session, pending, "the branch is gone or another runner has it")
+            return None
+        expect = view.tip
+        commit = _upon(session, pending, expect)
+        bus.keep(commit)
+        ledger.answered(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
+    return None
+
+
+def _drop(session: Session, pending: Pending, why: str) -> None:
+    """Give up an answer that can no longer be published."""
+    session.tell(f"{pending.branch}: {why}; this answer is dropped")
+    session.ledger.settled(branch=pending.branch, state="fenced")
+    session.bus.release(pending.answer)
+
+
+def _was_left_alone(session: Session, view: View, expect: str) -> bool:
+    """Say whether no runner has put a state upon the one that this runner left."""
+    git = session.bus.git
+    if not history.is_ancestor(git, expect, view.tip):
+        return False
+    if session.reader.has_keys:
+        return view.stated is None or history.is_ancestor(git, view.stated, expect)
+    names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]
+    before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
+    return before == now
+
+
+def _upon(session: Session, pending: Pending, parent: str) -> str:
+    """Make the answer's commit anew upon another one; a signature is for one place in the history."""
+    git = session.bus.git
+    tree = git.text("rev-parse", "--verify", f"{pending.answer}^{{tree}}")
+    message = git.text("log", "-1", "--format=%B", pending.answer) + "\n"
+    message = signed_message(message, session.signer, branch=pending.branch, parent=parent, tree=tree)
+    return objects.commit(git, tree, [parent], message, WHO)
+
+
+def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
+    admitted, request = outcome.admitted, outcome.request
+    # The wall clock may be set while a job runs.
+    seconds = time.monotonic() - outcome.began
+    params: Mapping[str, Value] = admitted.params if admitted else {}
+    return Result(
+        schema_version=2,
+        state=outcome.state,
+        reason=outcome.reason,
+        branch=lease.branch,
+        nonce=request.nonce if request else None,
+        request=lease.request,
+        workload=admitted.workload if admitted else (request.workload if request else None),
+        requested_by=request.requested_by if request else None,
+        trusted_by=admitted.trusted_by if admitted else None,
+        preset=request.preset if request else None,
+        preset_digest=admitted.preset.digest if admitted else None,
+        code=admitted.preset.code if admitted else None,
+        params=dict(params),
+        commands=outcome.commands,
+        exit_code=int(EXIT_CODES[outcome.state]),
+        token=lease.token,
+        runner=session.identity,
+        host=session.host,
+        versions=session.versions,
+        started_at=format_time(outcome.started),
+        finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
+        seconds=round(seconds, 3),
+        logs=outcome.logs,
+        files=[
+            FileDigest(path=path, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+            for path, data in sorted(files.items())
+        ],
+        skipped=outcome.skipped,
+        gate=outcome.gate,
+        sandbox=session.sandbox.kind,
+    )
+
+
+def _what_is_signed(session: Session, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return the answer's files with the manifest that they answer."""
+    if lease.manifest is None:
+        return answer
+    (manifest,) = objects.read_many(session.bus.git, [lease.manifest], max_bytes=wire.MAX_FILE)
+    return answer if manifest is None else {**answer, wire.REQUEST: manifest}
+
+
+def _summary(outcome: Outcome) -> bytes:
+    """Return `summary.json` as the older client reads it."""
+    request = outcome.request
+    summary = {
+        "preset": request.preset if request else None,
+        "params": {k: str(v) for k, v in outcome.admitted.params.items()} if outcome.admitted else {},
+        "nonce": request.nonce if request else None,
+        "commands": [
+            {"argv": c.argv, "exit_code": c.exit_code, "seconds": c.seconds, "log": c.log}
+            for c in outcome.commands
+        ],
+        "exit_code": _older_exit_code(outcome),
+    }
+    if outcome.gate:
+        summary["evidence_gate_exit_code"] = int(outcome.gate.verdict != "ACCEPTED")
+    return (json.dumps(summary, indent=2) + "\n").encode()
+
+
+def _older_exit_code(outcome: Outcome) -> int:
+    """Return what the older executor would have ended with: the code of the command that failed."""
+    last = outcome.commands[-1].exit_code if outcome.commands else None
+    return last if outcome.state is State.FAILED and last else int(EXIT_CODES[outcome.state])

@@ -1,0 +1,299 @@
+"""Running one admitted request from claim to answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from bridge.bus import wire
+from bridge.bus.wire import CommandResult, LogDigest, State
+from bridge.errors import one_line
+from bridge.evidence.bound import VARIABLE as RUN_ID
+from bridge.evidence.bound import Bound, run_id
+from bridge.manifest import Request
+from bridge.presets.params import Value
+from runner import lfs
+from runner.admit import trust
+from runner.admit.admission import Admitted
+from runner.admit.approvals import Approvals
+from runner.bus.bus import Pushed
+from runner.job.bounds import bounds, explain
+from runner.job.collect import collect
+from runner.job.command import Command, Ended, job_environment
+from runner.job.logs import LogSink
+from runner.job.redact import Redactor
+from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
+from runner.refusal import Refusal, with_place
+from runner.serve.answer import Outcome, answer
+from runner.serve.deliver import deliver
+from runner.serve.gate import judge
+from runner.serve.heartbeat import Heartbeat
+from runner.serve.lease import Lease
+from runner.serve.watch_job import Halt, Halted, attend, attendant
+from runner.session import Session
+
+_CANCELLED = {
+    Halt.CANCELLED: "the requester cancelled it",
+    Halt.SUPERSEDED: "the branch was pushed to again",
+}
+
+
+def execute(session: Session, admitted: Admitted) -> State | None:
+    """Claim a request, run it, and answer. Returns the state that was published, None where nothing was.
+
+    Nothing is published where another runner was faster, where the request was handed back because this runner stops,
+    or where the bus cannot be reached (the answer is then kept and pushed later).
+    """
+    lease = Lease(session, admitted.view)
+    request = admitted.request
+    session.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
+    claimed = lease.advance(State.CLAIMED)
+    if claimed is not Pushed.DONE:
+        why = "another runner was faster" if claimed is Pushed.STALE else "the claim could not be pushed"
+        session.tell(f"{lease.branch}: {why}")
+        return None
+    what = describe(request, admitted.params)
+    session.tell(f"{lease.branch}: claimed; {what}")
+    session.standing.began(lease.branch, what)
+    try:
+        return _run(session, lease, admitted)
+    finally:
+        session.standing.ended()
+
+
+def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
+    """Run a claimed request and answer it."""
+    request = admitted.request
+    outcome = Outcome(
+        State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
+    )
+    with workspace(session.policy.state, request.preset) as place:
+        try:
+            left = _prepare(session, lease, admitted, place)
+            if left:
+                outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
+            halt = None if left else _run_steps(session, lease, admitted, place, outcome)
+        except Refusal as refusal:
+            message = with_place(refusal.code, refusal.message, session.identity.id)
+            outcome.end(State.REFUSED, refusal.code, message)
+            halt = None
+        except Halted as ended:
+            halt = ended.halt
+            if halt in _CANCELLED:
+                outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
+        if halt in (Halt.FENCED, Halt.STOPPING):
+            _let_go(session, lease, halt)
+            return None
+        if halt is None:
+            _gather(session, lease, admitted, place, outcome)
+    published = deliver(session, lease, outcome)
+    if (admitted.trusted_by or "").startswith(trust.APPROVAL):
+        # It was for this once, whatever becomes of the ledger that knows of the answer.
+        Approvals(session.policy.state).withdraw(lease.branch, lease.request)
+    _tell_end(session, lease, outcome, published)
+    return published
+
+
+def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
+    """Put into the workspace what the job gets of the request's tree. Returns the files that stayed LFS pointers."""
+    git, preset, policy = session.bus.git, admitted.preset, session.policy
+    if preset.code == "installed":
+        if preset.inputs:
+            export_inputs(git, lease.request, preset.inputs, place.tree)
+        return {}
+    # Once more: a key may have been taken off the list since the request was admitted.
+    trust.judge(git, admitted.view, preset, policy)
+    pointers = export_tree(git, lease.request, place.tree, policy.limits)
+    check_paths(preset, admitted.params, place.tree)
+    secret = next(iter(session.bus.secrets), None)
+    keep_claim = attendant(session, lease)
+    return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
+
+
+def answer_without_running(
+    session: Session, lease: Lease, request: Request | None, outcome: Outcome
+) -> State | None:
+    """Refuse or close a request: one commit, in competition with other runners."""
+    outcome.request = request
+    if request:
+        seen = session.ledger.seen(lease.branch)
+        if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
+            session.ledger.begin(
+                lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
+            )
+    published = answer(session, lease, outcome)
+    _tell_end(session, lease, outcome, published)
+    return published
+
+
+def describe(request: Request, params: Mapping[str, Value]) -> str:
+    """Return in one line what is asked for and by whom."""
+    asked = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
+    return one_line(f"{asked}, asked by {request.requested_by}")
+
+
+def _tell_end(session: Session, lease: Lease, outcome: Outcome, published: State | None) -> None:
+    """Say how a request ended. Of an answer that was dropped no outcome is told: readers of the bus see none."""
+    seconds = time.monotonic() - outcome.began
+    kept = published is None and any(one.request == lease.request for one in session.ledger.pending())
+    if published is None and not kept:
+        session.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
+        return
+    what = (
+        describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
+        if outcome.request
+        else ""
+    )
+    said = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
+    said += f"; {what}" if what else ""
+    session.tell(said + ("; the answer is kept until the bus takes it" if kept else ""))
+    reason, state = outcome.reason.message, str(outcome.state)
+    session.standing.answered(lease.branch, what, state, reason, seconds, published=not kept)
+
+
+def _let_go(session: Session, lease: Lease, halt: Halt) -> None:
+    if halt is Halt.STOPPING:
+        lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
+        session.tell(f"{lease.branch}: handed back")
+    else:
+        session.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+    session.ledger.settled(branch=lease.branch, state=str(halt.value))
+
+
+def _run_steps(
+    session: Session, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
+) -> Halt | None:
+    """Run the steps in order until one fails. Returns why the job was ended from outside, if it was."""
+    limits = session.policy.limits
+    preset = admitted.preset
+    deadline = time.monotonic() + admitted.timeout_s
+    passed = {name: session.policy.env[name] for name in preset.pass_env if name in session.policy.env}
+    told = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+    env = job_environment(
+        place.home, interpreter=session.policy.interpreter, extra={**passed, **preset.env, **told}
+    )
+    heartbeat = Heartbeat(session, lease)
+    for i, argv in enumerate(admitted.commands):
+        sink = LogSink(int(limits.log_mb * (1 << 20)), session.bus.secrets, lease.log)
+        command = Command(
+            argv,
+            env=env,
+            cwd=place.tree,
+            timeout_s=max(0.1, deadline - time.monotonic()),
+            grace_s=limits.grace_s,
+            sink=sink,
+            inside=session.sandbox.around(argv, place, preset),
+            limits={
+                "RLIMIT_CORE": 0,
+                "RLIMIT_FSIZE": preset.limits.file_mb << 20,
+                "RLIMIT_NOFILE": preset.limits.open_files,
+            },
+            bounds=bounds(preset.limits, limits),
+            watched=place.tree.parent,
+        )
+        try:
+            halt = attend(session, lease, command, heartbeat, i)
+        finally:
+            ended = command.stop()
+        if halt in (Halt.FENCED, Halt.STOPPING):
+            return halt
+        _note(outcome, preset.name, i, argv, ended, sink)
+        if halt:
+            outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
+            return halt
+        if _failed(outcome, ended, i, admitted.timeout_s):
+            reason = outcome.reason
+            outcome.end(
+                outcome.state, reason.code, with_place(reason.code, reason.message, session.identity.id)
+            )
+            return None
+    return None
+
+
+def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:
+    path = f"{wire.LOGS}/{preset}-{i}.log"
+    if ended.error:
+        sink.write(f"{ended.error}\n".encode())
+        sink.close()
+    sink.seal()
+    kept = sink.kept
+    outcome.files[path] = kept
+    outcome.logs.append(
+        LogDigest(
+            path=path,
+            stream_sha256=sink.sha256,
+            stream_bytes=sink.total,
+            kept_bytes=len(kept),
+            truncated=sink.truncated,
+        )
+    )
+    code = ended.exit_code
+    outcome.commands.append(
+        CommandResult(
+            argv=argv,
+            exit_code=code,
+            signal=-code if code is not None and code < 0 else None,
+            timed_out=ended.timed_out,
+            seconds=ended.seconds,
+            max_rss_bytes=ended.max_rss_bytes,
+            log=path,
+            survivors=ended.survivors,
+            exceeded=ended.exceeded,
+            peaks=dict(ended.peaks),
+        )
+    )
+
+
+def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
+    """Set the outcome where a step did not end well, and say whether that is so."""
+    if ended.exceeded:
+        message = f"step {step} was ended: {explain(ended.exceeded)}"
+        outcome.end(State.FAILED, ended.exceeded, message)
+    elif ended.timed_out:
+        outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
+    elif ended.exit_code is None:
+        message = ended.error or f"step {step} ended in an unknown way"
+        outcome.end(State.FAILED, "supervisor_lost", message)
+    elif ended.error:
+        outcome.end(State.FAILED, "not_started", ended.error)
+    elif ended.survivors:
+        outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
+    elif ended.exit_code < 0:
+        outcome.end(State.FAILED, "killed", f"step {step} was ended by signal {-ended.exit_code}")
+    elif ended.exit_code > 0:
+        outcome.end(State.FAILED, "exit_code", f"step {step} ended with {ended.exit_code}")
+    else:
+        return False
+    return True
+
+
+def _gather(session: Session, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome) -> None:
+    """Collect the reports, also of a run that failed, and judge those of one that did not."""
+    collected = collect(admitted.preset, Path(place.tree), Redactor(session.bus.secrets))
+    logs = tuple(outcome.files.values())
+    outcome.files |= collected.files
+    outcome.skipped += collected.skipped
+    if outcome.state is not State.SUCCEEDED:
+        return
+    outcome.gate = judge(admitted.preset, collected.files, _bound(session, lease, admitted, outcome, logs))
+    if outcome.gate and outcome.gate.verdict != "ACCEPTED":
+        first = outcome.gate.violations[0]
+        message = f"the reports do not hold: {first.code}: {first.message}"
+        outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
+
+
+def _bound(
+    session: Session, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
+) -> Bound:
+    """Return the run that the job's reports have to be of; the request's own code has to show that they are."""
+    return Bound(
+        run_id(lease.branch, lease.request, lease.token),
+        outcome.started,
+        outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
+        session.host,
+        session.versions,
+        logs,
+        required=admitted.preset.code == "request",
+    )

@@ -1,0 +1,141 @@
+"""The check that GitHub's job-started hook makes: a job that this host's policy does not name is refused.
+
+GitHub takes workflows from the commit that was pushed, so any of them can name this machine. The hook runs on the
+machine before the job's first command; what it does not know it refuses. It reads what GitHub's own runner says
+of the job, which a workflow cannot set, and nothing of the pushed tree.
+
+A workflow's reference names a file and a branch, not what stands in it: whoever may push that branch may change that
+file. `actions.workflow_sha256` closes this; it needs a `bus` that can be fetched from without the job's token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from bridge.bus import branch_names, history, objects
+from bridge.errors import RefusedError
+from runner.bus.bus import Bus
+from runner.policy import Actions, Policy
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_BRANCH = "refs/heads/"
+_MAX_EVENT = 32 << 20
+_MAX_WORKFLOW = 1 << 20
+
+VARIABLES = (
+    "GITHUB_REPOSITORY",
+    "GITHUB_WORKFLOW_REF",
+    "GITHUB_EVENT_NAME",
+    "GITHUB_REF",
+    "GITHUB_SHA",
+    "GITHUB_EVENT_PATH",
+    "GITHUB_WORKFLOW_SHA",
+)
+
+
+def check_job(policy: Policy, told: Mapping[str, str | None]) -> str:
+    """Check a job by GitHub's variables and return what it is. Raises RefusedError for any but an allowed one."""
+    actions = policy.actions
+    if actions is None:
+        raise _no("not_configured", "the policy has no section `actions`, so no job of GitHub's may run here")
+    job = {name: _told(told, name) for name in VARIABLES[:6]}
+    if job["GITHUB_REPOSITORY"].lower() != actions.repository.lower():
+        raise _no("repository", f"{job['GITHUB_REPOSITORY']!a} is not {actions.repository}")
+    if job["GITHUB_EVENT_NAME"] not in actions.events:
+        raise _no("event", f"{job['GITHUB_EVENT_NAME']!a} is not one of {', '.join(actions.events)}")
+    branch = _branch(job["GITHUB_REF"], actions.branches or policy.bus.patterns)
+    _check_workflow(job["GITHUB_WORKFLOW_REF"], actions)
+    commit = job["GITHUB_SHA"]
+    if not _COMMIT.fullmatch(commit):
+        raise _no("commit", f"{commit!a} is not a commit id")
+    _check_event(_read_event(Path(job["GITHUB_EVENT_PATH"])), job)
+    if actions.workflow_sha256:
+        _check_content(policy, branch, commit, told)
+    return f"{job['GITHUB_EVENT_NAME']} of {branch} at {commit[:12]} by {job['GITHUB_WORKFLOW_REF']}"
+
+
+def _told(told: Mapping[str, str | None], name: str) -> str:
+    value = told.get(name)
+    if not value:
+        raise _no("incomplete", f"{name} is not set: this is no job of GitHub's, or of an older runner")
+    return value
+
+
+def _branch(ref: str, patterns: list[str]) -> str:
+    branch = ref.removeprefix(_BRANCH)
+    if (
+        not ref.startswith(_BRANCH)
+        or not branch_names.is_safe(branch)
+        or not branch_names.matches(branch, patterns)
+    ):
+        raise _no("branch", f"{ref!a} is not a branch under {', '.join(patterns)}")
+    return branch
+
+
+def _check_workflow(ref: str, actions: Actions) -> None:
+    """The reference is `OWNER/REPO/PATH@REF`. In a pattern's REF `*` stands for anything; its PATH is a name."""
+    where, _, branch = ref.partition("@")
+    for pattern in actions.workflows:
+        path, _, of = pattern.partition("@")
+        if (
+            branch_names.is_safe(branch)
+            and where.lower() == f"{actions.repository}/{path}".lower()
+            and fnmatchcase(branch, of)
+        ):
+            return
+    raise _no("workflow", f"{ref!a} is not one of {', '.join(actions.workflows)}")
+
+
+def _read_event(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            event = json.loads(file.read(_MAX_EVENT))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no("malformed", f"the event cannot be read: {type(error).__name__}") from error
+    if not isinstance(event, dict) or not isinstance(event.get("repository"), dict):
+        raise _no("malformed", "the event is not one of GitHub's")
+    return event
+
+
+def _check_event(event: Mapping[str, Any], job: Mapping[str, str]) -> None:
+    """The event says the same as the variables. Of a push, also that it is no deletion."""
+    full_name: object = event["repository"].get("full_name")
+    expected: dict[str, tuple[object, object]] = {"repository": (full_name, job["GITHUB_REPOSITORY"])}
+    if job["GITHUB_EVENT_NAME"] == "push":
+        expected |= {
+            "ref": (event.get("ref"), job["GITHUB_REF"]),
+            "after": (event.get("after"), job["GITHUB_SHA"]),
+            "deleted": (event.get("deleted"), False),
+        }
+    for name, (said, wanted) in expected.items():
+        if said != wanted:
+            raise _no("event_differs", f"the event's {name} is {said!a}, and not {wanted!a}")
+
+
+def _check_content(policy: Policy, branch: str, commit: str, told: Mapping[str, str | None]) -> None:
+    """The workflow's file at the job's commit must be, to the byte, one that the host knows."""
+    assert policy.actions  # noqa: S101 - for the type checker: the caller looked
+    if told.get("GITHUB_WORKFLOW_SHA") != commit:
+        raise _no("commit", "the workflow is not of the commit that the job is for")
+    bus = Bus(policy.bus, policy.state)
+    tip = bus.tip(branch)
+    if tip is None or not history.is_ancestor(bus.git, commit, tip):
+        raise _no("commit", f"{commit[:12]} is not on {branch}")
+    path = _told(told, "GITHUB_WORKFLOW_REF").partition("@")[0].split("/", 2)[2]
+    blob = objects.read_blob(bus.git, commit, path, max_bytes=_MAX_WORKFLOW)
+    digest = hashlib.sha256(blob or b"").hexdigest()
+    if blob is None or digest not in policy.actions.workflow_sha256:
+        raise _no(
+            "workflow_changed", f"{path} at {commit[:12]} has the digest {digest}, which the policy lacks"
+        )
+
+
+def _no(code: str, message: str) -> RefusedError:
+    fix = "What may run here is decided by `actions` in this host's policy; docs/operations.md describes it."
+    return RefusedError(f"this job may not run here: {message}", code=code, fix=fix)

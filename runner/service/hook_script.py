@@ -1,0 +1,58 @@
+"""The script to which ACTIONS_RUNNER_HOOK_JOB_STARTED points."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from bridge.errors import UsageError
+from runner.service.actions_hook import VARIABLES
+from runner.service.plan import Plan, Remove, Write, below
+from runner.service.settings import search_path
+
+_TEXT = """\
+#!/bin/sh
+# Written by `kakeya-runner install --hook`. GitHub's runner starts it before each job's first command, and ends the
+# job where it ends with anything but 0.
+# The folder that this starts in, and perhaps some variables, are a workflow's choice. So the program starts with the
+# variables that are named here and no others, and the first word is a path, for which no function can stand.
+/usr/bin/env -i \\
+    HOME={home} PATH={path} LC_ALL=C.UTF-8 \\
+{told}    {python} -I -m runner --policy {policy} hook
+"""
+
+
+def hook_script(python: Path, policy: Path) -> bytes:
+    """Return the script: nothing in it depends on the folder, the PATH or the environment that it is started with.
+
+    Only GitHub's own variables are passed on. The home and the PATH are those of whoever installs it.
+    """
+    words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
+    told = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
+    return _TEXT.format(told=told, **{name: shlex.quote(str(word)) for name, word in words.items()}).encode()
+
+
+def install(policy: Path, root: Path | None = None) -> Plan:
+    """Return what writes the script. Where GitHub's runner lies is for a person to say, in that runner's own settings.
+
+    Raises UsageError where GitHub's runner could not start it: it does not quote the path.
+    """
+    file = place(policy)
+    if any(character.isspace() for character in str(file)):
+        raise UsageError(f"GitHub's runner takes no path with a space in it: {file}", fix="Move the policy.")
+    script = hook_script(Path(sys.executable), policy.absolute())
+    line = f"ACTIONS_RUNNER_HOOK_JOB_STARTED={file}"
+    then = f"Add this line to the file .env in the folder of GitHub's runner, and restart that: {line}"
+    return Plan([Write(below(root, file), script, mode=0o700)], (then,))
+
+
+def uninstall(policy: Path, root: Path | None = None) -> Plan:
+    """Return what removes the script."""
+    note = "Remove ACTIONS_RUNNER_HOOK_JOB_STARTED from GitHub's runner too: without the script it starts no job."
+    return Plan([Remove(below(root, place(policy)))], (note,))
+
+
+def place(policy: Path) -> Path:
+    """Return where the script lies: beside the policy."""
+    return policy.absolute().with_name("job-started.sh")

@@ -1,0 +1,1 @@
+"""What this runner keeps between processes: ledger, key, identity, and files that others read."""

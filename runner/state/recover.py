@@ -1,0 +1,108 @@
+"""The ledger after damage: moved aside, begun anew, and filled with what the store still holds of the bus.
+
+A ledger that forgot everything would take a copied request for a new one. The branches remember: each that a runner
+touched names its request and its nonce, and answers that were not pushed yet lie under references of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bridge.bus import branch_names, history, objects, wire
+from bridge.errors import InfrastructureError
+from bridge.system import git_output
+from bridge.system.git import Git
+from bridge.verify.signed_history import Reader
+from runner.bus.bus import KEPT
+from runner.bus.reading import read_each
+from runner.bus.tips import HEADS
+from runner.state.ledger import Ledger
+
+_FILES = ("", "-wal", "-shm")
+
+
+def open_ledger(
+    path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader | None = None
+) -> Ledger:
+    """Open the ledger; where it is damaged or gone, begin another. A new one is filled from store and archive.
+
+    Raises InfrastructureError where it cannot be used for another reason, such as a full disk.
+    """
+    try:
+        ledger = Ledger(path)
+    except InfrastructureError as error:
+        if error.code != "damaged":
+            raise
+        aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
+        for ending in _FILES:
+            if (file := path.with_name(path.name + ending)).exists():
+                file.rename(aside.with_name(aside.name + ending))
+        tell(f"the ledger is damaged; it was moved to {aside} and is made anew from the bus")
+        ledger = Ledger(path)
+    if not ledger.is_filled:
+        reader = reader or Reader()
+        found = _refill(ledger, store, HEADS, tell, reader)
+        if (archive / "HEAD").exists():
+            found += _refill(ledger, Git.isolated(archive), "refs/heads/", tell, reader)
+        _find_pending(ledger, store, tell)
+        ledger.filled()
+        if found:
+            tell(
+                f"the ledger knows {found} requests again; what left the bus without an archive is forgotten, "
+                "and so are the turns that requesters had in the last hour. Approvals still count"
+            )
+    _release_settled(ledger, store)
+    return ledger
+
+
+def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
+    """Note each request that some runner has touched, the earliest first. Returns how many there are."""
+    listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
+    tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
+    safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
+    views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"), reader)
+    touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
+    for _, branch, view in touched:
+        if parsed := branch_names.parse_branch(branch):
+            ledger.restore(
+                view.request, branch=branch, nonce=parsed.nonce, preset=parsed.preset, state=str(view.stands)
+            )
+    return len(touched)
+
+
+def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> None:
+    """Find the answers that were noted and not pushed: they are to be pushed upon what they share with the branch."""
+    for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
+        answer = ref.removeprefix(KEPT)
+        try:
+            _note_pending(ledger, store, answer)
+        except InfrastructureError as error:
+            tell(f"the answer {answer[:12]}, which was kept, cannot be read: {error.message}")
+
+
+def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
+    state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
+    tip = objects.resolve(store, HEADS + state.branch) if state else None
+    parsed = branch_names.parse_branch(state.branch) if state else None
+    if not (state and tip and parsed) or history.is_ancestor(store, answer, tip):
+        return
+    expect = store.maybe("merge-base", answer, tip)
+    if expect:
+        ledger.restore(
+            state.request,
+            branch=state.branch,
+            nonce=parsed.nonce,
+            preset=parsed.preset,
+            state=str(state.state),
+        )
+        ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
+
+
+def _release_settled(ledger: Ledger, store: Git) -> None:
+    """Let go of answers that nothing waits for: a kill came before they were noted, or after they were pushed."""
+    waiting = {KEPT + pending.answer for pending in ledger.pending()}
+    for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
+        if ref not in waiting:
+            store("update-ref", "-d", ref)

@@ -1,0 +1,126 @@
+"""The key with which this runner signs its states and answers: made once, and readable by its owner alone.
+
+And the keys of the runners whose states count here, where the policy lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.errors import PolicyError, UsageError
+from bridge.verify.public_keys import PublicKey, read_public_keys
+from bridge.verify.signed_history import Reader
+from runner.policy import Policy
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
+
+PRIVATE = "runner.key"
+PUBLIC = "runner.pub"
+_MAX_FILE = 64 * 1024
+
+
+def make_key(state: Path, *, force: bool = False) -> PublicKey:
+    """Make a key pair in the state folder and return the public half. Raises UsageError where there is one already.
+
+    With `force` the old pair is replaced; answers that it signed then verify only with the old public key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow to import
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
+
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o700)
+    private = Ed25519PrivateKey.generate()
+    public = PublicKey(private.public_key().public_bytes_raw())
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    target = state / PRIVATE
+    if force:
+        # Beside it first: there is a whole key at every moment, and never one that others can read.
+        beside = state / f".{PRIVATE}.new"
+        beside.unlink(missing_ok=True)
+        _write_private(beside, pem)
+        beside.replace(target)
+    else:
+        try:
+            _write_private(target, pem)
+        except FileExistsError as error:
+            fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
+            raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists") from error
+    (state / PUBLIC).write_text(public.text, encoding="ascii")
+    return public
+
+
+def load_signer(state: Path) -> CryptoSigner | None:
+    """Return what signs for this runner, or None where it has no key. Raises PolicyError where the key is not fit."""
+    path = state / PRIVATE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PolicyError(f"cannot read the signing key {path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        pem = file.read(16 * 1024)
+    if about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise PolicyError(
+            f"others may read {path}", fix=f"Make a new one: kakeya-runner keygen --force ({path})"
+        )
+    return _signer(pem, path)
+
+
+def _signer(pem: bytes, path: Path) -> CryptoSigner:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow to import
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+    from securesystemslib.signer import CryptoSigner, SSlibKey  # noqa: PLC0415
+
+    try:
+        private = load_pem_private_key(pem, None)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"{path} is not a private key") from error
+    if not isinstance(private, Ed25519PrivateKey):
+        raise PolicyError(f"{path} is not an Ed25519 key")
+    key = PublicKey(private.public_key().public_bytes_raw())
+    return CryptoSigner(private, SSlibKey(key.id, "ed25519", "ed25519", {"public": key.raw.hex()}))
+
+
+def public_key(state: Path) -> PublicKey:
+    """Return the public half. Raises UsageError where there is no key."""
+    path = state / PUBLIC
+    if not path.exists():
+        raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
+    return read_public_keys(path.read_text(encoding="utf-8", errors="replace"), str(path))[0]
+
+
+def reader(policy: Policy) -> Reader:
+    """Return what reads branches. If the policy lists runners' keys, only states signed by these or this runner count.
+
+    Raises PolicyError if a listed key cannot be read, or if this runner has none and so would ignore its own claims.
+    """
+    if not policy.trust.runners:
+        return Reader()
+    try:
+        own = public_key(policy.state)
+    except UsageError as error:
+        message = "the policy lists runners' keys in trust.runners, and this runner has no key to sign its own states"
+        raise PolicyError(message, fix="Make one: kakeya-runner keygen") from error
+    found = [own]
+    for path in policy.trust.runners:
+        try:
+            found += read_public_keys(path.read_bytes()[:_MAX_FILE].decode("utf-8", "replace"), str(path))
+        except OSError as error:
+            raise PolicyError(f"cannot read the runners' key {path}: {error.strerror}") from error
+        except UsageError as error:
+            raise PolicyError(error.message, fix=error.fix) from error
+    return Reader(found)
+
+
+def _write_private(path: Path, pem: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(pem)
+        file.flush()
+        os.fsync(descriptor)

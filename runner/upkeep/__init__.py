@@ -1,0 +1,1 @@
+"""What is done beside requests: retention, and a look at what blocks the bus."""

@@ -1,0 +1,57 @@
+"""What a serving runner does now and then beside requests: retention, and a look at what blocks the bus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bridge.errors import InfrastructureError
+from runner.bus.name_conflicts import alert, squatters
+from runner.session import Session
+from runner.upkeep.retention import sweep
+
+_EVERY_S = 3600.0
+# A sweep holds up requests while it runs, so what has gathered goes in portions, with time for requests in between.
+_PORTION = 500
+_NEXT_PORTION_S = 10.0
+
+
+class Chores:
+    """Once at the start and then every hour; a chore that fails is told and never ends the runner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last: float | None = None
+        self._is_due = False
+
+    def maybe(self) -> None:
+        """Do them if it is time. Retention waits while the clock has just been set."""
+        now = time.monotonic()
+        if self._last is None or now - self._last >= _EVERY_S:
+            self._last, self._is_due = now, self._session.policy.retention is not None
+            self._do(self._look_for_squatters)
+        if self._is_due and not self._session.clock.was_set():
+            self._is_due = False
+            self._do(self._sweep)
+
+    def _do(self, chore: Callable[[], None]) -> None:
+        try:
+            chore()
+        except (InfrastructureError, OSError) as error:
+            self._session.tell(f"{error}; trying again in an hour")
+
+    def _look_for_squatters(self) -> None:
+        if names := squatters(self._session.bus):
+            self._session.tell(f"{alert(names)}. Delete it")
+
+    def _sweep(self) -> None:
+        rule = self._session.policy.retention
+        if rule is None:
+            return
+        swept = sweep(self._session, rule, most=_PORTION)
+        there_is_more = len(swept.deleted) + len(swept.stayed) == _PORTION
+        if there_is_more and swept.deleted and self._last is not None:
+            self._last -= _EVERY_S - _NEXT_PORTION_S
+        if swept.deleted or swept.stayed:
+            stayed = f", {len(swept.stayed)} could not be deleted" if swept.stayed else ""
+            self._session.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")

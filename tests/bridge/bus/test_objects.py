@@ -1,0 +1,179 @@
+"""Objects are made by plumbing: what is laid over a tree changes these files and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bridge.bus import objects
+from bridge.bus.objects import Existing, Identity
+from bridge.errors import InfrastructureError
+from bridge.system.git import Git
+
+WHO = Identity("A Tester", "tester@example.invalid")
+
+
+@pytest.fixture(params=["sha1", "sha256"])
+def store(request, tmp_path, git) -> Git:
+    git(tmp_path, "init", "--quiet", "--bare", f"--object-format={request.param}", "store")
+    return Git.of_user(tmp_path / "store")
+
+
+def contents(git: Git, tree: str) -> dict[str, tuple[str, str]]:
+    return {entry.path: (entry.mode, entry.oid) for entry in objects.list_tree(git, tree, recursive=True)}
+
+
+def texts(git: Git, tree: str) -> dict[str, bytes]:
+    return {path: git("cat-file", "blob", oid).stdout for path, (_, oid) in contents(git, tree).items()}
+
+
+def test_files_are_added_replaced_and_removed(store):
+    base = objects.overlay(store, None, {"a": b"1", "d/b": b"2", "d/e/c": b"3"})
+    tree = objects.overlay(store, base, {"a": b"one", "d/e/c": None, "d/new": b"4", "z/y/x": b"5"})
+    assert texts(store, tree) == {"a": b"one", "d/b": b"2", "d/new": b"4", "z/y/x": b"5"}
+
+
+def test_a_folder_is_removed_with_all_below_it(store):
+    base = objects.overlay(store, None, {"a": b"1", "d/b": b"2", "d/e/c": b"3"})
+    assert texts(store, objects.overlay(store, base, {"d": None})) == {"a": b"1"}
+
+
+def test_a_folder_can_be_removed_and_filled_again_in_one_go(store):
+    base = objects.overlay(store, None, {"d/old": b"1", "d/e/old": b"2"})
+    assert texts(store, objects.overlay(store, base, {"d": None, "d/new": b"3"})) == {"d/new": b"3"}
+
+
+def test_a_folder_takes_the_place_of_a_file(store):
+    base = objects.overlay(store, None, {"d": b"a file"})
+    assert texts(store, objects.overlay(store, base, {"d/x": b"1"})) == {"d/x": b"1"}
+
+
+def test_folders_that_would_be_empty_go(store):
+    base = objects.overlay(store, None, {"a": b"1", "d/e/c": b"3"})
+    tree = objects.overlay(store, base, {"d/e/c": None})
+    assert [entry.path for entry in objects.list_tree(store, tree)] == ["a"]
+
+
+def test_removing_what_is_not_there_changes_nothing(store):
+    base = objects.overlay(store, None, {"a": b"1", "d/b": b"2"})
+    assert objects.overlay(store, base, {"x": None, "d/y": None, "q/r/s": None}) == base
+
+
+def test_a_blob_that_is_stored_already_is_named_by_its_id(store):
+    oid = objects.write_blob(store, b"1")
+    assert texts(store, objects.overlay(store, None, {"a": Existing(oid)})) == {"a": b"1"}
+
+
+def test_modes_links_and_submodules_stay_as_they_are(store):
+    blob = objects.write_blob(store, b"x")
+    commit = objects.commit(store, objects.overlay(store, None, {}), [], "A submodule's commit", WHO)
+    lines = [f"100755 blob {blob}\trun", f"120000 blob {blob}\tlink", f"160000 commit {commit}\tsub"]
+    inner = store.text("mktree", stdin="\n".join(lines) + "\n")
+    base = store.text("mktree", stdin=f"040000 tree {inner}\td\n" + "\n".join(lines) + "\n")
+    before = contents(store, base)
+
+    tree = objects.overlay(store, base, {"d/new": b"1", "other": b"2"})
+
+    after = contents(store, tree)
+    assert {path: after[path] for path in before} == before
+    assert after.keys() - before.keys() == {"d/new", "other"}
+
+
+def test_names_that_are_no_utf8_survive(store):
+    blob = objects.write_blob(store, b"x")
+    base = store.text("mktree", "-z", stdin=b"100644 blob " + blob.encode() + b"\tb\xff\xfe\n d\0")
+    tree = objects.overlay(store, base, {"a": b"1"})
+    assert b"b\xff\xfe\n d\0" in store("ls-tree", "-z", "--name-only", tree).stdout
+
+
+def test_a_blob_is_read_up_to_a_limit(store):
+    tree = objects.overlay(store, None, {"d/a": b"12345"})
+    assert objects.read_blob(store, tree, "d/a", max_bytes=5) == b"12345"
+    with pytest.raises(InfrastructureError) as caught:
+        objects.read_blob(store, tree, "d/a", max_bytes=4)
+    assert caught.value.code == "too_large"
+
+
+def test_what_is_no_regular_file_is_not_read(store):
+    blob = objects.write_blob(store, b"/etc/passwd")
+    tree = store.text("mktree", stdin=f"120000 blob {blob}\tlink\n")
+    tree = objects.overlay(store, tree, {"d/a": b"1"})
+    assert objects.read_blob(store, tree, "link", max_bytes=100) is None
+    assert objects.read_blob(store, tree, "d", max_bytes=100) is None
+    assert objects.read_blob(store, tree, "nothing", max_bytes=100) is None
+
+
+def test_many_blobs_are_read_in_one_call_and_the_missing_and_the_large_are_none(store):
+    tree = objects.overlay(store, None, {"a": b"1\n2", "empty": b"", "large": b"x" * 100, "d/a": b"1\n2"})
+    names = [f"{tree}:{path}" for path in ("a", "nothing", "empty", "d", "large", "d/a", "a")]
+    assert objects.read_many(store, names, max_bytes=50) == [b"1\n2", None, b"", None, None, b"1\n2", b"1\n2"]
+    assert objects.read_many(store, ["0" * 40 + ":a"], max_bytes=50) == [None]
+    assert objects.read_many(store, [], max_bytes=50) == []
+
+
+def test_a_commit_is_by_whom_it_is_said_to_be(store):
+    tree = objects.overlay(store, None, {"a": b"1"})
+    first = objects.commit(store, tree, [], "First\n", WHO)
+    second = objects.commit(store, tree, [first], "Second\n", WHO)
+    assert store.text("show", "-s", "--format=%an|%ae|%cn|%ce", second) == "|".join([WHO.name, WHO.email] * 2)
+    assert objects.parent_of(store, second) == first
+    assert objects.parent_of(store, first) is None
+    assert objects.parents_of(store, second) == [first]
+
+
+def test_names_of_commits_are_resolved_and_others_are_not(store):
+    tree = objects.overlay(store, None, {"a": b"1"})
+    commit = objects.commit(store, tree, [], "First\n", WHO)
+    store("update-ref", "refs/heads/main", commit)
+    assert objects.resolve(store, "main") == commit
+    assert objects.resolve(store, commit[:10]) == commit
+    for name in ("nothing", "--all", "-h", "", tree, "main..main", "main\nmain", "main^{/x}"):
+        assert objects.resolve(store, name) is None, name
+
+
+names = st.sampled_from(["a", "b", "c", "a.b", "a-"])
+paths = st.lists(names, min_size=1, max_size=3).map("/".join)
+trees = st.dictionaries(paths, st.binary(max_size=3), max_size=6)
+
+
+def put(model: dict[str, bytes], path: str, content: bytes | None) -> None:
+    """What it means to put a file into a tree, or to take a path out of it, in a dict of paths."""
+    for other in list(model):
+        if other == path or other.startswith(path + "/"):
+            del model[other]
+    if content is None:
+        return
+    for other in list(model):
+        if path.startswith(other + "/"):
+            del model[other]
+    model[path] = content
+
+
+def without_conflicts(files: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    """Leave out files that would lie below a file of the same change."""
+    return {
+        path: content
+        for path, content in files.items()
+        if not any(path.startswith(o + "/") and c is not None for o, c in files.items())
+    }
+
+
+@settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(trees, st.dictionaries(paths, st.none() | st.binary(max_size=3), max_size=4))
+def test_laying_over_is_the_same_as_changing_a_dict(user_git, tree, changes):
+    model: dict[str, bytes] = dict(without_conflicts(tree))
+    changes = without_conflicts(changes)
+    base = objects.overlay(user_git, None, model)
+
+    made = objects.overlay(user_git, base, changes)
+
+    # What is taken away goes first: a folder may be emptied and filled in one change.
+    for path in sorted(changes, key=lambda path: changes[path] is not None):
+        put(model, path, changes[path])
+    assert texts(user_git, made) == model

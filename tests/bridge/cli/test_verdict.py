@@ -1,0 +1,106 @@
+"""How `kakeya run --wait` and `kakeya wait` end: the answer is verified, and the exit code believes only what holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from bridge.bus import wire
+from bridge.cli import main
+from bridge.client import Client
+
+pytestmark = pytest.mark.bus
+
+RUNS = {"steps": [{"argv": ["/bin/echo", "hello"]}]}
+
+
+@pytest.fixture
+def wait(clone, monkeypatch, capsys):
+    """Run `kakeya wait` in this process; returns exit code, standard output and standard error."""
+
+    def run(*args):
+        capsys.readouterr()
+        monkeypatch.chdir(clone)
+        monkeypatch.setattr(sys, "argv", ["kakeya", "wait", *args])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def answered(clone, keyed, presets, monkeypatch):
+    """Answer a request for a job with this body by a runner that signs."""
+
+    def run(**body):
+        folder = str(presets(job=body))
+        monkeypatch.setenv("KAKEYA_PRESETS", folder)
+        sent = Client(clone).run("job")
+        keyed.handle(preset_folder=folder)
+        return sent
+
+    return run
+
+
+def test_it_says_whether_a_pinned_key_signed(wait, answered, keyed, clone, git):
+    answered(**RUNS)
+
+    code, _, said = wait()
+    assert code == 0
+    assert "checks hold; it is signed, but no key is pinned here\n" in said
+    git(clone, "config", "kakeya.publicKey", str(keyed.key()))
+    code, _, said = wait()
+    assert code == 0
+    assert "checks hold, signed with the pinned key\n" in said
+    assert said.index("succeeded") < said.index("verified: ") < said.index("next: kakeya fetch")
+
+
+def test_it_is_the_last_event_with_json(wait, answered):
+    run = answered(**RUNS)
+
+    code, out, said = wait("--json")
+
+    *_, before, last = map(json.loads, out.splitlines())
+    assert (code, said) == (0, "")
+    assert (before["event"], before["state"]) == ("state", "succeeded")
+    assert last["verified"].startswith("verified: ")
+    del last["verified"]
+    assert last == {
+        "event": "answer", "branch": run.branch, "state": "succeeded", "exit_code": 0, "holds": True,
+        "signed": False, "gate": None,
+    }  # fmt: skip
+
+
+def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered):
+    answered(steps=[{"argv": ["/bin/true"]}], collect=["results/research/x.json"], gate="reports")
+
+    code, _, said = wait()
+
+    assert code == 5
+    assert "gate: INCOMPLETE: nothing is known to be wrong" in said
+    assert "  NO_REPORT " in said
+    assert "    to mend it: " in said
+    code, out, _ = wait("--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last["exit_code"], last["gate"]["verdict"]) == (5, 5, "INCOMPLETE")
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_an_answer_that_does_not_hold_ends_with_1_whatever_it_says(
+    wait, answered, forger, keyed, clone, git, pinned
+):
+    run = answered(**RUNS)
+    if pinned:
+        git(clone, "config", "kakeya.publicKey", str(keyed.key()))
+    forger.rewrite(run.branch, {f"{wire.LOGS}/job-0.log": b"HELLO\n"})
+
+    code, _, said = wait()
+
+    assert code == 1
+    assert "NOT verified: logs: .mac-bridge/logs/job-0.log is not what was streamed" in said
+    code, out, _ = wait("--json")
+    last = json.loads(out.splitlines()[-1])
+    assert (code, last["exit_code"], last["holds"], last["state"]) == (1, 1, False, "succeeded")

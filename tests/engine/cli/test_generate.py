@@ -1,0 +1,132 @@
+import io
+import json
+
+import pytest
+
+from engine import cli
+from engine.dflash import Stats
+from engine.dflash.baseline import incremental
+from engine.models import load
+from tests.engine import folders
+
+PROMPT = "def f(x):\n    return x\n"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return folders.write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def expected(pair):
+    target, _, tokenizer = load(pair)
+    steps = list(incremental(target, tokenizer, PROMPT, max_tokens=12))
+    return [t for s in steps for t in s.tokens], "".join(s.text for s in steps)
+
+
+@pytest.fixture
+def generate(pair, capsys):
+    """Run the command on the pair; return exit code, standard output and standard error."""
+
+    def run(*argv):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["generate", "--model", str(pair), "--max-tokens", "12", *argv])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return run
+
+
+def test_text_and_figures(generate, expected):
+    code, out, err = generate("--prompt", PROMPT)
+    assert (code, out) == (0, expected[1] + "\n")
+    assert err.startswith("12 tokens, ")
+    assert "synchronisations a step, cache raw" in err
+    assert err.endswith("at the limit\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--no-adaptive"], ["--no-draft", "--no-lookup"], ["--block-size", "1"], ["--rollback", "late"]],
+    ids=" ".join,
+)
+def test_lines(generate, expected, options):
+    code, out, err = generate("--prompt", PROMPT, "--json", *options)
+    *steps, done = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [token for step in steps for token in step["tokens"]] == expected[0]
+    assert "".join(step["text"] for step in steps) == expected[1]
+    assert {step["event"] for step in steps} == {"step"}
+    assert (done["event"], done["tokens"], done["finish_reason"]) == ("done", 12, "length")
+    assert done["cache_bytes"] > 0
+    drafters = {step["drafter"] for step in steps}
+    assert drafters == {"none"} if options[:1] in (["--no-draft"], ["--block-size"]) else drafters
+
+
+def test_where_the_prompt_comes_from(generate, expected, tmp_path, monkeypatch):
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT)
+    assert generate("--prompt-file", str(file))[1] == expected[1] + "\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(PROMPT.encode())))
+    assert generate()[1] == expected[1] + "\n"
+
+
+def test_sampling_repeats_with_a_seed(generate):
+    argv = ["--prompt", PROMPT, "--temperature", "1", "--top-p", "0.9", "--top-k", "50", "--min-p", "0.01"]
+    texts = [generate(*argv, "--seed", seed)[1] for seed in ("1", "1", "2")]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_cache_and_a_stop(generate, expected):
+    stop = expected[1][4]
+    code, out, err = generate("--prompt", PROMPT, "--stop", stop)
+    assert (code, out) == (0, expected[1].split(stop)[0] + "\n")
+    assert err.endswith("stopped\n")
+    assert "cache affine@8g64" in generate("--prompt", PROMPT, "--kv", "affine@8g64")[2]
+
+
+def test_ctrl_c_ends_it_with_the_figures_so_far(generate, expected, monkeypatch):
+    add = Stats.add
+
+    def interrupted(stats, step):
+        if stats.tokens >= 4:
+            raise KeyboardInterrupt
+        return add(stats, step)
+
+    monkeypatch.setattr(Stats, "add", interrupted)
+    code, out, err = generate("--prompt", PROMPT)
+    assert (code, out[-1]) == (130, "\n")
+    assert expected[1].startswith(out[:-1])
+    assert err.rstrip().endswith("interrupted")
+    code, out, _ = generate("--prompt", PROMPT, "--json")
+    done = json.loads(out.splitlines()[-1])
+    assert (code, done["event"], done["finish_reason"]) == (130, "done", "interrupted")
+    assert 4 <= done["tokens"] < 12
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (["--prompt", "a", "--prompt-file", __file__], 2, "exclude"),
+        (["--prompt", "a", "--draft", "x", "--no-draft"], 2, "exclude"),
+        (["--prompt-file", "nowhere.txt"], 2, "does not exist"),
+        (["--prompt", "a", "--max-tokens", "0"], 2, "--max-tokens"),
+        (["--prompt", "a", "--top-p", "0"], 2, "--top-p"),
+        (["--prompt", "a", "--rollback", "magic"], 2, "--rollback"),
+        (["--prompt", ""], 1, "prompt is empty"),
+        (["--prompt", "a\udcff"], 1, "UTF-8"),
+        (["--prompt", "a", "--kv", "magic"], 1, "no cache spec"),
+        (["--prompt", "a", "--model", "/nowhere/at/all"], 1, "error:"),
+    ],
+)
+def test_what_is_refused(generate, argv, code, says):
+    ended, out, err = generate(*argv)
+    assert (ended, out) == (code, "")
+    assert says in err
+
+
+def test_a_prompt_that_is_no_text(generate, tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
+    code, _, err = generate("--prompt-file", str(tmp_path / "bytes"))
+    assert code == 1
+    assert "UTF-8" in err

@@ -1,0 +1,170 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.codec import spec
+from engine.codec.twin import voronoi as twin
+from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.errors import BadInput
+from engine.evals.rate_distortion.sources import draw
+from engine.evals.rate_distortion.table import rel_errors
+from engine.mx import mx
+
+cpu_only = pytest.mark.skipif(mx.default_device() != mx.cpu, reason="GPUs round in another order")
+GOLDEN_FILE = Path(__file__).parent / "data" / "golden_voronoi.npz"
+GOALS = {2: 0.0935, 3: 0.0205, 4: 0.0050, 6: 3.1e-4}
+
+
+def _awkward(dim):
+    x = np.concatenate([draw(d, 40, dim, seed=dim) for d in ("gaussian", "t4", "outliers")])
+    x[0], x[1], x[2], x[3], x[4] = 0, x[1] * 1e30, x[2] * 1e-25, 1, 0
+    x[4, 3], x[5, 0], x[6, 1], x[7, 2] = 1, np.nan, np.inf, -np.inf
+    return x
+
+
+@cpu_only
+@pytest.mark.parametrize("dim", [8, 64, 80, 96, 112, 128, 256, 512])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
+def test_the_twin_writes_the_same_bytes(dim, bits):
+    x = _awkward(dim)
+    codec = VoronoiCodec(dim, bits, "fast")
+    packed = codec.encode(mx.array(x))
+    assert np.array_equal(np.array(packed.rows), twin.encode(x, bits, "fast"))
+    rotated = twin.decode_rotated(np.array(packed.rows), dim, bits)
+    assert np.array_equal(np.array(codec.decode_rotated(packed)), rotated)
+    decoded = twin.decode(np.array(packed.rows), dim, bits)
+    size = np.maximum(np.abs(decoded).max(-1, keepdims=True), 1e-30)
+    assert (np.abs(np.array(codec.decode(packed)) - decoded) / size).max() < 1e-5
+
+
+@cpu_only
+@pytest.mark.parametrize("effort", ["normal", "best"])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+def test_the_twin_searches_as_hard(bits, effort):
+    x = _awkward(64)[:20]
+    rows = VoronoiCodec(64, bits, effort).encode(mx.array(x)).rows
+    assert np.array_equal(np.array(rows), twin.encode(x, bits, effort))
+
+
+@pytest.mark.parametrize("bits", [2.25, 3.25, 4.25, 5.25, 6.25])
+def test_stored_bits_are_the_bytes(bits):
+    codec = VoronoiCodec(128, bits)
+    packed = codec.encode(mx.zeros((2, 3, 5, 128)))
+    assert packed.rows.shape == (2, 3, 5, codec.bits_per_vector // 8)
+    assert packed.nbytes * 8 / (30 * 128) == bits == codec.bits_per_vector / 128
+
+
+@pytest.mark.parametrize(("bits", "goal"), GOALS.items())
+@pytest.mark.parametrize("distribution", ["gaussian", "t4", "outliers"])
+def test_rate_distortion(bits, goal, distribution):
+    x = mx.array(draw(distribution, 600, 128, seed=7))
+    errors = rel_errors(x, VoronoiCodec(128, bits).roundtrip(x))
+    assert errors.mean().item() < goal
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
+def test_encoding_again_changes_nothing(bits):
+    """The decoded vector in the rotated domain is on the lattice at its own scale: nothing is off it."""
+    codec = VoronoiCodec(128, bits, "fast")
+    packed = codec.encode(mx.array(draw("t4", 200, 128, seed=0)))
+    rows = np.array(packed.rows)
+    scale, beta, fields = twin.unpack(rows, codec.layout)
+    steps = twin.step(scale[:, None] + spec.BETA_GAP * beta)[:, None]
+    points = np.array(codec.decode_rotated(packed)).reshape(200, 8, 16)
+    points = np.rint(points / steps * 2) / 2
+    assert np.array_equal(twin.label(points.astype(np.float32), bits), fields)
+    assert twin.inside(points, 1 << bits).all()
+    assert np.array_equal(twin.nearest_e8(points.astype(np.float32))[0], points)
+    assert np.array_equal(twin.pack(scale, beta, fields, codec.layout), rows)
+
+
+def test_any_bytes_decode():
+    """No pattern is invalid: random rows decode to finite vectors, and each to its own."""
+    for bits in spec.BITS:
+        codec = VoronoiCodec(128, bits)
+        rows = np.random.default_rng(bits).integers(0, 256, (500, codec.layout.nbytes), dtype=np.uint8)
+        out = codec.decode(VoronoiPacked(mx.array(rows)))
+        assert mx.isfinite(out).all().item()
+        assert len(np.unique(np.array(out), axis=0)) == 500
+
+
+def test_scaling_by_a_power_of_two_scales_the_result():
+    codec = VoronoiCodec(128, 4.25, "fast")
+    x = mx.array(draw("gaussian", 50, 128, seed=0))
+    for factor in (2.0**-60, 2.0**-14, 2.0, 2.0**17, 2.0**90):
+        assert mx.array_equal(codec.roundtrip(x * factor), codec.roundtrip(x) * factor).item()
+
+
+def test_what_has_no_number():
+    codec = VoronoiCodec(128, 4.25)
+    x = draw("gaussian", 4, 128, seed=0)
+    same = x.copy()
+    x[0, 5], same[0, 5] = np.nan, 0
+    x[1, 5], same[1, 5] = np.inf, 2.0**100
+    x[2, 5], same[2, 5] = -3e38, -(2.0**100)
+    x[3], same[3] = np.nan, 0
+    out = codec.roundtrip(mx.array(x))
+    assert mx.array_equal(out, codec.roundtrip(mx.array(same))).item()
+    assert mx.isfinite(out).all().item()
+    assert mx.abs(out[3]).max().item() == 0
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32])
+def test_types(dtype):
+    x = (mx.array(draw("gaussian", 30, 128, seed=0)) * 9000).astype(dtype)
+    out = VoronoiCodec(128, 4.25).roundtrip(x)
+    assert out.dtype == dtype
+    assert mx.isfinite(out).all().item()
+    assert rel_errors(x.astype(mx.float32), out.astype(mx.float32)).mean().item() < 0.006
+
+
+def test_half_saturates_instead_of_overflowing():
+    x = mx.full((1, 128), 65504.0, mx.float16)
+    assert mx.isfinite(VoronoiCodec(128, 2.25).roundtrip(x)).all().item()
+
+
+def test_vectors_of_one_loud_block_have_a_codeword():
+    codec = VoronoiCodec(128, 2.25)
+    y = np.zeros((16, 8, 16), np.float32)
+    y[np.arange(16), :, np.arange(16)] = np.random.default_rng(0).standard_normal((16, 8))
+    y += 1e-3
+    x = mx.hadamard_transform(mx.array(y.reshape(16, 128)))
+    assert rel_errors(x, codec.roundtrip(x)).max().item() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ((100,), "Hadamard"),
+        ((36,), "Hadamard"),
+        ((12, 4), "whole blocks"),
+        ((128, 7.25), "7 bits"),
+        ((128, 4.5), "4.5 bits"),
+        ((128, 1.25), "1 bits"),
+        ((128, 4.25, "heroic"), "heroic"),
+    ],
+)
+def test_no_such_codec(argv, words):
+    with pytest.raises(BadInput, match=words):
+        VoronoiCodec(*argv)
+
+
+def test_wrong_arrays():
+    codec = VoronoiCodec(128, 4.25)
+    with pytest.raises(BadInput, match="64 values"):
+        codec.encode(mx.zeros((1, 64)))
+    with pytest.raises(BadInput, match="rows of 67 bytes"):
+        codec.decode(VoronoiPacked(mx.zeros((1, 67), mx.uint8)))
+    assert codec.roundtrip(mx.zeros((0, 128))).shape == (0, 128)
+
+
+@cpu_only
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
+def test_the_format_does_not_drift(bits):
+    """Rows written by the first version still decode to the same numbers, and are still written."""
+    golden = np.load(GOLDEN_FILE)
+    x, rows, decoded = golden["x"], golden[f"rows_{bits}"], golden[f"rotated_{bits}"]
+    codec = VoronoiCodec(128, bits, "fast")
+    assert np.array_equal(np.array(codec.encode(mx.array(x.astype(np.float32))).rows), rows)
+    assert np.array_equal(np.array(codec.decode_rotated(VoronoiPacked(mx.array(rows)))), decoded)

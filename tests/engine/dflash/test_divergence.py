@@ -1,0 +1,50 @@
+import pytest
+
+from engine import cache as kv
+from engine.dflash.baseline import incremental
+from engine.dflash.divergence import classify, first_difference
+from engine.mx import mx
+from tests.engine import small_models as models
+
+PROMPT = [5, 9, 3, 77]
+
+
+@pytest.fixture(scope="module")
+def target():
+    return models.qwen3(layers=2)
+
+
+@pytest.fixture(scope="module")
+def decoded(target):
+    return [token for step in incremental(target, None, PROMPT, max_tokens=9) for token in step.tokens]
+
+
+def told(target, ours, theirs):
+    return classify(target, lambda: kv.make_caches(target, "raw"), PROMPT, ours, theirs)
+
+
+def test_equal_and_cut_short(target, decoded):
+    assert told(target, decoded, decoded) is None
+    found = told(target, decoded[:4], decoded)
+    assert (found.kind, found.position, found.ours, found.theirs) == ("length", 4, None, decoded[4])
+    assert first_difference([1, 2], [1, 2]) is None
+
+
+def test_a_wrong_token_is_a_fault(target, decoded):
+    wrong = (decoded[6] + 1) % 128
+    found = told(target, [*decoded[:6], wrong, 1, 2], decoded)
+    assert (found.kind, found.position, found.ours, found.theirs) == ("fault", 6, wrong, decoded[6])
+    assert found.margin > 1e-3 > found.rounding > 0
+    assert found.as_dict()["kind"] == "fault"
+
+
+def test_tokens_that_score_alike_are_a_tie(target, decoded):
+    twin = (decoded[6] + 1) % 128
+    assert twin not in decoded
+    alike = models.qwen3(layers=2)
+    rows = mx.array(alike.model.embed_tokens.weight)
+    rows[twin] = rows[decoded[6]] * (1 + 1e-7)
+    alike.model.embed_tokens.weight = rows
+    found = told(alike, [*decoded[:6], twin], decoded)
+    assert (found.kind, found.position) == ("tie", 6)
+    assert found.margin <= 4 * found.rounding < 1e-4

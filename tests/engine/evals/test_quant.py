@@ -1,0 +1,187 @@
+import json
+
+import numpy as np
+import pytest
+
+from engine.cache import make_caches
+from engine.codec.voronoi import VoronoiCodec
+from engine.errors import BadInput
+from engine.evals import quant
+from engine.evals.quant_claims import by_arm, claims
+from engine.evals.storage import halved, read_back, stored
+from engine.measure.prompts import Prompt
+from engine.mx import mx
+from tests.engine import evals_world as world
+from tests.engine import folders
+from tests.engine import small_models as models
+
+
+@pytest.mark.parametrize(
+    ("spec", "bits"),
+    [
+        ("raw", 16),
+        ("e8v@4.25", 4.375),
+        ("e8v@2.25", 2.375),
+        ("affine@4g64", 4.5),
+        ("affine@8g32", 9),
+        ("e8@q10", 5.125),
+        ("d4@q7", 4.5),
+    ],
+)
+def test_every_stored_bit_is_counted_and_no_unused_one(spec, bits):
+    """At head size 64; the caches allocate 256 positions for these 40."""
+    model = models.llama()
+    caches = halved(make_caches(model, spec))
+    keys = mx.random.normal((1, 2, 40, 64), key=mx.random.key(0))
+    for cache in caches:
+        read_back(cache, keys, keys)
+    held = stored(caches, [(keys, keys)] * 2)
+    assert 8 * held["cache_bytes"] / (2 * 2 * 2 * 40 * 64) == bits
+    assert held["cache_bytes"] == sum(layer["nbytes"] for layer in held["layers"])
+
+
+@pytest.mark.parametrize("make", [models.llama, models.gemma3, models.gemma4])
+def test_half_storage_gives_what_a_half_precision_cast_does(make):
+    """An uncompressed cache in half precision is near the float32 one, and not it."""
+    model, tokens = make(), models.tokens(40)
+    wide = quant.teacher_forced(model, tokens, make_caches(model, "raw"))
+    half = quant.teacher_forced(model, tokens, halved(make_caches(model, "raw")))
+    assert 0 < mx.abs(wide - half).max().item() < 0.1
+    assert half.dtype == mx.float32
+
+
+def test_errors_are_the_codecs():
+    model = models.llama()
+    plan = quant.Plan(("e8v@4.25",), tokens=40)
+    arms = {arm.section["name"]: arm for arm in quant.arms_of(model, plan)[0]}
+    tokens = models.tokens(40)
+    known = quant.reference(model, tokens, arms["raw"])
+    row = quant.score(model, tokens, arms["e8v@4.25"], known)
+    error = energy = 0.0
+    for pair in known.pairs:
+        for x in pair:
+            half = x.astype(mx.float16)
+            back = VoronoiCodec(64, 4.25).roundtrip(half)
+            error += mx.square(back.astype(mx.float32) - half.astype(mx.float32)).sum().item()
+            energy += mx.square(half.astype(mx.float32)).sum().item()
+    assert row["sum_squared_error"] == pytest.approx(error, rel=1e-3)
+    assert row["sum_squares"] == pytest.approx(energy, rel=1e-5)
+    assert row["n_values"] == 2 * 2 * 2 * 40 * 64
+
+
+def test_distances_are_those_of_the_definitions():
+    rng = np.random.default_rng(0)
+    raw, other = (
+        mx.array(x - np.log(np.exp(x).sum(-1, keepdims=True)))
+        for x in rng.standard_normal((2, 9, 30)).astype(np.float32)
+    )
+    tokens = models.tokens(10, vocab=30)
+    found = quant._distance(raw, other, tokens)
+    p, q = np.exp(np.array(raw, np.float64)), np.exp(np.array(other, np.float64))
+    assert found["sum_kl"] == pytest.approx((p * np.log(p / q)).sum(), rel=1e-4)
+    assert found["same_top"] == (p.argmax(-1) == q.argmax(-1)).sum()
+    following = np.array(tokens)[0, 1:]
+    assert found["sum_nll"] == pytest.approx(-np.log(q[np.arange(9), following]).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [models.gemma3, models.gemma4])
+def test_sliding_layers_are_captured_whole(make):
+    """Forty tokens through windows of sixteen: every cache stands for the same values."""
+    model, tokens = make(), models.tokens(40)
+    arms, _ = quant.arms_of(model, quant.Plan(("e8v@4.25", "e8@q10"), tokens=40))
+    known = quant.reference(model, tokens, arms[0])
+    rows = {arm.section["name"]: quant.score(model, tokens, arm, known) for arm in arms}
+    assert len({row["n_values"] for row in rows.values()}) == 1
+    assert rows["raw"]["memory"]["cache_bytes"] == 2 * rows["raw"]["n_values"]
+    for name in ("raw", "identity"):
+        assert (rows[name]["sum_squared_error"], rows[name]["sum_kl"]) == (0, 0)
+    assert rows["poison"]["sum_kl"] > 3 * rows["e8v@4.25"]["sum_kl"] > 0
+
+
+def test_a_model_that_a_cache_does_not_serve():
+    """Gemma 4's sharing layers hand their keys to attention without the cache that would say they are codes."""
+    with pytest.raises(BadInput, match="cannot use the cache affine@4g64"):
+        quant.arms_of(models.gemma4(), quant.Plan(("affine@4g64",)))
+
+
+def test_read_back_of_a_packed_view_and_of_codes():
+    keys = mx.random.normal((1, 2, 30, 64), key=mx.random.key(0))
+    for spec in ("e8v@6.25", "affine@8g64"):
+        cache = make_caches(models.llama(), spec)[0]
+        back, _ = read_back(cache, keys, keys)
+        assert 0 < (mx.square(back - keys).sum() / mx.square(keys).sum()).item() < 1e-3
+
+
+def test_texts(tmp_path):
+    with pytest.raises(BadInput, match="fewer than 16"):
+        quant.cut([Prompt("p", "x", (1, 2, 3))], 50)
+    assert len(quant.cut([Prompt("p", "x", tuple(range(90)))], 50)[0].ids) == 50
+
+    class Letters:
+        def encode(self, text):
+            return [*text.encode()]
+
+        def decode(self, ids):
+            return bytes(ids).decode()
+
+    found = quant.windows("abcdefghij", Letters(), 4, 9)
+    assert [prompt.text for prompt in found] == ["abcd", "efgh"]
+    with pytest.raises(BadInput, match="3 tokens"):
+        quant.windows("abc", Letters(), 4, 9)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quant")
+    folders.write_target(folder / "model")
+    out = folder / "q.json"
+    caches = "e8v@4.25,affine@4g64,e8@q10"
+    asked = ("--caches", caches, "--tokens", "48", "--max-prompts", "2")
+    assert world.run("kv-quant", "--model", folder / "model", *asked, "--out", out) == 0
+    assert out.with_suffix(".svg").read_text().startswith("<svg")
+    return world.report(out)
+
+
+def test_the_report_passes_the_gate(report):
+    assert world.violations(report) == []
+
+
+def test_figures_and_ratios(report):
+    found = by_arm(report)
+    bits = {name: figures["stored_bits_per_value"] for name, figures in found.items()}
+    assert bits == {
+        "raw": 16,
+        "e8v@4.25": 4.375,
+        "affine@4g64": 4.5,
+        "e8@q10": 5.125,
+        "identity": 16,
+        "poison": 16,
+    }
+    ratios = {claim["name"]: claim for claim in report["claims"] if claim["name"].endswith("_ratio")}
+    compared = {(c["arm"], c["against"]) for c in report["claims"] if c["name"] == "kl_ratio"}
+    assert compared == {("e8v@4.25", "affine@4g64"), ("e8v@4.25", "e8@q10")}
+    assert ratios["rel_mse_ratio"]["value"] < 1
+    nominal = {arm["name"]: arm["options"].get("nominal_bits_per_value") for arm in report["arms"]}
+    assert nominal["e8@q10"] == 8 * np.ceil(8 * np.log2(21)) / 64 + 0.5
+
+
+def test_no_ratio_where_the_other_cache_stores_less(report):
+    made = json.loads(json.dumps(report))
+    for row in made["rows"]:
+        if row["arm"] == "affine@4g64":
+            row["memory"]["cache_bytes"] //= 2
+    assert "affine@4g64" not in [claim.get("against") for claim in claims(made)]
+
+
+def test_the_gate_sees_codes_that_were_not_read(report):
+    made = json.loads(json.dumps(report))
+    for row in made["rows"]:
+        if row["arm"] == "poison":
+            row["sum_kl"] = 0
+    assert "INJECTION_NEVER_RAN" in world.violations(made)
+
+
+def test_usage(capsys, tmp_path):
+    assert world.run("kv-quant", "--prompts", "a", "--text", "b") == 2
+    assert world.run("recall", "--depths", "0.5,2") == 2
+    assert world.run("recall", "--lengths", "x") == 2

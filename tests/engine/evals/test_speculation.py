@@ -1,0 +1,461 @@
+import importlib.util
+import itertools
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from bridge import evidence
+from bridge.demo.walkthrough import NOISE
+from engine import cli, models
+from engine.attention import router
+from engine.cache import make_caches
+from engine.cli.bench import show
+from engine.dflash.step import Step
+from engine.errors import BadInput
+from engine.evals.speculation import arms, claims, package
+from engine.evals.speculation import bench as spec
+from engine.evals.speculation import job as spec_report
+from engine.measure import job as evals_job
+from engine.measure import memory, prompts
+from engine.mx import mx
+from tests.engine import folders
+
+PLAN = spec.Plan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
+installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reason="needs the dflash package")
+
+
+@pytest.fixture(scope="session")
+def walker(tmp_path_factory):
+    return folders.write_walker(tmp_path_factory.mktemp("walker"))
+
+
+@pytest.fixture(scope="session")
+def pair(walker):
+    return models.load(walker)
+
+
+@pytest.fixture(scope="session")
+def asked():
+    return [
+        prompts.Prompt("one", "def f(a):\n    return a"),
+        prompts.Prompt("two", "import os\n\nx = os.path"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def measured(pair, asked):
+    report, faults = spec_report.benchmark(pair, asked, PLAN, source="the test")
+    return json.loads(json.dumps(report, allow_nan=False)), faults
+
+
+@pytest.fixture(scope="session")
+def report(measured):
+    return measured[0]
+
+
+def _start(tokens):
+    """A loop that says these tokens, one a step."""
+
+    def start(ids, most, caches):
+        for i, token in enumerate(tokens):
+            yield Step((token,), finish_reason="length" if i + 1 == len(tokens) else None)
+
+    return start
+
+
+def test_every_arm_runs_once_in_each_cell_and_the_order_moves(report):
+    names = [arm["name"] for arm in report["arms"]]
+    rows = [row for row in report["rows"] if "profile" not in row]
+    cells = [rows[i : i + len(names)] for i in range(0, len(rows), len(names))]
+    orders = []
+    for cell in cells:
+        assert len({(row["prompt"], row["repeat"]) for row in cell}) == 1
+        assert sorted(row["arm"] for row in cell) == sorted(names)
+        orders.append([row["arm"] for row in cell])
+    assert len(cells) == 2 * (PLAN.repeats + 1)
+    for prompt in (0, 1):
+        assert len({tuple(order) for order in orders[prompt::2]}) == PLAN.repeats + 1
+    for one, other in itertools.combinations(names, 2):
+        turns = [row["arm"] for row in rows if row["arm"] in (one, other)]
+        assert max(len([*run]) for _, run in itertools.groupby(turns)) <= 2
+    assert all(row["warmup"] == (row["repeat"] == 0) for row in rows)
+
+
+def test_all_arms_decode_what_mlx_lm_does(measured):
+    report, faults = measured
+    assert not faults
+    tokens = {(row["prompt"], tuple(row["tokens"])) for row in report["rows"]}
+    assert len(tokens) == 2
+    same = {c["arm"]: c["value"] for c in report["claims"] if c["name"] == "identical_outputs"}
+    assert set(same) == {arm["name"] for arm in report["arms"]} - {"native"}
+    assert set(same.values()) == {1.0}
+
+
+def test_lookup_drafts_and_its_rounds_add_up(report):
+    rows = [row for row in report["rows"] if row["arm"] == "lookup/auto" and not row["warmup"]]
+    for row in rows:
+        assert sum(row["commits"]) == len(row["tokens"]) == 34
+        assert len(row["commits"]) == row["counters"]["rounds"] < 30
+        assert row["counters"]["syncs"] >= row["counters"]["rounds"]
+        assert sum(row["accepted"]) > 6
+    tau = next(
+        c["value"] for c in report["claims"] if (c["name"], c["arm"]) == ("accept_length", "lookup/auto")
+    )
+    rounds = sum(len(row["commits"]) for row in rows)
+    assert tau == 34 * len(rows) / rounds
+
+
+def test_drafting_arms_say_where_their_time_went(report):
+    profiled = [row for row in report["rows"] if "profile" in row]
+    assert {row["arm"] for row in profiled} == {"dflash/auto", "lookup/auto"}
+    for row in profiled:
+        assert row["warmup"]
+        assert sum(row["profile"].values()) == pytest.approx(1)
+    draft = next(row["profile"]["draft_share"] for row in profiled if row["arm"] == "dflash/auto")
+    assert draft > 0.01
+
+
+def test_bytes_are_those_of_live_arrays(pair):
+    for cache in ("raw", "e8v@4.25", "affine@4g64", "e8@q38"):
+        caches = make_caches(pair.target, cache)
+        mx.eval(pair.target(mx.array([[1, 2, 3]]), cache=caches))
+        held = memory.live(caches)
+        assert held["cache_bytes"] == sum(c.nbytes for c in caches) > 0, cache
+        assert len(held["layers"]) == 2
+
+
+def test_the_gate_believes_the_report(report):
+    codes = {violation.code for violation in evidence.check_report(report)}
+    assert codes <= NOISE
+
+
+def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
+    """And run in mlx-lm as it is installed, or the gate would refuse what is claimed over them."""
+    plan = replace(PLAN, cache="e8v@4.25", drafters=("dflash",), repeats=1, max_tokens=8)
+    report, faults = spec_report.benchmark(pair, asked[:1], plan, source="the test")
+    assert not faults
+    found = {
+        arm["name"]: (arm["role"], arm["cache"], arm["oracle"], arm["patches"]) for arm in report["arms"]
+    }
+    patch = ["mlx_lm.models.qwen3.scaled_dot_product_attention"]
+    assert found == {
+        "native": ("baseline", "raw", None, []),
+        "verify1": ("verify1", "raw", "native", []),
+        "native e8v@4.25": ("reference", "e8v@4.25", None, patch),
+        "incremental": ("reference", "e8v@4.25", "native e8v@4.25", patch),
+        "dflash/auto": ("candidate", "e8v@4.25", "native e8v@4.25", patch),
+    }
+    kinds = {row["arm"]: row["memory"]["layers"][0]["kind"] for row in report["rows"]}
+    assert (kinds["native"], kinds["native e8v@4.25"]) == ("KVCache", "LatticeKVCache")
+    assert {violation.code for violation in evidence.check_report(report)} <= NOISE
+
+
+def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
+    """Also where caches of another arm had its attention replaced before."""
+    make_caches(pair.target, "e8v@4.25")
+    bound = []
+
+    def start(ids, most, caches):
+        bound.append(router.patched(pair.target))
+        yield Step((1,), finish_reason="length")
+
+    plain = _broken(pair, [])
+    arms.run(replace(plain, start=start), [5], 1, {0})
+    arms.run(replace(plain, start=start, patches=router.patched(pair.target)), [5], 1, {0})
+    assert bound[0] == ()
+    assert bound[1]
+
+
+def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
+    workload = prompts.Workload("w", asked, "code", "the test")
+    with pytest.raises(BadInput, match=r"does not decode over e8v@4\.25 by itself"):
+        spec_report.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
+
+
+def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
+    plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
+    job, _ = spec_report.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
+    calls, run = [], arms.run
+
+    def stopping(*args, **kwargs):
+        calls.append(args[0].name)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(arms, "run", stopping)
+    out = tmp_path / "spec.json"
+    with pytest.raises(KeyboardInterrupt):
+        evals_job.run(job, out)
+    made, journal = evals_job.run(job, out)
+    assert made["config"]["resumed_rows"] == journal.resumed == 6
+    assert len(calls) == job.steps + 1
+    whole, _ = evals_job.run(job)
+    named = [[(row["arm"], row["prompt"], row["repeat"]) for row in found["rows"]] for found in (made, whole)]
+    assert named[0] == named[1]
+
+
+@installed
+def test_the_package_runs_on_a_target_of_its_own(pair, report):
+    model_mlx = importlib.import_module("dflash.model_mlx")
+    assert type(pair.target.model.layers[1]).__name__ == "TransformerBlock"
+    assert model_mlx.make_prompt_cache.__module__ == "mlx_lm.models.cache"
+    assert model_mlx.snapshot_download.__module__.startswith("huggingface_hub")
+    row = next(row for row in report["rows"] if row["arm"] == package.NAME)
+    assert len(row["memory"]["layers"]) == 2
+    assert sum(row["commits"]) == len(row["tokens"]) - 1
+    assert row["drafted"][0] == 7
+    told = next(arm for arm in report["arms"] if arm["name"] == package.NAME)
+    assert told["patches"] == ["dflash.model_mlx.make_prompt_cache"]
+
+
+def test_without_a_drafter_or_a_sound_rollback_arms_are_left_out(pair, walker, tmp_path):
+    alone = models.load(walker, draft=False)
+    found, left_out = spec.arms_of(alone, PLAN)
+    assert [arm.name for arm in found] == ["native", "verify1", "incremental", "lookup/auto"]
+    assert left_out == {"dflash/auto": "no draft model"}
+    with pytest.raises(BadInput, match="no drafter is left"):
+        spec_report.benchmark(alone, [], replace(PLAN, drafters=("dflash",)), source="")
+    folders.write_target(tmp_path / "target", folders.GEMMA3)
+    sliding = models.load(tmp_path)
+    found, left_out = spec.arms_of(sliding, replace(PLAN, drafters=("lookup",), rollbacks=("trim", "late")))
+    assert [arm.name for arm in found][3:] == ["lookup/late"]
+    assert "cannot be trimmed" in left_out["lookup/trim"]
+
+
+def _broken(pair, tokens, loop=arms.OUR_LOOP):
+    own = arms.incremental(pair, "raw")
+    return replace(own, name="broken", start=_start(tokens), loop=loop, make_caches=own.make_caches)
+
+
+@pytest.fixture
+def plain(pair, asked):
+    encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
+    row = arms.run(arms.native(pair, "raw"), encoded[0].ids, 12, {0})
+    return encoded, row["tokens"]
+
+
+def _judge(pair, plain, tokens):
+    encoded, _ = plain
+    both = [arms.native(pair, "raw"), _broken(pair, tokens)]
+    rows = spec.measure(both, encoded, replace(PLAN, repeats=1, max_tokens=12), {0})
+    spec.explain(rows, both, encoded, pair)
+    made = claims.claims(rows, [arm.section() for arm in both])
+    same = next(c["value"] for c in made if c["name"] == "identical_outputs")
+    return next(row for row in rows if row["arm"] == "broken"), spec.faults(rows, both), same
+
+
+def test_a_broken_arm_is_found(pair, plain):
+    tokens = plain[1]
+    wrong = [*tokens[:5], tokens[5] + 1, *tokens[6:]]
+    row, faults, same = _judge(pair, plain, wrong)
+    assert row["divergence"]["index"] == 5
+    assert row["divergence"]["kind"] == "fault"
+    assert row["divergence"]["best"][0][0] == tokens[5]
+    assert row["divergence"]["best"][0][1] > row["divergence"]["best"][1][1] + 0.2
+    assert faults == ["broken on one leaves native at token 5"]
+    assert same == 0.0
+
+
+@pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: [*t, t[0]]])
+def test_too_few_tokens_and_too_many_are_faults(pair, plain, change):
+    row, faults, _ = _judge(pair, plain, change(plain[1]))
+    assert row["divergence"]["kind"] == "length"
+    assert faults
+
+
+def test_a_near_tie_is_no_fault(walker, tmp_path, asked):
+    """Two tokens with equal rows in the head have equal logits, whatever was read."""
+    folder = shutil.copytree(walker, tmp_path / "tied")
+    pair = models.load(folder, draft=False)
+    encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
+    tokens = arms.run(arms.native(pair, "raw"), encoded[0].ids, 12, {0})["tokens"]
+    twin = 300
+
+    def change(tensors):
+        head = tensors["lm_head.weight"]
+        rows = mx.arange(head.shape[0])
+        tensors["lm_head.weight"] = head[mx.where(rows == twin, tokens[5], rows)]
+
+    folders.change_tensors(folder / "target", change)
+    pair = models.load(folder, draft=False)
+    row, faults, same = _judge(pair, (encoded, tokens), [*tokens[:5], twin, *tokens[6:]])
+    assert row["divergence"]["kind"] == "tie"
+    assert {token for token, _ in row["divergence"]["best"]} == {tokens[5], twin}
+    assert not faults
+    assert same == 0.0
+
+
+def test_another_loop_may_part_and_it_is_told(pair, plain):
+    tokens = plain[1]
+    wrong = _broken(pair, [*tokens[:5], tokens[5] + 1, *tokens[6:]], loop="somebody.else")
+    both = [arms.native(pair, "raw"), wrong]
+    rows = spec.measure(both, plain[0], replace(PLAN, repeats=1, max_tokens=12), {0})
+    spec.explain(rows, both, plain[0], pair)
+    assert all("divergence" in row for row in rows if row["arm"] == "broken")
+    assert not spec.faults(rows, both)
+
+
+def test_a_first_round_of_several_tokens_counts_as_decoding(pair):
+    def start(ids, most, caches):
+        mx.eval(pair.target(mx.array(ids)[None], cache=caches))
+        yield Step((1, 2, 3), prefill=1e-6)
+        yield Step((4,))
+        yield Step((), finish_reason="length")
+
+    row = arms.run(replace(_broken(pair, []), start=start), [5, 6], 4, {0})
+    assert (row["tokens"], row["decode_tokens"], row["prefill_s"]) == ([1, 2, 3, 4], 3, 1e-6)
+    assert row["decode_s"] == pytest.approx(row["e2e_s"] - 1e-6)
+
+
+def test_stops_are_told_apart(pair):
+    ids = pair.tokenizer.encode("a #")
+    row = arms.run(arms.native(pair, "raw"), ids, 40, {0})
+    assert (row["tokens"][-1], row["stop"]) == (0, "eos")
+    for arm in (arms.incremental(pair, "raw"), arms.verify1(pair, "raw")):
+        again = arms.run(arm, ids, 40, {0})
+        assert (again["tokens"], again["stop"]) == (row["tokens"], "eos")
+    assert arms.run(arms.native(pair, "raw"), ids, 3, {0})["stop"] == "length"
+
+
+def _row(arm, prompt, repeat, seconds, **more):
+    row = {"arm": arm, "prompt": prompt, "repeat": repeat, "warmup": repeat == 0, "tokens": [*range(41)]}
+    times = {"prefill_s": 1.0, "decode_s": seconds, "e2e_s": 1.0 + seconds, "decode_tokens": 40}
+    return {**row, **times, "memory": {"cache_bytes": 8}, **more}
+
+
+def test_claims_are_medians_of_medians():
+    told = [
+        {"name": "native", "role": "baseline", "oracle": None},
+        {"name": "ours", "role": "candidate", "oracle": "native"},
+    ]
+    rounds = {"commits": [20, 21], "drafted": [20, 20], "accepted": [19, 20]}
+    rows = []
+    for prompt, times in {"a": (1.0, 2.0, 3.0), "b": (1.0, 1.0, 1.0), "c": (4.0, 8.0, 4.0)}.items():
+        rows.append(_row("native", prompt, 0, 1e9))
+        for repeat, seconds in enumerate(times, 1):
+            rows.append(_row("native", prompt, repeat, seconds))
+            rows.append(_row("ours", prompt, repeat, {"a": 0.5, "b": 2.0, "c": 1.0}[prompt], **rounds))
+    made = {(c["name"], c["arm"]): c for c in claims.claims(rows, told)}
+    assert made["decode_tok_s", "native"]["value"] == 20  # of 20, 40 and 10
+    assert made["decode_tok_s", "native"]["interval"] == [10, 40]
+    assert made["decode_speedup", "ours"]["value"] == 4  # of 80 / 20, 20 / 40 and 40 / 10
+    assert made["worst_speedup", "ours"]["value"] == 0.5
+    assert made["e2e_speedup", "ours"]["value"] == pytest.approx(2)
+    assert made["accept_length", "ours"]["value"] == 20.5
+    assert made["accept_rate", "ours"]["value"] == 39 / 40
+    assert all(len(c["definition"]) >= 10 for c in made.values())
+    few = claims.claims([row for row in rows if row["repeat"] < 3], told)
+    assert not {c["name"] for c in few} & {"decode_tok_s", "decode_speedup", "worst_speedup", "e2e_speedup"}
+    one = claims.claims([row for row in rows if row["prompt"] == "a"], told)
+    assert all(c["where"] == {"prompt": "a"} for c in one)
+
+
+def test_bundled_prompts_are_code_that_goes_on():
+    found = prompts.read()
+    assert len(found) >= 8
+    assert all(len(prompt.text) > 400 and prompt.text.endswith("\n") for prompt in found)
+    assert len(prompts.read(most=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (None, "cannot be read"),
+        (b"\xff\n", "cannot be read"),
+        (b"", "no prompt"),
+        (b"{", ":1 is no"),
+        (b'{"id": "a"}', ":1 is no"),
+        (b"[1]", ":1 is no"),
+        (b'{"id": "a", "text": "x"}\n\n{"id": "a", "text": "y"}', ":3: the id 'a' is there twice"),
+        (b'{"id": "?", "text": "x"}', "is no id"),
+        (b'{"id": 1, "text": "x"}', "is no id"),
+        (b'{"id": "a", "text": ""}', "text is empty"),
+    ],
+)
+def test_prompts_that_are_none_are_refused(lines, words, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    if lines is not None:
+        path.write_bytes(lines)
+    with pytest.raises(BadInput, match=words):
+        prompts.read(path)
+
+
+def test_long_prompts_stand_in_a_report_by_their_ends():
+    section = prompts.Prompt("long", "a" * 3000 + "b" * 3000, (1, 2)).section("w")
+    assert (len(section["head"]), section["tail"][-1], section["n_tokens"]) == (1000, "b", 2)
+    assert "text" not in section
+
+
+def _run(capsys, *argv):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", *argv])
+    return ended.value.code, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nonsense"],
+        ["spec", "--drafters", "oracle"],
+        ["spec", "--rollbacks", "hope"],
+        ["spec", "--repeats", "0"],
+        ["spec", "--block-size", "0"],
+        ["spec", "--dtype", "int4"],
+        ["verify-l", "--lengths", "0"],
+        ["verify-l", "--lengths", "1,two"],
+        ["verify-l", "--contexts", ""],
+    ],
+)
+def test_bad_usage_is_two(argv, capsys):
+    assert _run(capsys, *argv)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["spec", "--model", "./nowhere"], "there is no folder"),
+        (["spec", "--prompts", "nowhere.jsonl"], "cannot be read"),
+        (["verify-l", "--model", "./nowhere"], "there is no folder"),
+        (["verify-l", "--caches", "e9"], "no cache spec 'e9'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(argv, words, capsys):
+    code, said = _run(capsys, *argv)
+    assert code == 1
+    assert words in said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_command_measures_writes_and_shows(walker, tmp_path, capsys):
+    lines = '{"id": "p", "text": "def g"}'
+    (tmp_path / "p.jsonl").write_text(lines)
+    out = tmp_path / "reports" / "r.json"
+    argv = ["--model", str(walker), "--prompts", str(tmp_path / "p.jsonl"), "--out", str(out)]
+    argv += ["--drafters", "lookup", "--max-tokens", "8", "--repeats", "1", "--no-package"]
+    code, said = _run(capsys, "spec", *argv)
+    assert code == 0, said.err
+    written = json.loads(out.read_text())
+    assert written["kind"] == "kakeya.spec-bench"
+    assert [arm["name"] for arm in written["arms"]] == ["native", "verify1", "incremental", "lookup/auto"]
+    assert "lookup/auto" in said.out
+    assert "1/1" in said.out
+
+
+def test_the_command_fails_where_our_loop_does(report, walker, monkeypatch, capsys):
+    module = importlib.import_module("engine.cli.bench.speculation")
+    monkeypatch.setattr(module, "carry_out", lambda *_, **__: report)
+    monkeypatch.setattr(spec, "faults", lambda *_: ["dflash/auto on one leaves native at token 5"])
+    code, said = _run(capsys, "spec", "--model", str(walker))
+    assert code == 1
+    assert "leaves native at token 5" in said.err
+
+
+def test_tables_hold_an_arm_a_line(report, capsys):
+    show.spec_table(report)
+    lines = capsys.readouterr().out.splitlines()
+    for arm in report["arms"]:
+        assert sum(line.strip().startswith(arm["name"]) for line in lines) == 1
+    assert "…" not in "\n".join(lines)

@@ -1,0 +1,95 @@
+import json
+import statistics
+
+import pytest
+
+from bridge import evidence
+from bridge.demo.walkthrough import NOISE
+from engine import models
+from engine.cli.bench import show
+from engine.evals import verify_cost as verify
+from engine.evals.verify_cost import Held, Sweep, medians
+from tests.engine import folders
+
+SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory):
+    """A target with a window of 16 tokens in every other layer."""
+    folder = tmp_path_factory.mktemp("sliding")
+    return models.load(folders.write_target(folder, {**folders.GEMMA3, "num_hidden_layers": 2}))
+
+
+@pytest.fixture(scope="session")
+def reports(pair):
+    return json.loads(json.dumps(verify.reports(pair, SWEEP), allow_nan=False))
+
+
+def test_lengths_and_caches_take_turns(reports):
+    rows = sorted((row for r in reports.values() for row in r["rows"]), key=lambda row: row["sequence"])
+    assert [row["sequence"] for row in rows] == [*range(SWEEP.passes)]
+    turns = [(row["cache"], row["length"]) for row in rows if row["context"] == 40]
+    firsts = turns[:: len(SWEEP.lengths) * len(SWEEP.caches)]
+    assert len(set(firsts)) == 4
+    for i in range(0, len(turns), 4):
+        assert len(set(turns[i : i + 4])) == 4
+    assert all(row["warmup"] == (row["repeat"] == 0) for row in rows)
+
+
+def test_claims_are_medians_of_counted_passes(reports):
+    for report in reports.values():
+        counted = {
+            (n, c): [
+                row["seconds"]
+                for row in report["rows"]
+                if (row["length"], row["context"]) == (n, c) and not row["warmup"]
+            ]
+            for n in SWEEP.lengths
+            for c in SWEEP.contexts
+        }
+        assert all(len(seconds) == 5 for seconds in counted.values())
+        assert len(report["claims"]) == 8
+        for claim in report["claims"]:
+            where = claim["where"]
+            middle = statistics.median(counted[where["length"], where["context"]])
+            one = statistics.median(counted[1, where["context"]])
+            value = 1000 * middle if claim["name"] == "verify_ms" else middle / one
+            assert claim["value"] == pytest.approx(value)
+
+
+def test_few_repeats_claim_nothing(reports):
+    rows = next(iter(reports.values()))["rows"]
+    assert verify.claims(rows, Sweep(repeats=4)) == []
+
+
+def test_a_pass_leaves_the_context_as_it_was(pair):
+    """Past the window too: the ring has wrapped, and nothing of a pass may stay in it."""
+    held = Held(pair, "raw", [*range(1, 41)])
+    before = [[part.given.offset, *part.given.state] for part in held._rollback.parts]
+    for length in (1, 3, 20, 2):
+        assert held.seconds([7] * length) > 0
+    after = [[part.given.offset, *part.given.state] for part in held._rollback.parts]
+    assert [part[0] for part in after] == [40, 40]
+    for one, other in zip(before, after, strict=True):
+        for x, y in zip(one[1:], other[1:], strict=True):
+            assert x.tolist() == y.tolist() if hasattr(x, "tolist") else x == y
+
+
+def test_the_gate_believes_the_reports(reports):
+    for report in reports.values():
+        codes = {violation.code for violation in evidence.check_report(report)}
+        assert codes <= NOISE
+
+
+def test_a_table_holds_a_length_a_line_and_cuts_nothing_off(reports, capsys):
+    show.verify_table(reports)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {tuple(line[:3]): line[3:] for line in lines if line and line[0] in SWEEP.caches}
+    for cache, report in reports.items():
+        middle = medians(report["rows"])
+        for context in SWEEP.contexts:
+            for n in SWEEP.lengths:
+                took, one = middle[context, n], middle[context, 1]
+                assert found.pop((cache, str(context), str(n))) == [f"{1000 * took:.2f}", f"{took / one:.2f}"]
+    assert not found

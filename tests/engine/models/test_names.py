@@ -1,0 +1,90 @@
+import json
+
+import huggingface_hub
+import pytest
+from engine.checkpoints.published import meant
+
+from engine import cli, models
+from engine.cache.spec import parse
+from engine.errors import BadInput
+from engine.models import registry
+
+
+@pytest.fixture(autouse=True)
+def hub(monkeypatch, tmp_path):
+    """An empty cache of the hub, and no network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def _put(hub, hub_id):
+    at = hub / f"models--{hub_id.replace('/', '--')}"
+    (at / "snapshots" / "0123").mkdir(parents=True)
+    (at / "snapshots" / "0123" / "config.json").write_text("{}")
+    (at / "refs").mkdir()
+    (at / "refs" / "main").write_text("0123")
+
+
+def _run(capsys, *argv):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["models", *argv])
+    return ended.value.code, capsys.readouterr()
+
+
+def test_every_pair_is_listed_with_how_to_get_it(capsys, hub):
+    target, draft = registry.PUBLISHED["qwen3-8b"]
+    _put(hub, target)
+    code, said = _run(capsys, "--json")
+    found = {pair["name"]: pair for pair in json.loads(said.out)["pairs"]}
+    assert code == 0
+    assert list(found) == [*registry.BUNDLED, *registry.PUBLISHED]
+    assert found["qwen3-8b"]["get"] == [f"hf download {draft}"]
+    assert not found["qwen3-8b"]["here"]
+    assert found["tiny"]["get"] == []
+    assert found["qwen3-4b"]["channel"] == "qwen3-4b@e8-q38"
+    _put(hub, draft)
+    assert next(pair for pair in models.pairs() if pair["name"] == "qwen3-8b")["here"]
+
+
+def test_the_list_is_readable_without_json(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "DATA", tmp_path)
+    code, said = _run(capsys)
+    assert code == 0
+    first, *_ = said.out.splitlines()
+    assert first.split(None, 2) == ["tiny", "tiny@e8-q38", "bundled, not part of this installation"]
+    assert "get it: hf download Qwen/Qwen3-8B && hf download z-lab/Qwen3-8B-DFlash-b16" in said.out
+
+
+def test_options_of_the_check_need_the_check(capsys):
+    assert _run(capsys, "--draft", "x")[0] == 2
+    assert _run(capsys, "--files")[0] == 2
+    assert _run(capsys, "--check", "x", "--draft", "x", "--no-draft")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("tiny-hybird", "tiny-hybrid"),
+        ("qwen3-4B", "qwen3-4b"),
+        ("gptoss-20b", "gpt-oss-20b"),
+        ("Qwen/qwen3-4b", "Qwen/Qwen3-4B"),
+        ("somebody/a-model", None),
+        ("Qwen/Qwen3-4B", None),
+        ("models/mine", None),
+    ],
+)
+def test_what_was_meant(name, near):
+    assert meant(name) == near
+    if near:
+        with pytest.raises(BadInput) as refused:
+            models.load(name)
+        assert f"did you mean {near}?" in refused.value.fix
+
+
+@pytest.mark.parametrize("spec", ["e8v@4", "affine@4", "e8@38", "int4", ""])
+def test_a_wrong_spec_lists_the_right_ones(spec):
+    with pytest.raises(BadInput, match="no cache spec") as refused:
+        parse(spec)
+    for family in ("raw", "e8v@", "e8@q38", "affine@4g64"):
+        assert family in refused.value.fix

@@ -1,0 +1,186 @@
+"""Branches that cannot be fetched: the operator is told once of each, and no other request is kept waiting."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bridge.bus import objects, wire
+from bridge.bus.branch_names import new_nonce
+from bridge.system.git import Git
+from runner.bus.bus import Bus
+from runner.serve.poll import Rounds
+
+pytestmark = pytest.mark.bus
+
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+@pytest.fixture
+def poison(requester):
+    """Push a branch with a tree that no repository should hold, upon a commit; returns its name."""
+
+    def push(branch: str | None = None, upon: str | None = None) -> str:
+        blob = objects.write_blob(requester.git, new_nonce().encode())
+        inner = requester.git.text("mktree", stdin=f"100644 blob {blob}\tconfig\n")
+        raw = b"40000 .GIT\0" + bytes.fromhex(inner)
+        tree = requester.git.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+        commit = objects.commit(requester.git, tree, [upon or requester.head], "x\n", None)
+        branch = branch or f"mac-bridge/touch-{new_nonce()}"
+        requester.push(commit, branch)
+        return branch
+
+    return push
+
+
+@pytest.fixture
+def rot(bus):
+    """Damage the manifest of a request on the bus's disk; returns what mends it again."""
+
+    def damage(branch: str):
+        oid = Git.isolated(bus).text("rev-parse", f"{branch}:{wire.REQUEST}")
+        file = bus / "objects" / oid[:2] / oid[2:]
+        sound = file.read_bytes()
+        file.chmod(0o644)
+        file.write_bytes(sound[: len(sound) // 2])
+        return lambda: file.write_bytes(sound)
+
+    return damage
+
+
+def told(host, branch):
+    return [line for line in host.told if branch in line]
+
+
+def test_a_branch_whose_objects_git_refuses_is_told_once_and_stops_no_other(host, requester, poison):
+    bad = [poison(), poison()]
+    first = requester.send(requester.manifest())
+    with host.session() as session:
+        rounds = Rounds(session)
+        assert rounds.next()
+        later = requester.send(requester.manifest())
+        while rounds.next():
+            pass
+    assert [host.result(branch).state for branch in (first, later)] == ["succeeded", "succeeded"]
+    for branch in bad:
+        assert host.result(branch) is None
+        (line,) = told(host, branch)
+        assert line.startswith(f"{branch} is left out: git refuses what the bus sent: ")
+        assert "hasDotgit" in line
+
+
+def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poison, bus, git, monkeypatch):
+    tree = requester.git.text("rev-parse", f"{requester.head}^{{tree}}")
+    commits = [objects.commit(Git.isolated(bus), tree, [], f"{i}\n", STRANGER) for i in range(200)]
+    updates = "".join(f"create refs/heads/mac-bridge/{i} {commit}\n" for i, commit in enumerate(commits))
+    git(bus, "update-ref", "--stdin", stdin=updates)
+    bad = poison()
+    asked = []
+    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 60.0)
+    fetch = Bus._start_fetch
+    monkeypatch.setattr(Bus, "_start_fetch", lambda *a, **k: (asked.append(1), fetch(*a, **k))[1])
+    with host.session() as session:
+        assert len(session.bus.fetch()) == 200
+        assert set(session.bus.quarantine.why) == {bad}
+    assert len(asked) < 25
+
+
+def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, requester, poison, monkeypatch):
+    """Finding them takes a fetch or more for each, and is no reason to keep a good request waiting for all of it."""
+    bad = {poison(f"mac-bridge/touch-{new_nonce()}-z{i}") for i in range(4)}
+    good = requester.send(requester.manifest())
+    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 0.0)
+    with host.session() as session:
+        rounds, left_out = Rounds(session), []
+        for _ in range(20):
+            rounds.next()
+            left_out.append(len(session.bus.quarantine.why))
+            if left_out[-1] == len(bad):
+                break
+        rounds.next()
+        assert host.result(good).state == "succeeded"
+        assert set(session.bus.quarantine.why) == bad
+    assert left_out[0] < len(bad)
+
+
+def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_path):
+    bad = poison(f"mac-bridge/touch-{new_nonce()};$(touch${{IFS}}x)")
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(host.policy("one")), "check", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    (line,) = [line for line in json.loads(done.stdout)["checks"] if line["name"] == "branch"]
+
+    assert line["message"] == f"{bad} is left out: no request can have its name"
+    assert line["fix"].endswith(f" ':refs/heads/{bad}'")
+    assert line["ok"] is None
+
+
+def test_a_branch_that_is_gone_from_the_bus_is_forgotten(host, requester, poison):
+    bad = poison()
+    with host.session() as session:
+        session.bus.fetch()
+        requester.delete(bad)
+        poison()
+        session.bus.fetch()
+        assert bad not in session.bus.quarantine.why
+
+
+def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(host, requester, poison):
+    """The answer could be published upon nothing but that, so it is dropped and not tried for ever."""
+    branch = requester.send(requester.manifest())
+    tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+    with host.session() as session:
+        rounds = Rounds(session)
+        session.bus.fetch()
+        session.ledger.begin(tip, branch=branch, nonce="1790000000-abcdef", preset="touch")
+        said = wire.StateFile(
+            schema_version=2, state="succeeded", branch=branch, request=tip, salt="0" * 16, token=1, sequence=2,
+            lease_s=120.0, runner=session.identity, at="2026-01-01T00:00:00Z",
+        )  # fmt: skip
+        tree = objects.overlay(session.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
+        answer = objects.commit(session.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
+        session.bus.keep(answer)
+        session.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
+        poison(branch, upon=tip)
+        assert not rounds.next()  # sees what was pushed
+        rounds._patience.keep([])
+        rounds.next()
+        assert session.ledger.pending() == []
+    assert any("this answer is dropped" in line for line in host.told)
+
+
+def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_mended(
+    host, requester, rot, ran
+):
+    bad = requester.send(requester.manifest())
+    mend = rot(bad)
+    good = requester.send(requester.manifest())
+    with host.session() as session:
+        rounds = Rounds(session)
+        assert rounds.next()
+        assert host.result(good).state == "succeeded"
+        assert not rounds.next()
+        (line,) = told(host, bad)
+        assert "is left out: cannot fetch from the bus" in line
+
+        mend()
+        ran.unlink()
+        session.bus.quarantine._patience.keep([])
+        assert rounds.next()
+    assert host.result(bad).state == "succeeded"
+    assert ran.exists()
+
+
+def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester, rot, monkeypatch):
+    sent = [requester.send(requester.manifest()) for _ in range(25)]
+    mends = [rot(branch) for branch in sent]
+    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 60.0)
+    with host.session() as session, pytest.raises(Exception, match="cannot fetch from the bus"):
+        session.bus.fetch()
+    for mend in mends:
+        mend()
+    with host.session() as session:
+        assert len(session.bus.fetch()) == 25

@@ -1,0 +1,195 @@
+"""`kakeya-runner check`: each problem of a host, with its remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.bus.wire import State
+from bridge.system import engine_install
+from runner.cli.check import next_step
+
+NEEDS_ENGINE = pytest.mark.skipif(
+    importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed"
+)
+MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
+
+
+@pytest.fixture
+def check(runners, tmp_path):
+    def run(**policy: object) -> dict[str, list[dict[str, object]]]:
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "runner",
+            "--policy",
+            str(runners.policy("one", **policy)),
+            "check",
+            "--json",
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+        report = json.loads(done.stdout)
+        assert done.returncode == (0 if report["ready"] else 1)
+        found: dict[str, list[dict[str, object]]] = {}
+        for line in report["checks"]:
+            found.setdefault(line["name"], []).append(line)
+        return found
+
+    return run
+
+
+def test_a_good_host_is_ready_and_says_what_it_is(check):
+    found = check(presets=["noop"])
+    assert {"git", "policy", "trust", "state", "host", "versions", "bus", "push", "squatting", "disk", "jobs",
+            "interpreter", "preset"} <= set(found)  # fmt: skip
+    assert [line for lines in found.values() for line in lines if line["ok"] is False] == []
+    assert "cores" in found["host"][0]["message"]
+    assert "kakeya_bridge 0." in found["versions"][0]["message"]
+
+
+def test_every_problem_names_its_remedy(check, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights.safetensors").write_bytes(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
+    )
+    good = tmp_path / "good"
+    good.mkdir()
+    found = check(
+        presets=["noop"],
+        interpreter_version="3.2.1",
+        trust={"code_request": "allow"},
+        env={
+            "A_MISSING_MODEL": "/nowhere/model", "A_HOME": "~/models", "A_POINTER": str(model), "A_MODEL": str(good),
+            "A_WORD": "word",
+        },
+    )  # fmt: skip
+    settings = {line["message"].partition(":")[0]: line for line in found["setting"]}
+    assert set(settings) == {"A_MISSING_MODEL", "A_HOME", "A_POINTER", "A_MODEL"}
+    assert settings["A_MODEL"]["ok"] is True
+    assert "there is nothing at" in settings["A_MISSING_MODEL"]["message"]
+    assert "pointer of git-lfs" in settings["A_POINTER"]["message"]
+    assert f"git -C {model} lfs pull" in settings["A_POINTER"]["fix"]
+    assert found["interpreter"][0]["ok"] is False
+    wrong = [line for lines in found.values() for line in lines if line["ok"] is not True]
+    assert len(wrong) >= 5
+    assert [line for line in wrong if not line["fix"]] == []
+
+
+def presets_of(found: dict[str, list[dict[str, object]]]) -> dict[str, dict[str, object]]:
+    return {line["message"].partition(":")[0]: line for line in found["preset"]}
+
+
+@NEEDS_ENGINE
+def test_what_loads_can_run_and_what_is_refused_says_why(check):
+    found = check(presets=["k3-native-baseline", "k3-step2-fused", "noop", "pytest-path"], env=MODELS)
+    lines = presets_of(found)
+    for name in ("k3-native-baseline", "k3-step2-fused", "noop"):
+        assert lines[name]["message"] == f"{name}: can run", lines[name]
+    assert lines["pytest-path"]["ok"] is None
+    assert "trust.code_request is deny" in lines["pytest-path"]["message"]
+    assert found["presets"][0]["message"] == "3 can run, 1 are refused by the policy"
+    loaded = "KAKEYA_MAC_DRAFTER_ID tiny, KAKEYA_MAC_VERIFIER_PATH tiny: loaded as a job loads them"
+    assert found["models"][0]["message"] == loaded
+
+
+@NEEDS_ENGINE
+def test_a_model_that_was_not_downloaded_says_how_to(check, tmp_path):
+    env = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "some-org/some-drafter"}
+    found = check(presets=["k3-native-baseline", "k3-step2-fused"], env={**env, "HF_HOME": str(tmp_path)})
+    lines = presets_of(found)
+    # The target alone is enough for the one, and the other lacks its drafter.
+    assert lines["k3-native-baseline"]["ok"] is True
+    assert lines["k3-step2-fused"]["ok"] is None
+    assert "KAKEYA_MAC_DRAFTER_ID names some-org/some-drafter" in lines["k3-step2-fused"]["message"]
+    assert lines["k3-step2-fused"]["fix"] == f"HF_HOME={tmp_path} hf download some-org/some-drafter"
+
+
+@NEEDS_ENGINE
+def test_files_that_are_there_and_do_not_load_are_noticed(check, tmp_path):
+    import engine.models.registry  # noqa: PLC0415 - where the bundled weights lie
+
+    broken = tmp_path / "broken"
+    shutil.copytree(Path(engine.models.registry.DATA) / "tiny" / "target", broken)
+    (broken / "tokenizer.json").write_text('{"model": 1}')
+    found = check(presets=["k3-native-baseline"], env={"KAKEYA_MAC_VERIFIER_PATH": str(broken)})
+    line = presets_of(found)["k3-native-baseline"]
+    assert line["ok"] is None
+    assert f"KAKEYA_MAC_VERIFIER_PATH names {broken}, which cannot be loaded" in line["message"]
+    assert found["presets"][0]["ok"] is False
+
+
+def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(check, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "bad.yaml").write_text("name: [")
+    lines = check(presets=["noop", "nop", "bad", "zz-*"], preset_folder=str(folder))["preset"]
+    said = {line["message"]: line for line in lines}
+    assert said["the policy names nop, and there is no such preset"]["fix"] == "Did you mean noop?"
+    assert "the policy names zz-*, and there is no such preset" in said
+    assert any(message.startswith("bad: cannot be used: ") and "bad.yaml" in message for message in said)
+    assert said["noop: can run"]["ok"] is True
+
+
+def test_without_a_policy_the_command_that_writes_one_is_one_that_works(tmp_path, bus):
+    path = tmp_path / "p.yaml"
+
+    def runner(*args: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-P", "-m", "runner", *args]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    said = runner("--policy", str(path), "check").stdout
+    command = said.partition("Write one: kakeya-runner ")[2].splitlines()[0].replace("URL", str(bus)).split()
+    done = runner(*command)
+    assert done.returncode == 0, done.stderr
+    assert path.exists()
+    assert "pytest-path: it runs the requester's own code, and trust.code_request is deny" in done.stderr
+    assert "noop" not in done.stderr
+
+
+def test_a_host_that_is_served_already_is_not_told_to_serve(runners, tmp_path):
+    runner = runners.start(presets=["noop"])
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(runner.policy), "check"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "noop: can run" in done.stdout
+    assert done.stderr.strip() == "ready: a runner is serving"
+    assert next_step([]) == "kakeya-runner serve"
+
+
+@NEEDS_ENGINE
+def test_a_request_whose_model_is_not_there_is_refused_and_says_where_to_act(host, requester, presets, ran):
+    presets(
+        loads={
+            "requires": ["mlx_lm"],
+            "steps": [{"argv": ["/usr/bin/touch", str(ran), "${ENV:KAKEYA_MAC_VERIFIER_PATH}"]}],
+        }
+    )
+    branch = requester.send(requester.manifest("loads"))
+    result = host.answer(branch, env={"KAKEYA_MAC_VERIFIER_PATH": "some-org/some-model"})
+    assert (result.state, result.reason.code) == (State.REFUSED, "models")
+    assert "is not downloaded" in result.reason.message
+    assert (
+        "The operator of the runner one can mend it there: hf download some-org/some-model"
+        in result.reason.message
+    )
+    assert not ran.exists()
+
+
+def test_an_interpreter_without_the_engine_is_said_to_lack_it(host, requester, presets, ran, tmp_path):
+    import venv  # noqa: PLC0415 - used here alone
+
+    venv.create(tmp_path / "bare", symlinks=True)
+    presets(probe={"steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "-P", "-m", "engine", "probe"]}]})
+    branch = requester.send(requester.manifest("probe"))
+    result = host.answer(branch, interpreter=str(tmp_path / "bare" / "bin" / "python"))
+    assert (result.state, result.reason.code) == (State.REFUSED, "interpreter")
+    assert "cannot import engine" in result.reason.message
+    assert engine_install.how(python=tmp_path / "bare" / "bin" / "python") in result.reason.message

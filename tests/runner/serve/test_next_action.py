@@ -1,0 +1,145 @@
+"""From where a branch stands to what this runner does: every row of the one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.bus import wire
+from bridge.bus.history import View
+from bridge.bus.wire import State
+from runner.bus.backoff import Patience
+from runner.serve import next_action as module
+from runner.serve.next_action import Action, TipWatch, decide
+
+COMMIT = "a" * 40
+FINAL = [state for state in State if state.is_final]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A monotonic clock that stands until it is moved."""
+    time = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: time.now)
+    return time
+
+
+@pytest.fixture
+def session():
+    """What `decide` asks of a session: who this runner is, and how many attempts there are."""
+    return SimpleNamespace(
+        identity=SimpleNamespace(instance="ours"),
+        ledger=SimpleNamespace(wrote=lambda salt: salt == "written here"),
+        policy=SimpleNamespace(
+            limits=SimpleNamespace(attempts=3), bus=SimpleNamespace(longest_lease_s=900.0)
+        ),
+    )
+
+
+def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=False, foreign=False):
+    """Return a branch that stands like this."""
+    at = "2026-01-01T00:00:00Z"
+    file = state and wire.StateFile(
+        schema_version=2, state=state, branch="b", request=COMMIT, salt=salt, token=token, sequence=1,
+        lease_s=10.0, runner=wire.Runner(id="x", instance=runner, version="1"), at=at,
+    )  # fmt: skip
+    note = wire.CancelFile(schema_version=2, branch="b", request=COMMIT, by="me", at=at) if cancel else None
+    return View("b", COMMIT, COMMIT, file, note, foreign)
+
+
+def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(session, clock):
+    held = view(State.RUNNING)
+    endless = replace(held, state=held.state.model_copy(update={"lease_s": 86_400.0}))
+    watch = TipWatch()
+    watch.see({"b": COMMIT})
+
+    clock.now += 900 * 1.2 - 1
+    assert decide(session, endless, watch) is Action.WAIT
+    clock.now += 2
+    assert decide(session, endless, watch) is Action.TAKE
+
+
+ROWS = {
+    "new": (view(), 0, Action.TAKE),
+    "new and cancelled": (view(cancel=True), 0, Action.CANCEL),
+    "held by another": (view(State.RUNNING), 0, Action.WAIT),
+    "held by another, nearly lapsed": (view(State.RUNNING), 11.9, Action.WAIT),
+    "held by another, lapsed": (view(State.RUNNING), 12.1, Action.TAKE),
+    "claimed by another, lapsed": (view(State.CLAIMED), 12.1, Action.TAKE),
+    "ours, after a crash": (view(State.RUNNING, runner="ours"), 0, Action.TAKE),
+    "in our name, by another": (view(State.RUNNING, runner="ours", salt="copied"), 0, Action.WAIT),
+    "cancelled while another holds it": (view(State.RUNNING, cancel=True), 0, Action.WAIT),
+    "cancelled, and the holder is gone": (view(State.RUNNING, cancel=True), 12.1, Action.CANCEL),
+    "pushed to, and the holder is gone": (view(State.RUNNING, foreign=True), 12.1, Action.SUPERSEDE),
+    "pushed to and cancelled": (view(State.RUNNING, cancel=True, foreign=True), 12.1, Action.CANCEL),
+    "handed back": (view(State.REQUESTED), 0, Action.TAKE),
+    "handed back often": (view(State.REQUESTED, token=9), 0, Action.TAKE),
+    "handed back and pushed to": (view(State.REQUESTED, foreign=True), 0, Action.SUPERSEDE),
+    "lost too often": (view(State.RUNNING, token=3), 12.1, Action.LOSE),
+    "lost, one attempt left": (view(State.RUNNING, token=2), 12.1, Action.TAKE),
+    "ours, lost too often": (view(State.CLAIMED, runner="ours", token=3), 0, Action.LOSE),
+} | {
+    f"{state} and pushed to": (view(state, foreign=True, cancel=True), 99, Action.NOTHING) for state in FINAL
+}
+
+
+@pytest.mark.parametrize(("stands", "unchanged_s", "action"), ROWS.values(), ids=ROWS)
+def test_where_a_branch_stands_decides_what_is_done(session, clock, stands, unchanged_s, action):
+    watch = TipWatch()
+    watch.see({"b": COMMIT})
+    clock.now += unchanged_s
+
+    assert decide(session, stands, watch) is action
+
+
+def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(session, clock):
+    clock.now += 1_000_000
+
+    assert decide(session, view(State.RUNNING), TipWatch()) is Action.WAIT
+
+
+def test_a_heartbeat_begins_the_lease_anew(clock):
+    watch = TipWatch()
+    watch.see({"b": "1"})
+    clock.now += 5
+    watch.see({"b": "1"})
+    assert watch.unchanged_s("b") == 5
+
+    watch.see({"b": "2"})
+
+    assert watch.unchanged_s("b") == 0
+
+
+def test_a_branch_that_was_gone_is_seen_anew(clock):
+    watch = TipWatch()
+    watch.see({"b": "1"})
+    clock.now += 5
+    watch.see({})
+    watch.see({"b": "1"})
+
+    assert watch.unchanged_s("b") == 0
+
+
+def test_what_fails_is_tried_again_ever_more_rarely(clock):
+    patience, waits = Patience(), []
+    for _ in range(12):
+        patience.failed("x")
+        began = clock.now
+        while not patience.allows("x"):
+            clock.now += 0.25
+        waits.append(clock.now - began)
+
+    assert waits == sorted(waits)
+    assert waits[0] <= 1
+    assert waits[-1] == 60
+
+
+def test_what_is_no_longer_there_is_forgotten(clock):
+    patience = Patience()
+    patience.failed("x")
+    patience.keep({"y"})
+
+    assert patience.allows("x")
+    assert patience.failed("x") == 1

@@ -1,0 +1,184 @@
+"""Every shipped preset over the bus, run for real: on a small pair in place of the host's models, and briefly."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from bridge.bus.wire import State
+from bridge.demo.walkthrough import NOISE
+from bridge.presets import load_presets
+from tests.bridge.evidence import reports
+
+pytestmark = [
+    pytest.mark.bus,
+    pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed"),
+]
+
+PRESETS = load_presets()
+SHORT = {"n_samples": 1, "max_new_tokens": 2}
+BLOCKS = {**SHORT, "block_size": 2}
+MEASURING = {
+    "acceptance-bench": BLOCKS,
+    "k3-drafter-parity": {"n_samples": 1, "block_size": 2},
+    "k3-drafter-parity-fp32": {"n_samples": 1, "block_size": 2},
+    "k3-fused-allmlx-code": BLOCKS,
+    "k3-fused-allmlx-code-trim": BLOCKS,
+    "k3-fused-allmlx-natural": {**BLOCKS, "context_len": 512},
+    "k3-fused-singlefused-probe": BLOCKS,
+    "k3-kv-quant-eval": SHORT,
+    "k3-native-baseline": SHORT,
+    "k3-step1-incremental": SHORT,
+    "k3-step2-fused": BLOCKS,
+    "k3-step2-fused-allmlx": BLOCKS,
+    "kv-codec-rd": {"n_vectors": 64},
+    "scorecard": BLOCKS,
+    "verify-l-sweep": {"context_len": 16, "reps": 5},
+}
+PROBING = ("mlx-env-probe", "noop")
+JUDGING = ("k3-evidence-gate",)
+OWN_CODE = ("integration-tests", "mlx-backend-tests", "pytest-path")
+
+
+def settings(folder: Path) -> dict[str, str]:
+    return {"KAKEYA_MAC_VERIFIER_PATH": str(folder), "KAKEYA_MAC_DRAFTER_ID": str(folder)}
+
+
+@pytest.fixture(scope="session")
+def folders():
+    """What writes models, which needs the engine: not to be imported where that is not installed."""
+    return importlib.import_module("tests.engine.folders")
+
+
+@pytest.fixture(scope="session")
+def pair(folders, tmp_path_factory) -> Path:
+    """Target and drafter as the bundled pairs lie on disk, with weights that nobody trained."""
+    return folders.write_walker(tmp_path_factory.mktemp("walker"))
+
+
+@pytest.fixture(scope="session")
+def hybrid(folders, tmp_path_factory) -> Path:
+    """The same with a ring in every other layer."""
+    return folders.write_pair(tmp_path_factory.mktemp("hybrid"), folders.GEMMA3)
+
+
+@pytest.fixture
+def answered(client, keyed, bus, git):
+    """Ask, let the runner answer, and return the result and the reports by their names."""
+
+    def ask(name, params=None, **policy):
+        run = client.run(name, params or {})
+        keyed.handle(**policy)
+        status = run.wait(timeout=30)
+        result = json.loads(git(bus, "show", f"{run.branch}:.mac-bridge/result.json"))
+        assert status.state == result["state"]
+        found = git(bus, "ls-tree", "-r", "--name-only", run.branch, "results/research").splitlines()
+        return result, {path: json.loads(git(bus, "show", f"{run.branch}:{path}")) for path in found}, run
+
+    return ask
+
+
+def test_every_preset_is_run_here():
+    assert {*MEASURING, *PROBING, *JUDGING, *OWN_CODE} == PRESETS.keys()
+
+
+LONG = (pytest.mark.slow, pytest.mark.timeout(900))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG if n == "scorecard" else ()) for n in MEASURING])
+def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pair):
+    if "dflash" in PRESETS[name].requires:
+        pytest.importorskip("dflash.model_mlx", reason="compares with the dflash package")
+    result, reports, run = answered(name, MEASURING[name], env=settings(pair))
+
+    assert [command["exit_code"] for command in result["commands"]] == [0] * len(PRESETS[name].steps), (
+        run.logs()
+    )
+    assert {violation["code"] for violation in result["gate"]["violations"]} <= NOISE
+    assert result["state"] in {State.SUCCEEDED, State.GATE_REJECTED}
+    assert sorted(reports) == sorted(PRESETS[name].collect)
+    assert [reports[path]["kind"] for path in PRESETS[name].collect] == PRESETS[name].kinds
+    for report in reports.values():
+        for model in report.get("models", []):
+            assert model["id"] == str(pair / model["role"])
+        for arm in report.get("arms", []):
+            drafted = [
+                row["drafted"] for row in report["rows"] if row.get("arm") == arm["name"] and "drafted" in row
+            ]
+            assert arm["role"] != "candidate" or not drafted or any(map(any, drafted))
+
+
+def test_a_model_with_rings_is_measured_without_trimming_and_its_report_says_so(answered, hybrid):
+    result, reports, run = answered("k3-fused-allmlx-code-trim", BLOCKS, env=settings(hybrid))
+
+    assert result["commands"][0]["exit_code"] == 0, run.logs()
+    (report,) = reports.values()
+    assert "cannot be trimmed" in report["config"]["left_out"]["dflash/trim"]
+    assert "dflash/late" in [arm["name"] for arm in report["arms"]]
+
+
+def test_a_host_that_names_no_model_runs_none(answered):
+    result, reports, _ = answered("k3-native-baseline", SHORT)
+
+    assert (result["state"], result["reason"]["code"]) == (State.REFUSED, "missing_env")
+    assert reports == {}
+
+
+@pytest.mark.parametrize("name", PROBING)
+def test_a_probing_preset_succeeds(name, answered):
+    result, reports, run = answered(name)
+
+    assert result["state"] == State.SUCCEEDED, run.logs()
+    assert reports == {}
+
+
+OWN = {
+    "mlx-backend-tests": {
+        "tests/engine/test_it.py": "from engine.mx import mx\n\ndef test_it():\n    assert mx.array(3).item() == 3\n"
+    },
+    "integration-tests": {
+        "pytest.ini": "[pytest]\nmarkers = integration\n",
+        "tests/integration/test_it.py": (
+            "import os, pathlib, pytest\n\n@pytest.mark.integration\ndef test_it():\n"
+            "    assert (pathlib.Path(os.environ['KAKEYA_MAC_VERIFIER_PATH']) / 'target').is_dir()\n\n"
+            "def test_other():\n    assert False\n"
+        ),
+    },
+    "pytest-path": {"tests/test_it.py": "def test_it():\n    pass\n"},
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_preset_for_the_requesters_tests_runs_them(name, answered, clone, git, pair):
+    commit(clone, git, OWN[name])
+    params = {"path": "tests/test_it.py"} if name == "pytest-path" else {}
+
+    result, _, run = answered(name, params, env=settings(pair), trust={"code_request": "allow"})
+
+    assert result["state"] == State.SUCCEEDED, run.logs()
+    assert "1 passed" in run.logs()
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_the_evidence_gate_judges_the_reports_of_the_request(honest, answered, clone, git):
+    report = reports.native()
+    if not honest:
+        report["claims"][0]["value"] *= 2
+    commit(clone, git, {"results/research/it.json": json.dumps(report)})
+
+    result, _, run = answered("k3-evidence-gate")
+
+    assert result["state"] == (State.SUCCEEDED if honest else State.FAILED), run.logs()
+    assert ("ACCEPTED" if honest else "CLAIM_NOT_FROM_ROWS") in run.logs()
+
+
+def commit(clone, git, files):
+    for name, text in files.items():
+        path = clone / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "-m", "Work")

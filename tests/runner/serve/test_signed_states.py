@@ -1,0 +1,353 @@
+"""Which states count for a runner whose policy lists its fleet's keys, at what cost, and what is refused at start."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bridge import limits
+from bridge.bus import objects, wire
+from bridge.bus.history import View
+from bridge.bus.wire import State
+from bridge.client import Client
+from bridge.errors import PolicyError
+from bridge.requests.status import NOT_SIGNED
+from bridge.verify import signed_history
+from bridge.verify.signed_history import Reader
+from runner.bus.bus import Pushed
+from runner.policy import load_policy
+from runner.serve import next_action as deciding
+from runner.serve.lease import Lease
+from runner.serve.next_action import Action, TipWatch, answered_before_keys, decide
+from runner.serve.poll import Rounds
+from runner.state import signing_key
+from runner.state.recover import open_ledger
+
+pytestmark = pytest.mark.bus
+
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+@pytest.fixture
+def fleet(keyed):
+    return {"trust": {"runners": [str(keyed.key())]}}
+
+
+@pytest.fixture
+def session(keyed, fleet):
+    with keyed.session(**fleet) as session:
+        yield session
+
+
+@pytest.fixture
+def run(client):
+    return client.run("noop")
+
+
+def put(forger, run, files):
+    """Put a commit with these files on top of a branch."""
+    return forger.put(run.branch, files, forger.tip(run.branch))
+
+
+def said(run, **more):
+    """Return a state as anyone can write it."""
+    return json.dumps(
+        {
+            "schema_version": 2, "state": "claimed", "branch": run.branch, "request": run.commit,
+            "salt": secrets.token_hex(8), "token": 9, "sequence": 9, "lease_s": 10.0,
+            "runner": {"id": "x", "instance": "x", "version": "0"}, "at": "2026-01-01T00:00:00Z",
+        } | more
+    ).encode()  # fmt: skip
+
+
+def look(session, run):
+    """Read a branch as the runner does."""
+    return session.reader.view(session.bus.git, run.branch, session.bus.tip(run.branch))
+
+
+def claim(session, run):
+    """Claim a request and return the lease."""
+    lease = Lease(session, look(session, run))
+    assert lease.advance(State.CLAIMED) is Pushed.DONE
+    return lease
+
+
+def test_a_state_of_this_runner_counts(session, run):
+    lease = claim(session, run)
+
+    view = look(session, run)
+
+    assert (view.state.state, view.stated, view.unsigned) == (State.CLAIMED, lease.tip, None)
+    assert (view.request, view.foreign) == (run.commit, False)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_unsigned_states_are_passed_over_down_to_the_request(session, run, forger, depth):
+    for i in range(depth):
+        put(forger, run, {wire.STATE: said(run, sequence=i, request="0" * 40)})
+
+    view = look(session, run)
+
+    assert (view.state, view.stated, view.unsigned) == (None, None, State.CLAIMED)
+    assert (view.request, view.tip, view.foreign) == (run.commit, forger.tip(run.branch), False)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_unsigned_states_are_passed_over_down_to_a_signed_one(session, run, forger, depth):
+    lease = claim(session, run)
+    for i in range(depth):
+        put(forger, run, {wire.STATE: said(run, sequence=i)})
+
+    view = look(session, run)
+
+    assert (view.stated, view.token, view.unsigned, view.foreign) == (lease.tip, 1, State.CLAIMED, False)
+    assert lease.stands(view)
+    assert not lease.is_fenced(view)
+
+
+@pytest.mark.parametrize("forged", [0, 1])
+def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(session, run, forger, forged):
+    lease = claim(session, run)
+    for _ in range(forged):
+        put(forger, run, {wire.STATE: said(run)})
+    put(forger, run, {"file": b"changed"})
+
+    view = look(session, run)
+
+    assert (view.stated, view.foreign, view.cancel) == (lease.tip, True, None)
+    assert not lease.stands(view)
+
+
+def test_a_commit_that_removes_the_state_hides_no_signed_one(session, run, forger):
+    lease = claim(session, run)
+    put(forger, run, {wire.STATE: None})
+
+    view = look(session, run)
+
+    assert (view.stated, view.token, view.foreign) == (lease.tip, 1, True)
+
+
+@pytest.mark.parametrize("blob", [b"not a state", b" " * (wire.MAX_STATE + 1)])
+def test_what_is_no_state_is_a_commit_like_any_other(session, run, forger, blob):
+    lease = claim(session, run)
+    put(forger, run, {wire.STATE: blob})
+
+    view = look(session, run)
+
+    assert (view.stated, view.foreign, view.unsigned) == (lease.tip, True, None)
+
+
+@pytest.mark.parametrize("forged", [0, 1])
+def test_a_cancellation_counts_also_above_and_below_an_unsigned_state(session, client, run, forger, forged):
+    claim(session, run)
+    for _ in range(forged):
+        put(forger, run, {wire.STATE: said(run)})
+    client.cancel(run.branch)
+    for _ in range(forged):
+        put(forger, run, {wire.STATE: said(run)})
+
+    view = look(session, run)
+
+    assert view.foreign
+    assert view.cancel is not None
+    assert view.request == run.commit
+
+
+def test_a_cancellation_of_another_request_counts_for_none(session, run, forger):
+    claim(session, run)
+    put(forger, run, {wire.STATE: said(run, request="0" * 40)})
+    note = wire.CancelFile(
+        schema_version=2, branch=run.branch, request="0" * 40, by="me", at="2026-01-01T00:00:00Z"
+    )
+    put(forger, run, {wire.CANCEL: note.to_bytes()})
+
+    view = look(session, run)
+
+    assert (view.cancel, view.foreign) == (None, True)
+
+
+def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(session, client, run, forger):
+    client.cancel(run.branch)
+    put(forger, run, {wire.STATE: said(run, state="running"), wire.CANCEL: None})
+
+    view = look(session, run)
+
+    assert view.cancel is not None
+    assert (view.request, view.state) == (run.commit, None)
+    assert decide(session, view, TipWatch()) is Action.CANCEL
+
+
+def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(session, run, monkeypatch):
+    claim(session, run)
+    monkeypatch.setattr(signed_history, "_COMMIT_BYTES", 100)
+
+    assert look(session, run).unsigned is State.CLAIMED
+
+
+def test_the_search_ends_at_its_limit(session, run, forger, monkeypatch):
+    lease = claim(session, run)
+    for i in range(7):
+        put(forger, run, {wire.STATE: said(run, sequence=i)})
+    assert look(session, run).stated == lease.tip
+
+    monkeypatch.setattr(limits, "UNSIGNED", 7)
+    view = Reader(session.reader._keys).view(session.bus.git, run.branch, forger.tip(run.branch))
+
+    assert (view.stated, view.state, view.request) == (None, None, forger.tip(run.branch))
+
+
+def test_a_branch_that_cannot_be_read_stays_so(session, run, forger, monkeypatch):
+    tip = session.bus.tip(run.branch)
+    monkeypatch.setattr(limits, "TREE_BYTES", 1)
+    monkeypatch.setitem(objects._STEPPED_THROUGH, "tree", 1)
+
+    assert session.reader.view(session.bus.git, run.branch, tip).too_large
+
+
+def test_a_signature_is_verified_once_for_each_commit(session, run, monkeypatch):
+    claim(session, run)
+    seen, is_signed = [], signed_history.is_signed
+
+    def count(*args):
+        seen.append(args)
+        return is_signed(*args)
+
+    monkeypatch.setattr(signed_history, "is_signed", count)
+
+    for _ in range(3):
+        assert look(session, run).token == 1
+    assert len(seen) == 1
+    monkeypatch.setattr(limits, "BRANCHES", 0)
+    assert look(session, run).token == 1
+    assert len(seen) == 2
+
+
+def test_an_unsigned_state_does_not_renew_a_lease(monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(deciding.time, "monotonic", lambda: clock.now)
+    watch = TipWatch()
+    watch.see({"b": "claim"})
+    assert watch.unchanged_s("b", "claim") == 0
+    for i in range(3):
+        clock.now += 5
+        watch.see({"b": f"forged {i}"})
+        assert watch.unchanged_s("b", "claim") == 5 * (i + 1)
+    assert watch.unchanged_s("b", "heartbeat") == 0
+    watch.see({})
+    assert watch.unchanged_s("b", "claim") == 0
+
+
+def test_an_answer_from_before_the_keys_is_left_as_it_is(keyed, client, run, fleet, forger):
+    keyed.handle(signed=False)
+    answer = forger.tip(run.branch)
+
+    keyed.handle(**fleet)
+
+    assert forger.tip(run.branch) == answer
+
+
+@pytest.mark.parametrize(
+    ("published", "days", "doubtful", "left"),
+    [
+        (None, 0, False, False), (None, 8, False, True), (None, 8, True, False), ("x", 0, False, True),
+    ],
+)  # fmt: skip
+def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, days, doubtful, left):
+    at = int(deciding.time.time() - days * 86_400)
+    branch = f"mac-bridge/noop-{at}-abcdef"
+    session = SimpleNamespace(
+        ledger=SimpleNamespace(seen=lambda _: published and SimpleNamespace(published=published)),
+        policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
+        clock=SimpleNamespace(is_doubtful=lambda: doubtful),
+    )
+    view = View(branch, "t", "r", None, None, foreign=False, unsigned=State.FAILED)
+
+    assert answered_before_keys(session, view) is left
+    assert not answered_before_keys(session, replace(view, unsigned=State.RUNNING))
+    assert not answered_before_keys(session, replace(view, unsigned=None))
+    if not published:
+        assert not answered_before_keys(session, replace(view, branch="odd"))
+
+
+def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(session, run, forger, tmp_path):
+    put(forger, run, {wire.STATE: said(run, state="succeeded")})
+    session.bus.fetch()
+    for reader, known in ((None, True), (session.reader, False)):
+        path = tmp_path / f"{known}.sqlite"
+        ledger = open_ledger(path, session.bus.git, tmp_path / "none.git", lambda _: None, reader)
+        assert (ledger.seen(run.branch) is not None) is known
+        ledger.close()
+
+
+def test_a_runner_without_a_key_does_not_start_if_keys_are_listed(keyed):
+    theirs = {"trust": {"runners": [str(keyed.key("two"))]}}
+
+    with pytest.raises(PolicyError, match="has no key to sign its own states"), keyed.session(**theirs):
+        pass
+
+
+@pytest.mark.parametrize("content", [None, "no key"])
+def test_a_listed_key_that_cannot_be_read_is_an_error(keyed, tmp_path, content):
+    keyed.key()
+    file = tmp_path / "listed.pub"
+    if content:
+        file.write_text(content)
+
+    with pytest.raises(PolicyError, match=r"listed\.pub"), keyed.session(trust={"runners": [str(file)]}):
+        pass
+
+
+def test_a_listed_key_that_others_may_write_to_is_refused(keyed):
+    key = keyed.key()
+    key.chmod(0o666)
+
+    with pytest.raises(PolicyError, match="which decides what the list of runners' keys is"):
+        load_policy(keyed.runners.policy(trust={"runners": [str(key)]}))
+
+
+def test_the_path_of_a_listed_key_is_whole(keyed):
+    with pytest.raises(PolicyError, match="absolute"):
+        load_policy(keyed.runners.policy(trust={"runners": ["here.pub"]}))
+
+
+def test_a_fleet_s_file_may_hold_several_keys(keyed, tmp_path):
+    file = tmp_path / "fleet.pub"
+    file.write_text(keyed.key().read_text() + keyed.key("two").read_text())
+    policy = load_policy(keyed.runners.policy(trust={"runners": [str(file)]}))
+
+    assert signing_key.reader(policy).has_keys
+    assert {key.id for key in signing_key.reader(policy)._keys} == {
+        signing_key.public_key(keyed.runners.folder / f"state-{name}").id for name in ("one", "two")
+    }
+
+
+def test_a_poll_goes_on_while_a_branch_is_settled(session, run, forger):
+    rounds = Rounds(session)
+    assert rounds.next()
+    put(forger, run, {wire.STATE: said(run)})
+
+    assert not rounds.next()
+    assert look(session, run).stands is State.SUCCEEDED
+
+
+def test_a_client_with_a_pinned_key_marks_states_that_it_did_not_sign(clone, keyed, client, forger):
+    honest, forged, waiting = (client.run("noop") for _ in range(3))
+    keyed.handle()
+    put(forger, forged, {wire.STATE: said(forged, state="succeeded", detail="all is well")})
+    put(forger, waiting, {wire.STATE: said(waiting, state="lost")})
+    client.run("noop")
+    pinned = Client(clone, public_key=keyed.key())
+    marked = f"{NOT_SIGNED}; all is well"
+
+    assert NOT_SIGNED not in pinned.status(honest.branch).detail
+    assert pinned.status(forged.branch).detail == marked
+    assert {one.branch for one in pinned.list() if NOT_SIGNED in one.detail} == {
+        forged.branch,
+        waiting.branch,
+    }
+    assert NOT_SIGNED not in "".join(one.detail for one in client.list())
+    assert NOT_SIGNED not in pinned.wait(honest.branch, 10).detail

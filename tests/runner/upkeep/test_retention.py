@@ -1,0 +1,408 @@
+"""Retention: what is answered goes by age and number, into an archive that a client can verify; nothing else goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bridge.bus import objects, wire
+from bridge.bus.branch_names import new_nonce
+from bridge.bus.wire import State, StateFile
+from bridge.client import Client
+from bridge.errors import InfrastructureError
+from bridge.manifest import format_time
+from bridge.system.git import Git
+from runner.policy import Retention, load_policy
+from runner.serve.poll import Rounds
+from runner.upkeep import retention
+from runner.upkeep.chores import Chores
+from runner.upkeep.retention import sweep
+
+
+def branches(bus):
+    listed = Git.isolated(bus).text("for-each-ref", "--format=%(refname)", "refs/heads/mac-bridge/")
+    return sorted(ref.removeprefix("refs/heads/") for ref in listed.splitlines())
+
+
+@pytest.fixture
+def old(requester):
+    """Put a request on the bus that stands as given, since so many days ago."""
+
+    def make(state: State, days: float) -> str:
+        manifest = requester.manifest("touch")
+        branch = requester.send(manifest)
+        tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+        if state is State.REQUESTED:
+            return branch
+        at = format_time(datetime.now(UTC) - timedelta(days=days))
+        said = StateFile(
+            schema_version=2, state=state, branch=branch, request=tip, salt=new_nonce(), token=1, sequence=2,
+            lease_s=120.0, runner=wire.Runner(id="x", instance="x", version="0"), at=at,
+        )  # fmt: skip
+        commit = requester.commit({wire.STATE: said.to_bytes()}, tip, base=tip)
+        requester.push(commit, branch)
+        return branch
+
+    return make
+
+
+@pytest.mark.parametrize("state", [s for s in State if not s.is_final])
+def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
+    branch = old(state, days=3000)
+    with host.session() as session:
+        swept = sweep(session, Retention(days=1, keep=1))
+    assert swept.deleted == []
+    assert (swept.answered, swept.unanswered) == (0, 1)
+    assert branches(host.bus) == [branch]
+
+
+@pytest.mark.parametrize("state", [s for s in State if s.is_final])
+def test_every_answer_goes_when_it_is_old(host, old, state):
+    branch = old(state, days=31)
+    with host.session() as session:
+        assert sweep(session, Retention(days=30)).deleted == [branch]
+    assert branches(host.bus) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ({"days": 30}, [0, 1, 2, 3]),
+        ({"days": 5}, [0, 1, 2]),
+        ({"keep": 2}, [0, 1]),
+        ({"keep": 1}, [0]),
+        ({"keep": 100}, [0, 1, 2, 3]),
+        ({"keep": 3, "days": 1.5}, [0, 1]),
+        ({"keep": 1, "days": 0.01}, [0]),
+    ],
+)
+def test_age_and_number(host, old, rule, left):
+    ages = [0.02, 1, 2, 10]
+    made = [old(State.SUCCEEDED, days=age) for age in ages]
+    with host.session() as session:
+        sweep(session, Retention(**rule))
+    assert branches(host.bus) == sorted(made[i] for i in left)
+
+
+def test_the_archive_verifies_as_the_bus_did(host, client, clone, runners, tmp_path):
+    runners.start(presets=["noop"])
+    run = client.run("noop")
+    run.wait(60)
+    runners.started[0].stop()
+    tip = client.view(run.branch).tip
+    archive = tmp_path / "kept" / "archive.git"
+    with host.session() as session:
+        # An hour must have passed since the answer.
+        chosen = {run.branch: session.bus.fetch()[run.branch]}
+        retention.store(session.bus.git, archive, chosen)
+        assert session.bus.delete(chosen) == [run.branch]
+    assert branches(host.bus) == []
+
+    reader = Client(clone, str(archive))
+
+    assert reader.view(run.branch).tip == tip
+    assert reader.verify(run.branch).holds
+    assert (reader.fetch(run.branch, tmp_path / "out").folder / ".mac-bridge" / "result.json").exists()
+
+
+def test_an_answer_that_just_came_stays_until_it_could_be_read(host, old):
+    branch = old(State.SUCCEEDED, days=0)
+    old(State.SUCCEEDED, days=0)
+    with host.session() as session:
+        assert sweep(session, Retention(keep=1, days=0.0001)).deleted == []
+    assert branch in branches(host.bus)
+
+
+def test_a_branch_that_moved_meanwhile_stays(host, old, requester, monkeypatch):
+    branch = old(State.SUCCEEDED, days=10)
+    tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+    archived = retention.store
+
+    def store_and_push(*args):
+        archived(*args)
+        requester.push(requester.commit({"new.txt": b"new"}, tip, base=tip), branch)
+
+    monkeypatch.setattr(retention, "store", store_and_push)
+    with host.session() as session:
+        swept = sweep(session, Retention(days=1))
+    assert (swept.deleted, swept.stayed) == ([], [branch])
+    assert branches(host.bus) == [branch]
+
+
+def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
+    branch = old(State.SUCCEEDED, days=10)
+    (tmp_path / "a-file").touch()
+    with host.session(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as session:
+        Chores(session).maybe()
+    assert any("trying again in an hour" in line for line in host.told)
+    assert branches(host.bus) == [branch]
+
+
+def test_a_bus_that_lets_no_branch_go_is_reported(host, old, git):
+    branch = old(State.SUCCEEDED, days=10)
+    git(host.bus, "config", "receive.denyDeletes", "true")
+    with host.session() as session:
+        swept = sweep(session, Retention(days=1))
+    assert (swept.deleted, swept.stayed) == ([], [branch])
+
+
+def test_the_archive_replaces_nothing(host, old, requester):
+    branch = old(State.SUCCEEDED, days=10)
+    with host.session() as session:
+        first = sweep(session, Retention(days=1))
+        kept = Git.isolated(session.policy.state / "archive.git")
+        tip = objects.resolve(kept, f"refs/heads/{branch}")
+        assert first.deleted == [branch]
+        again = requester.commit({"other.txt": b"other"}, tip, base=tip)
+        requester.push(again, branch)
+        session.bus.fetch()
+
+        retention.store(session.bus.git, session.policy.state / "archive.git", {branch: again})
+
+        assert objects.resolve(kept, f"refs/heads/{branch}") == tip
+        assert objects.resolve(kept, f"refs/again/{again}") == again
+
+
+def test_a_deleted_request_that_is_pushed_again_gets_the_answer_that_it_had_and_is_not_run(
+    host, requester, ran
+):
+    branch = requester.send(requester.manifest("touch"))
+    tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+    assert host.answer(branch).state == "succeeded"
+    ran.unlink()
+    requester.delete(branch)
+    requester.push(tip, branch)
+    result = host.answer(branch)
+    assert (result.state, result.reason.code) == ("succeeded", "ok")
+    assert not ran.exists()
+
+
+def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
+    gone = old(State.SUCCEEDED, days=10)
+    stays = old(State.REQUESTED, days=0)
+    with host.session() as session:
+        tips = session.bus.fetch()
+        git = session.bus.git
+        session.ledger.begin(tips[stays], branch=stays, nonce="1790000000-abcdef", preset="touch")
+        session.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
+        session.bus.keep(tips[stays])
+        session.bus.keep(tips[gone])
+        sweep(session, Retention(days=1))
+        assert git.text("for-each-ref", "--format=%(refname)", "refs/kept/") == f"refs/kept/{tips[stays]}"
+        assert objects.resolve(git, f"refs/bus/{gone}") is None
+
+
+def test_serve_sweeps_now_and_then(host, old):
+    branch = old(State.SUCCEEDED, days=10)
+    with host.session(retention={"days": 1}) as session:
+        chores = Chores(session)
+        chores.maybe()
+        assert branches(host.bus) == []
+        old(State.SUCCEEDED, days=10)
+        chores.maybe()
+        assert len(branches(host.bus)) == 1
+    assert any("retention: 1 answers are in" in line for line in host.told)
+    assert branch not in branches(host.bus)
+
+
+def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
+    monkeypatch.setattr("runner.upkeep.chores._PORTION", 2)
+    for days in (30, 20, 10):
+        old(State.SUCCEEDED, days=days)
+    now = time.monotonic()
+    with host.session(retention={"days": 1}) as session:
+        chores = Chores(session)
+        chores.maybe()
+        assert len(branches(host.bus)) == 1
+        chores.maybe()
+        assert len(branches(host.bus)) == 1
+        monkeypatch.setattr("runner.upkeep.chores.time.monotonic", lambda: now + 120)
+        chores.maybe()
+
+    assert branches(host.bus) == []
+
+
+def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp_path):
+    branch = old(State.SUCCEEDED, days=10)
+    policy = host.policy("one", retention={"days": 1})
+
+    def gc(*args: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "gc", *args]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    asked = json.loads(gc("--dry-run", "--json").stdout)
+    assert (asked["dry_run"], asked["deleted"]) == (True, [branch])
+    assert branches(host.bus) == [branch]
+    assert gc().stdout == f"{branch}\n"
+    assert branches(host.bus) == []
+    policy = host.policy("one")
+    assert gc().returncode == 2
+
+
+def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
+    """Row 22 at a small scale: benchmarks/load.py measures 20,000."""
+    made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
+    request = requester.send(requester.manifest("touch"))
+    with host.session(retention={"keep": 5}) as session:
+        rounds, chores = Rounds(session), Chores(session)
+        assert rounds.next()
+        chores.maybe()
+        assert not rounds.next()
+    assert host.result(request).state == "succeeded"
+    assert len(branches(host.bus)) == 5
+    assert len(made) == 30
+
+
+@pytest.fixture
+def flood(bus, git):
+    """Put many requests on the bus at once, all of them answered so many days ago."""
+
+    def make(count: int, days: float = 10, state: State = State.SUCCEEDED) -> list[str]:
+        made = datetime.now(UTC) - timedelta(days=days)
+        began = int(made.timestamp())
+        names = [f"mac-bridge/noop-{began + i}-{i:08x}" for i in range(count)]
+        stream = []
+        for i, branch in enumerate(names):
+            said = StateFile(
+                schema_version=2, state=state, branch=branch, request="0" * 40, salt=f"{i:016x}", token=1, sequence=2,
+                lease_s=120.0, runner=wire.Runner(id="x", instance="x", version="0"), at=format_time(made),
+            )  # fmt: skip
+            text = said.to_bytes().decode()
+            stream.append(
+                # Put there today, by a stranger's clock: without it only this machine's would say how old they are.
+                f"commit refs/heads/{branch}\ncommitter X <x@x> {int(time.time())} +0000\ndata 0\n"
+                f"from refs/heads/main^0\nM 100644 inline {wire.STATE}\ndata {len(text)}\n{text}\n"
+            )
+        git(bus, "fast-import", "--quiet", "--done", stdin="".join([*stream, "done\n"]))
+        git(bus, "pack-refs", "--all")
+        return names
+
+    return make
+
+
+@pytest.fixture
+def count_transactions(bus):
+    """Begin to count the transactions in which the bus changes branches; returns what says how many there were."""
+
+    def begin() -> Callable[[], int]:
+        log = bus / "transactions"
+        log.touch()
+        hook = bus / "hooks" / "reference-transaction"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ngrep -q refs/heads/ && echo $1 >> {log}\nexit 0\n")
+        hook.chmod(0o755)
+        return lambda: log.read_text().splitlines().count("committed")
+
+    return begin
+
+
+def archived(host):
+    kept = Git.isolated(host.bus.parent / "runners" / "state-one" / "archive.git")
+    listed = kept.text("for-each-ref", "--format=%(refname)", "refs/heads/mac-bridge/")
+    return [ref.removeprefix("refs/heads/") for ref in listed.splitlines()]
+
+
+def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
+    host, flood, old, count_transactions, monkeypatch
+):
+    """Of a transaction for each branch the cost grows with the square of their number."""
+    monkeypatch.setattr(retention, "_AT_ONCE", 150)
+    runs = old(State.RUNNING, days=20)
+    made = flood(300)
+    transactions = count_transactions()
+    with host.session() as session:
+        swept = sweep(session, Retention(keep=1))
+
+    assert swept.deleted == made[:-1]
+    assert branches(host.bus) == sorted([made[-1], runs])
+    assert archived(host) == made[:-1]
+    # Git counts what it packs as one more.
+    assert transactions() <= 4
+
+
+def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, git, bus, monkeypatch):
+    """Two that the bus does not let go, and one that moves between the archive and the deletion."""
+    made = flood(40)
+    archived = retention.store
+
+    def store_and_move(*args):
+        archived(*args)
+        git(bus, "update-ref", f"refs/heads/{made[20]}", "refs/heads/main")
+
+    monkeypatch.setattr(retention, "store", store_and_move)
+    hook = bus / "hooks" / "update"
+    hook.write_text(f"#!/bin/sh\ncase $1 in */{made[7][11:]}|*/{made[30][11:]}) exit 1;; esac\n")
+    hook.chmod(0o755)
+    transactions = count_transactions()
+    with host.session() as session:
+        swept = sweep(session, Retention(days=1))
+
+    assert swept.stayed == [made[7], made[20], made[30]]
+    assert branches(host.bus) == swept.stayed
+    assert transactions() <= 3
+
+
+def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
+    made = flood(20)
+    git(bus, "config", "receive.advertiseAtomic", "false")
+    with host.session() as session:
+        assert sweep(session, Retention(days=1)).deleted == made
+    assert branches(host.bus) == []
+
+
+def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
+    """An archive that lost a file of what it holds already says so before anything else goes."""
+    made = flood(3)
+    with host.session() as session:
+        tips = session.bus.fetch()
+        retention.store(session.bus.git, session.policy.archive, tips)
+        kept = Git.isolated(session.policy.archive, config={"transfer.unpackLimit": "1"})
+        kept("repack", "-a", "-d", "-q")
+        (pack,) = session.policy.archive.glob("objects/pack/*.pack")
+        loose = pack.rename(session.policy.archive / "aside.pack")
+        pack.with_suffix(".idx").unlink()
+        kept("unpack-objects", "-q", stdin=loose.read_bytes())
+        state = kept.text("rev-parse", f"{tips[made[1]]}:{wire.STATE}")
+        (session.policy.archive / "objects" / state[:2] / state[2:]).unlink()
+        with pytest.raises(InfrastructureError, match="is damaged, so nothing is deleted"):
+            sweep(session, Retention(days=1))
+    assert branches(host.bus) == made
+
+
+@pytest.mark.bus
+def test_a_sweep_that_is_killed_is_taken_up_again(host, flood, bus, tmp_path, wait_for):
+    """Killed between archive and bus: nothing is lost, and the next sweep does the rest."""
+    made = flood(200)
+    reached = bus / "reached"
+    hook = bus / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n[ -e {reached} ] || {{ touch {reached}; sleep 3; exit 1; }}\n")
+    hook.chmod(0o755)
+    policy = host.policy("one", retention={"days": 1})
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "gc"]
+    first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    wait_for(reached.exists)
+    first.kill()
+    first.wait()
+    assert archived(host) == made
+    assert branches(host.bus) == made
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert branches(host.bus) == []
+    assert archived(host) == made
+
+
+@pytest.mark.parametrize(
+    "section", [{}, {"days": 0}, {"keep": 0}, {"days": 1, "archive": "here"}, {"weeks": 1}]
+)
+def test_a_section_that_says_nothing_or_too_much_is_refused(runners, section):
+    with pytest.raises(Exception, match=r"one\.yaml"):
+        load_policy(runners.policy("one", retention=section))
