@@ -21,6 +21,7 @@ from engine.serve.responses import ResponsesRequest
 from engine.serve.server import Asked, Server
 from engine.serve.streams import EventStream, attended
 
+REF = "#/components/schemas/{model}"
 AT_ONCE = 0.5  # seconds in which a request may still fail with a status of its own
 
 
@@ -51,6 +52,7 @@ def make_app(server: Server) -> FastAPI:
     _on_errors(app)
     _routes(app, server)
     _figures(app, server)
+    _documented(app)
     return app
 
 
@@ -121,8 +123,17 @@ async def _answer(
 
 def _takes(kind: type[Loose]) -> dict[str, Any]:
     """Return what the OpenAPI document says of a body that is read by hand."""
-    schema = kind.model_json_schema(by_alias=True)
+    schema = kind.model_json_schema(by_alias=True, ref_template=REF)
+    schema.pop("$defs", None)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _documented(app: FastAPI) -> None:
+    """Add the schemas that the bodies refer to to the OpenAPI document."""
+    document = app.openapi()
+    held = document.setdefault("components", {}).setdefault("schemas", {})
+    for kind in (ChatRequest, CompletionRequest, MessagesRequest, ResponsesRequest):
+        held |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
 
 
 def _on_errors(app: FastAPI) -> None:

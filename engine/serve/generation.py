@@ -113,7 +113,9 @@ class Generation:
                 self._prefixes.keep(self._key, self.job.ids[:at], self.caches, self._run.proposer)
             yield None
         self.prefilling = False
-        turns = rounds(self._run, self._guide, lambda: self.alone)
+        # Draws depend on how rounds are made: what a seed repeats must not depend on who else is served.
+        repeatable = self.job.options.seed is not None and self.job.options.temperature > 0
+        turns = rounds(self._run, self._guide, lambda: self.alone and not repeatable)
         made = next(turns, None)
         while made is not None:
             if isinstance(made, Forward):

@@ -44,7 +44,6 @@ class Prefixes:
     Args:
         budget: the bytes that may be kept.
         block: tokens of a block; prompts have to be read in chunks of as many.
-        store: the blocks on disk (:class:`engine.serve.store.Store`), or None.
 
     Attributes:
         nbytes: the bytes that are kept.
@@ -53,10 +52,9 @@ class Prefixes:
         evicted: blocks that went.
     """
 
-    def __init__(self, budget: int, block: int, store: Any = None) -> None:
+    def __init__(self, budget: int, block: int) -> None:
         self.budget, self.block = budget, block
         self.nbytes = self.hits = self.asked = self.evicted = 0
-        self._store = store
         self._roots: dict[Hashable, Block] = {}
         self._recent: OrderedDict[Block, Hashable] = (
             OrderedDict()
@@ -100,8 +98,6 @@ class Prefixes:
         if tokens not in block.children:
             made = self._made(tokens, block, len(ids), caches, proposer)
             self._add(block, made)
-            if self._store is not None:
-                self._store.write(key, ids, made)
             block = made
         else:
             block = block.children[tokens]
@@ -144,13 +140,8 @@ class Prefixes:
     def _path(self, key: Hashable, ids: list[int]) -> list[Block]:
         """Return the kept blocks that a prompt begins with."""
         block, path = self._root(key), []
-        for at, tokens in enumerate(self._blocks(ids)):
+        for tokens in self._blocks(ids):
             child = block.children.get(tokens)
-            if child is None and self._store is not None:
-                child = self._store.read(key, ids[: (at + 1) * self.block], block)
-                if child is not None:
-                    self._add(block, child)
-                    self._touch(key, child)
             if child is None:
                 break
             path.append(child)

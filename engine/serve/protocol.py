@@ -85,7 +85,7 @@ class Sampled(Loose):
     stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
     presence_penalty: Real | None = Field(None, ge=-2, le=2)
     frequency_penalty: Real | None = Field(None, ge=-2, le=2)
-    repetition_penalty: Real | None = Field(None, gt=0, le=10)
+    repetition_penalty: Real | None = Field(None, ge=0.01, le=10)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
     response_format: ResponseFormat | None = None
     x_kakeya: Any = None

@@ -14,8 +14,8 @@ from typing import Any
 
 from engine.dflash import loop
 from engine.dflash.generation import Run
-from engine.dflash.propose.adaptive import Plan
-from engine.dflash.propose.estimates import PLAIN
+from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan
+from engine.dflash.propose.estimates import PLAIN, Measured
 from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.guide import Alternatives, Guide
@@ -41,8 +41,15 @@ class Forward:
 
 def rounds(run: Run, guide: Guide | None, alone: Callable[[], bool]) -> Generator[Made | Forward, Any, None]:
     """Yield the rounds of a run that has read its prompt, and the forwards that they wait for."""
+    lone = shared = run.policy
+    if isinstance(lone, Adaptive) and isinstance(lone.costs, Measured):
+        shared = Adaptive()  # a round costs something else when it is shared
     while run.finish_reason is None:
-        plan = run.plan()
+        run.policy = lone if alone() else shared
+        if alone() or isinstance(shared, Fixed):
+            plan = run.plan()
+        else:  # drafters run for each answer by itself, which costs more than a shared forward saves
+            plan = run.policy.choose(run.room, run.block, run.match, model=False)
         if guide is None and alone():
             if plan.drafter == PLAIN:
                 for step in loop.plain(run, Plan(PLAIN, min(plan.size, LONE))):

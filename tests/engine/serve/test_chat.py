@@ -109,6 +109,8 @@ def test_seed_repeats_and_differs_by_answer(server):
     assert len(set(first)) == 3
     assert first != texts(8)
     assert [c.index for c in ask(server, n=2).choices] == [0, 1]
+    alone = ask(server, temperature=1.0, seed=7).choices[0].message.content
+    assert alone == first[0]  # whoever else is served
 
 
 def test_streamed_answers_are_told_apart(server):

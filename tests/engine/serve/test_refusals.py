@@ -114,6 +114,63 @@ def test_a_cache_that_the_model_cannot_have(server):
     assert server.http.post(CHAT, json={**odd, "stream": True}).status_code == 422
 
 
+ODD = {
+    "nearly cold": {"temperature": 5e-324},
+    "hot": {"temperature": 2, "top_k": 1 << 20, "top_p": 1e-300, "min_p": 1.0},
+    "all forbidden": {"logit_bias": {str(token): -100 for token in range(1024)}},
+    "odd penalties": {"frequency_penalty": -2, "presence_penalty": 2, "repetition_penalty": 0.01},
+    "the least seed": {"seed": -(1 << 63)},
+    "many": {"n": 8, "max_tokens": 1, "stream_options": {}},
+    "null everywhere": dict.fromkeys(("temperature", "stop", "n", "tools", "response_format", "user")),
+    "odd text": {"messages": [{"role": "user", "content": "\0\u200b\U0001f9ea<|im_end|>\u0300\ufffd"}]},
+    "no text": {"messages": [{"role": "assistant", "content": None}, {"role": "user", "content": ""}]},
+    "a tool's wild arguments": {
+        "messages": [
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 20_000}}]},
+            {"role": "tool", "content": "x"},
+        ]
+    },
+    "template options": {
+        "chat_template_kwargs": {"tokenize": True, "messages": "x", "a b": 1, "x": {"y": 1}}
+    },
+    "odd stops": {"stop": ["\n", "\U0001f9ea", "\0", "x" * 1000]},
+    "an empty schema": {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+    "no schema at all": {"response_format": {"type": "json_schema", "json_schema": {"schema": True}}},
+    "a schema in a loop": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "schema": {
+                    "$ref": "#/$defs/a",
+                    "$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}},
+                }
+            },
+        }
+    },
+    "a schema that nothing meets": {
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": []}}}
+    },
+    "a remote schema": {
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "http://localhost/x"}}}
+    },
+    "a slow pattern": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"schema": {"type": "string", "pattern": "(a|a)*(a|a)*b{9999}"}},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("fields", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("draft", ["none", "dflash"])
+def test_odd_request_is_answered_or_refused_but_no_bug(server, fields, draft):
+    body = {"model": "tiny", "messages": TURN, "max_tokens": 4, "x_kakeya": {"draft": draft}, **fields}
+    response = server.http.post(CHAT, json=body)
+    assert response.status_code in (200, 400), response.text
+    assert server.http.get("/health").status_code == 200
+
+
 def test_nothing_of_it_was_a_bug(server):
     assert server.chat().status_code == 200
     assert "err-" not in server.said()
