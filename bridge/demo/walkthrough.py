@@ -159,8 +159,14 @@ def more() -> list[tuple[str, str]]:
             "let the model generate text in this terminal",
         ),
         (f"{programs}kakeya presets", "list all available jobs"),
-        (f"claude mcp add kakeya -- {folder}{os.sep}kakeya mcp", "let an agent use the bridge (docs/agents.md)"),
-        (f"{programs}kakeya-engine serve", "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)"),
+        (
+            f"claude mcp add kakeya -- {folder}{os.sep}kakeya mcp",
+            "let an agent use the bridge (docs/agents.md)",
+        ),
+        (
+            f"{programs}kakeya-engine serve",
+            "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)",
+        ),
         (
             f"{programs}kakeya demo --keep DIR",
             "repeat this and keep the bus, the clone and the results in DIR",
