@@ -11,6 +11,7 @@ import llguidance
 import numpy as np
 
 from engine.serve.errors import ApiError
+from engine.tokens import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions  # its stubs alone have it
@@ -50,7 +51,7 @@ class Grammars:
         vocabulary: how many logits a row has.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
 
