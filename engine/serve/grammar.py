@@ -131,7 +131,8 @@ class Walk:
         for i in range(len(drafts) + 1):
             found[i] = self._row(self._matcher, vocabulary)
             forced = self._forced(self._matcher, room - i)
-            self._forced_rows.append(forced is not None)
+            # A token that is the only one allowed would have come without a limit too.
+            self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
             if forced is not None:
                 found[i] = False
                 found[i, forced] = True
