@@ -1,7 +1,7 @@
 """What the engine asks of a tokenizer: mlx-lm's wrapper has it."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol, overload
 
 
 class Tokenizer(Protocol):
@@ -19,14 +19,40 @@ class Tokenizer(Protocol):
     def has_chat_template(self) -> bool:
         """Whether :meth:`apply_chat_template` has a template."""
 
+    @property
+    def think_start(self) -> str | None:
+        """What begins a thought; None for a model without thoughts."""
+
+    @property
+    def think_end(self) -> str | None:
+        """What ends a thought; None for a model without thoughts."""
+
+    @property
+    def tool_call_start(self) -> str | None:
+        """What begins a call of a tool; None for a model whose calls are not known."""
+
+    @property
+    def tool_call_end(self) -> str | None:
+        """What ends a call of a tool; empty for the end of the line."""
+
+    @property
+    def tool_parser(self) -> Callable[[str, Any], Any] | None:
+        """What reads the text of a call, given the tools or None: one call or a list of them."""
+
     def encode(self, text: str, **options: Any) -> list[int]:
         """Return the ids of a text."""
 
     def decode(self, ids: Sequence[int], **options: Any) -> str:
         """Return the text of ids."""
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
-        """Return the ids of messages as the model was trained to read them."""
+    @overload
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, Any]], *, tokenize: Literal[False], **options: Any
+    ) -> str: ...
+    @overload
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]: ...
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int] | str:
+        """Return the ids, or the text, of messages as the model was trained to read them."""
 
     def get_vocab(self) -> Mapping[str, int]:
         """Return each token's id."""

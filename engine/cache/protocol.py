@@ -5,7 +5,14 @@ from typing import Any, Protocol
 from engine.mx import mx
 
 
-class Cache(Protocol):
+class Attended(Protocol):
+    """What a layer's attention asks of its cache."""
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
+        """Append keys and values, and return all that attention is to read."""
+
+
+class Cache(Attended, Protocol):
     """A layer's keys and values, or whatever else it carries from token to token."""
 
     @property
@@ -18,6 +25,3 @@ class Cache(Protocol):
 
     def empty(self) -> bool:
         """Return whether nothing has been stored yet."""
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
-        """Append keys and values, and return all that attention is to read."""

@@ -11,7 +11,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """A number of bytes: ``4096``, ``256MB``, ``8GB``."""
 
     name = "size"

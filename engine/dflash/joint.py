@@ -7,7 +7,7 @@ from engine.attention.ragged import Offsets, RaggedCache
 from engine.attention.router import route
 from engine.dflash.generation import Run
 from engine.dflash.target.clones import as_kind, with_replaced
-from engine.dflash.target.rotary import TableRope, rotate, with_tables
+from engine.dflash.target.rotary import Rotations, TableRope, rotate, with_tables
 from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -68,7 +68,8 @@ def _roped(module: nn.Module) -> nn.Module:
 
     def call(self: Any, x: mx.array, offset: Any = 0) -> mx.array:
         if not isinstance(offset, Offsets):
-            return kind.__call__(self, x, offset=offset)
+            found: mx.array = kind.__call__(self, x, offset=offset)
+            return found
         if isinstance(self, TableRope) and x.dtype == mx.float32 and x.shape[-1] == self.dims:
             return rotate(x, *_rows_of(self.table, offset))
         parts = zip(offset.cut(x), offset.firsts, strict=True)
@@ -77,11 +78,12 @@ def _roped(module: nn.Module) -> nn.Module:
     return as_kind(module, type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__}))
 
 
-def _rows_of(table: Any, offsets: Offsets) -> tuple[mx.array, mx.array]:
+def _rows_of(table: Rotations, offsets: Offsets) -> tuple[mx.array, mx.array]:
     """Return the table's rows for all sequences, looked up once a forward."""
     if id(table) not in offsets.held:
         found = [table.at(first, rows) for first, rows in zip(offsets.firsts, offsets.rows, strict=True)]
-        offsets.held[id(table)] = tuple(mx.concatenate(parts) for parts in zip(*found, strict=True))
+        cos, sin = (mx.concatenate(list(parts)) for parts in zip(*found, strict=True))
+        offsets.held[id(table)] = cos, sin
     return offsets.held[id(table)]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,13 +43,15 @@ class Chat:
     def parts(self) -> Parts:
         """Return what tells one answer's text apart."""
         tokenizer = self.resident.pair.tokenizer
-        thinking = (tokenizer.think_start, tokenizer.think_end) if tokenizer.has_thinking else None
-        calling = parse = None
+        start, end, parser = tokenizer.think_start, tokenizer.think_end, tokenizer.tool_parser
+        thinking = (start, end) if start is not None and end is not None else None
+        calling: tuple[str, str] | None = None
+        parse: Callable[[str], Any] = json.loads
         if self.request.tools and self.request.tool_choice != "none" and not self.forced:
-            calling, parse = GENERIC_CALL, json.loads
-            if tokenizer.has_tool_calling:
+            calling = GENERIC_CALL
+            if tokenizer.tool_call_start is not None and parser is not None:
                 calling = (tokenizer.tool_call_start, tokenizer.tool_call_end or "\n")
-                parse = lambda text: tokenizer.tool_parser(text, None)  # noqa: E731
+                parse = lambda text: parser(text, None)  # noqa: E731
         return Parts(
             thinking=thinking,
             open_thought=self.thinks,
@@ -81,8 +83,8 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     options = server.options(request, chosen, resident, ids, most)
     options = await asyncio.to_thread(_constrained, request, options, resident, tools if forced else [])
     asked = server.ask(chosen, [ids], options, request.n or 1)
-    tokenizer = resident.pair.tokenizer
-    thinks = bool(tokenizer.has_thinking and text.rstrip().endswith(tokenizer.think_start))
+    start = resident.pair.tokenizer.think_start
+    thinks = start is not None and text.rstrip().endswith(start)
     return Chat(request, resident, asked, forced, thinks)
 
 
@@ -286,7 +288,7 @@ def new_id(prefix: str) -> str:
 
 
 def _finish(piece: Piece, parts: Parts) -> str:
-    closed = piece.finish_reason == "stop" or (piece.report or {}).get("closed_early")
+    closed = piece.finish_reason == "stop" or piece.report.get("closed_early")
     return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
 
 

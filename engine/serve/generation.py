@@ -19,7 +19,8 @@ from engine.dflash.stops import Stops
 from engine.serve.guide import Guide
 from engine.serve.job import Job, Options, Piece
 from engine.serve.models import Resident
-from engine.serve.rounds import Forward, rounds
+from engine.serve.prefix import Prefixes
+from engine.serve.rounds import Forward, Reported, rounds
 
 
 class Generation:
@@ -29,7 +30,7 @@ class Generation:
         job: what to make.
         resident: the job's model.
         chunk: tokens of the prompt to run at once.
-        prefixes: kept prefixes (:class:`engine.serve.prefix.Prefixes`), or None.
+        prefixes: kept prefixes, or None.
 
     Attributes:
         prefilling: whether the prompt is still being read.
@@ -42,7 +43,7 @@ class Generation:
         joint: rounds whose forward was shared with other answers.
     """
 
-    def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Any = None) -> None:
+    def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Prefixes | None = None) -> None:
         self.job, self.resident = job, resident
         self.prefilling, self.done = True, False
         self.stats, self.cached, self.predicted = Stats(), 0, 0
@@ -124,10 +125,10 @@ class Generation:
                 yield self._piece(*made)
                 made = next(turns, None)
 
-    def _piece(self, step: Step, logprobs: Any) -> Piece:
+    def _piece(self, step: Step, logprobs: Reported) -> Piece:
         self.stats.add(step)
         self.done = step.finish_reason is not None
-        report = self.report() if self.done else None
+        report = self.report() if self.done else {}
         if logprobs is not None and step.tokens and step.tokens[-1] in self._run.stops.tokens:
             logprobs = logprobs[:-1]
         return Piece(self.job.index, step.text, len(step.tokens), logprobs, step.finish_reason, report)

@@ -5,19 +5,23 @@ Grammars come from strangers: llguidance bounds what they may cost, and what it 
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llguidance
 import numpy as np
 
 from engine.serve.errors import ApiError
+from engine.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions  # its stubs alone have it
 
 NEAR = 256  # tokens before the limit from which on the way to a complete answer is looked at
 SPARE = 24  # tokens by which the shortest way to a complete answer may grow with one more token
 LONGEST = 192  # tokens of the shortest way that are looked for
 # What closes an open value first: the tokens of these are preferred, in this order.
 CLOSING = ('"}', '"]', '"', "}", "]", "0", "null", "true", "{", "[", ":", ",")
-COMPACT = {"whitespace_flexible": False}
+COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
 
 
 def of_schema(schema: Any) -> str:
@@ -47,12 +51,12 @@ class Grammars:
         vocabulary: how many logits a row has.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
-        self._tokenizer: Any = None
+        self._tokenizer: llguidance.LLTokenizer | None = None
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> llguidance.LLTokenizer:
         """The tokenizer as llguidance has it; made when it is first needed."""
         if self._tokenizer is None:
             from llguidance import hf
@@ -94,7 +98,7 @@ class Walk:
         landed: whether the end of the answer was forced by its limit.
     """
 
-    def __init__(self, matcher: Any, tokenizer: Any) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, tokenizer: llguidance.LLTokenizer) -> None:
         self._matcher, self._tokenizer = matcher, tokenizer
         self.landed = False
         self._forced_rows: list[bool] = []
@@ -127,7 +131,8 @@ class Walk:
         for i in range(len(drafts) + 1):
             found[i] = self._row(self._matcher, vocabulary)
             forced = self._forced(self._matcher, room - i)
-            self._forced_rows.append(forced is not None)
+            # A token that is the only one allowed would have come without a limit too.
+            self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
             if forced is not None:
                 found[i] = False
                 found[i, forced] = True
@@ -149,11 +154,11 @@ class Walk:
             if not self._matcher.consume_token(token):
                 raise RuntimeError(f"the grammar refused a token of its own: {self._matcher.get_error()}")
 
-    def _row(self, matcher: Any, vocabulary: int) -> np.ndarray:
+    def _row(self, matcher: llguidance.LLMatcher, vocabulary: int) -> np.ndarray:
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         return np.unpackbits(bits, bitorder="little")[:vocabulary].astype(bool)
 
-    def _forced(self, matcher: Any, room: int) -> int | None:
+    def _forced(self, matcher: llguidance.LLMatcher, room: int) -> int | None:
         """Return the token that has to come if the answer is to be complete within ``room`` more tokens."""
         if room > NEAR or matcher.is_accepting():
             return None
@@ -162,9 +167,10 @@ class Walk:
             return None
         return way[0]
 
-    def _way(self, matcher: Any, most: int) -> list[int] | None:
+    def _way(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
         """Return a short way to a complete answer; None if none is found within ``most`` tokens."""
-        ahead, way = matcher.deep_copy(), []
+        ahead = matcher.deep_copy()
+        way: list[int] = []
         while not ahead.is_accepting():
             if len(way) >= min(most, LONGEST):
                 return None
@@ -172,9 +178,7 @@ class Walk:
                 token = forced[0]
             else:
                 allowed = self._row(ahead, self._tokenizer.vocab_size)
-                token = next((t for t in self._preferred if allowed[t]), None)
-                if token is None:
-                    token = int(allowed.argmax())
+                token = next((t for t in self._preferred if allowed[t]), int(allowed.argmax()))
             if not ahead.consume_token(token):
                 return None
             way.append(token)

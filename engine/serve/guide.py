@@ -4,10 +4,13 @@ A round's rows are looked at together. Row i follows the round's first i drafts,
 its grammar has read them.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from engine.mx import mx
 from engine.serve.job import Options
+
+if TYPE_CHECKING:
+    from engine.serve.grammar import Walk
 
 Alternatives = list[tuple[int, float]]
 
@@ -24,7 +27,12 @@ class Guide:
     """
 
     def __init__(
-        self, options: Options, prompt: list[int], vocabulary: int, grammar: Any, stops: frozenset[int]
+        self,
+        options: Options,
+        prompt: list[int],
+        vocabulary: int,
+        grammar: "Walk | None",
+        stops: frozenset[int],
     ) -> None:
         self.options, self.grammar, self.stops = options, grammar, stops
         self._vocabulary = vocabulary
@@ -96,14 +104,15 @@ class Guide:
             return None
         rows = logits[0, : len(tokens)].astype(mx.float32)
         found = rows - mx.logsumexp(rows, axis=-1, keepdims=True)
-        chosen = mx.take_along_axis(found, mx.array(tokens)[:, None], axis=-1)[:, 0].tolist()
+        chosen = mx.take_along_axis(found, mx.array(tokens)[:, None], axis=-1)[:, 0]
         top = self.options.logprobs
         best: list[Alternatives] = [[] for _ in tokens]
         if top:
             at = mx.argsort(-found, axis=-1)[:, :top]
             values = mx.take_along_axis(found, at, axis=-1)
-            best = [list(zip(*row, strict=True)) for row in zip(at.tolist(), values.tolist(), strict=True)]
-        return list(zip(tokens, chosen, best, strict=True))
+            ids, logprobs = cast("list[list[int]]", at.tolist()), cast("list[list[float]]", values.tolist())
+            best = [list(zip(*row, strict=True)) for row in zip(ids, logprobs, strict=True)]
+        return list(zip(tokens, cast("list[float]", chosen.tolist()), best, strict=True))
 
     def _penalized(self, logits: mx.array, drafts: list[int]) -> mx.array:
         met = mx.zeros((1, self._vocabulary))

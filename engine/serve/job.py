@@ -71,7 +71,7 @@ class Piece:
         tokens: how many tokens were committed.
         logprobs: of these tokens: ``(token, logprob, [(token, logprob), ...])`` each; None if not asked for.
         finish_reason: in the last piece.
-        report: how the answer was made, in the last piece.
+        report: how the answer was made, in the last piece; empty in the others.
     """
 
     index: int
@@ -79,7 +79,7 @@ class Piece:
     tokens: int
     logprobs: list[tuple[int, float, list[tuple[int, float]]]] | None = None
     finish_reason: str | None = None
-    report: dict[str, Any] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Figures for Prometheus: the speculative counters with vLLM's names and meanings, the rest under ``kakeya_``."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,22 +14,23 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        of = {"registry": self.registry}
-        self.drafts = Counter("vllm:spec_decode_num_drafts", "Rounds that verified drafts.", **of)
-        self.draft_tokens = Counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.", **of)
-        self.accepted = Counter("vllm:spec_decode_num_accepted_tokens", "Drafted tokens accepted.", **of)
-        self.prompt = Counter("kakeya_prompt_tokens", "Prompt tokens, cached ones among them.", **of)
-        self.cached = Counter("kakeya_cached_tokens", "Prompt tokens that came from a kept prefix.", **of)
-        self.generated = Counter("kakeya_generation_tokens", "Tokens that were decoded.", **of)
-        self.finished = Counter("kakeya_answers", "Answers by how they ended.", ["reason"], **of)
-        self.refused = Counter("kakeya_refused", "Requests refused because the queue was full.", **of)
-        self.fallbacks = Counter("kakeya_fallbacks", "Answers made otherwise than asked.", **of)
-        self.first = Histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS, **of)
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.drafts = counter("vllm:spec_decode_num_drafts", "Rounds that verified drafts.")
+        self.draft_tokens = counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.")
+        self.accepted = counter("vllm:spec_decode_num_accepted_tokens", "Drafted tokens accepted.")
+        self.prompt = counter("kakeya_prompt_tokens", "Prompt tokens, cached ones among them.")
+        self.cached = counter("kakeya_cached_tokens", "Prompt tokens that came from a kept prefix.")
+        self.generated = counter("kakeya_generation_tokens", "Tokens that were decoded.")
+        self.finished = counter("kakeya_answers", "Answers by how they ended.", ["reason"])
+        self.refused = counter("kakeya_refused", "Requests refused because the queue was full.")
+        self.fallbacks = counter("kakeya_fallbacks", "Answers made otherwise than asked.")
+        self.first = histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS)
         sizes = (2, 3, 4, 6, 8, 12, 16, 32)
-        self.joint = Histogram("kakeya_joint_answers", "Answers in one forward.", buckets=sizes, **of)
-        self.waited = Histogram("kakeya_queue_seconds", "In the queue.", buckets=SECONDS, **of)
+        self.joint = histogram("kakeya_joint_answers", "Answers in one forward.", buckets=sizes)
+        self.waited = histogram("kakeya_queue_seconds", "In the queue.", buckets=SECONDS)
 
-    def watch(self, name: str, about: str, read: Any) -> None:
+    def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when it is asked for."""
         Gauge(name, about, registry=self.registry).set_function(read)
 

@@ -10,6 +10,7 @@ from engine.dflash.joint import Joint
 from engine.errors import BadInput
 from engine.models import Pair, load
 from engine.mx import tree
+from engine.serve.grammar import Grammars
 
 CONTEXT = 1 << 17  # tokens that a model is believed to read if its configuration does not say
 
@@ -25,6 +26,8 @@ class Resident:
         context: the most tokens of prompt and answer together.
         used: when a request last needed it, by ``time.monotonic``.
         lock: held while the tokenizer is in use, which is not made for several threads.
+        grammars: of the tokenizer.
+        joint: runs the rounds of several answers at once.
     """
 
     name: str
@@ -34,8 +37,8 @@ class Resident:
     nbytes: int
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    grammars: Any = None
-    joint: Any = None
+    grammars: Grammars = field(init=False, repr=False)
+    joint: Joint = field(init=False, repr=False)
 
     @property
     def vocabulary(self) -> int:
@@ -71,6 +74,7 @@ def load_resident(name: str, draft: str, dtype: str | None) -> Resident:
     most = files.text_config(pair.parts["target"].config).get("max_position_embeddings")
     context = most if isinstance(most, int) and most > 0 else CONTEXT
     made = Resident(name, pair, int(time.time()), context, weight_bytes(pair))
+    made.grammars = Grammars(pair.tokenizer, made.vocabulary)
     made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
     return made
 

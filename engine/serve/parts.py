@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 Delta = dict[str, Any]
@@ -27,7 +28,7 @@ class Parts:
         thinking: tuple[str, str] | None = None,
         open_thought: bool = False,
         calling: tuple[str, str] | None = None,
-        parse_call: Any = None,
+        parse_call: Callable[[str], Any] = json.loads,
         only_call: bool = False,
     ) -> None:
         self._thinking, self._calling, self._parse = thinking, calling, parse_call

@@ -14,6 +14,8 @@ from engine.mx import mx
 from engine.serve import snapshots
 from engine.serve.snapshots import Snapshot
 
+Key = tuple[str, *tuple[Hashable, ...]]  # of a tree: the model's name, and whatever else tells prompts apart
+
 
 @dataclass(eq=False)
 class Block:
@@ -22,20 +24,20 @@ class Block:
     Attributes:
         tokens: its own.
         parent: the block before; None at the root, which has no tokens.
-        caches: what the model's caches kept, and what the drafter's context kept.
+        caches: what the model's caches kept, and what the drafter's context kept; nothing without one.
         children: by their tokens.
     """
 
     tokens: tuple[int, ...]
     parent: Optional["Block"]
     caches: list[Snapshot]
-    context: list[Snapshot] | None
+    context: list[Snapshot]
     children: dict[tuple[int, ...], "Block"] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all snapshots."""
-        return sum(each.nbytes for each in (*self.caches, *(self.context or ())))
+        return sum(each.nbytes for each in (*self.caches, *self.context))
 
 
 class Prefixes:
@@ -55,12 +57,10 @@ class Prefixes:
     def __init__(self, budget: int, block: int) -> None:
         self.budget, self.block = budget, block
         self.nbytes = self.hits = self.asked = self.evicted = 0
-        self._roots: dict[Hashable, Block] = {}
-        self._recent: OrderedDict[Block, Hashable] = (
-            OrderedDict()
-        )  # the oldest first; parents behind children
+        self._roots: dict[Key, Block] = {}
+        self._recent: OrderedDict[Block, Key] = OrderedDict()  # the oldest first; parents behind children
 
-    def restore(self, key: Hashable, ids: list[int], caches: list[Any], proposer: Proposer | None) -> int:
+    def restore(self, key: Key, ids: list[int], caches: list[Any], proposer: Proposer | None) -> int:
         """Make fresh caches hold the longest beginning of a prompt that is kept.
 
         Args:
@@ -87,7 +87,7 @@ class Prefixes:
         self.hits += length
         return length
 
-    def keep(self, key: Hashable, ids: list[int], caches: list[Any], proposer: Proposer | None) -> None:
+    def keep(self, key: Key, ids: list[int], caches: list[Any], proposer: Proposer | None) -> None:
         """Keep the last block of a prompt that caches hold, if those before it are kept."""
         *before, tokens = self._blocks(ids)
         block = self._root(key)
@@ -133,11 +133,11 @@ class Prefixes:
     ) -> Block:
         start = end - len(tokens)
         taken = [snapshots.take(cache, start, end) for cache in snapshots.flat(caches)]
-        context = snapshots.take_context(proposer.context, start, end) if proposer else None
-        mx.eval([x for each in (*taken, *(context or ())) for x in each.arrays if x is not None])
+        context = snapshots.take_context(proposer.context, start, end) if proposer else []
+        mx.eval([x for each in (*taken, *context) for x in each.arrays if x is not None])
         return Block(tokens, parent, taken, context)
 
-    def _path(self, key: Hashable, ids: list[int]) -> list[Block]:
+    def _path(self, key: Key, ids: list[int]) -> list[Block]:
         """Return the kept blocks that a prompt begins with."""
         block, path = self._root(key), []
         for tokens in self._blocks(ids):
@@ -156,10 +156,10 @@ class Prefixes:
         whole = len(ids) // self.block
         return [tuple(ids[i * self.block : (i + 1) * self.block]) for i in range(whole)]
 
-    def _root(self, key: Hashable) -> Block:
-        return self._roots.setdefault(key, Block((), None, [], None))
+    def _root(self, key: Key) -> Block:
+        return self._roots.setdefault(key, Block((), None, [], []))
 
-    def _touch(self, key: Hashable, block: Block | None) -> None:
+    def _touch(self, key: Key, block: Block | None) -> None:
         """Make a block the most recent but for those that lead to it: so the oldest never has children."""
         while block is not None and block.parent is not None:
             self._recent[block] = key
@@ -171,6 +171,7 @@ class Prefixes:
 
     def _forget(self) -> None:
         block, _ = self._recent.popitem(last=False)
+        assert block.parent is not None  # noqa: S101 - roots are never among them
         del block.parent.children[block.tokens]
         self.nbytes -= block.nbytes
         self.evicted += 1

@@ -30,8 +30,14 @@ def render(resident: Resident, messages: list[Message], tools: list[dict[str, An
         turns = _with_tools(turns, tools)
     if not tokenizer.has_chat_template:
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant:"
-    extra = {name: value for name, value in (given or {}).items() if isinstance(value, str | bool | int)}
-    if resident.pair.draft is not None and "enable_thinking" not in extra and tokenizer.has_thinking:
+    extra: dict[str, Any] = {
+        name: value for name, value in (given or {}).items() if isinstance(value, str | bool | int)
+    }
+    if (
+        resident.pair.draft is not None
+        and "enable_thinking" not in extra
+        and tokenizer.think_start is not None
+    ):
         extra["enable_thinking"] = False  # published drafters learnt from answers without thoughts
     for name in ("tokenize", "add_generation_prompt", "tools", "conversation", "messages", "chat_template"):
         extra.pop(name, None)

@@ -146,11 +146,13 @@ class Response:
 
 async def whole(begun: Response) -> dict[str, Any]:
     """Return the answer in one object."""
+    final: dict[str, Any] = {}
     async for _, fields in _told(begun):
         final = fields
     if "error" in final:
         raise final["error"]
-    return final["response"]
+    response: dict[str, Any] = final["response"]
+    return response
 
 
 async def streamed(begun: Response) -> AsyncIterator[bytes]:
@@ -195,7 +197,7 @@ class Item:
 
     def __init__(self, begun: Response) -> None:
         self._output = begun.output
-        self._item: dict[str, Any] | None = None
+        self._item: dict[str, Any] = {}  # empty while none is open
         self._kind = ""
 
     def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -220,7 +222,7 @@ class Item:
 
     def close(self, status: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the events that end the item, if there is one."""
-        if self._item is None:
+        if not self._item:
             return []
         item, at, events = self._item, self._at(), []
         item["status"] = status
@@ -230,12 +232,12 @@ class Item:
         else:
             part = item["content"][0]
             name = "output_text" if self._kind == "text" else "reasoning_text"
-            logprobs = {"logprobs": []} if self._kind == "text" else {}
+            logprobs: dict[str, Any] = {"logprobs": []} if self._kind == "text" else {}
             told = {**at, "content_index": 0, "text": part["text"], **logprobs}
             events.append((f"response.{name}.done", told))
             events.append(("response.content_part.done", {**at, "content_index": 0, "part": dict(part)}))
         events.append(("response.output_item.done", {"output_index": at["output_index"], "item": item}))
-        self._item, self._kind = None, ""
+        self._item, self._kind = {}, ""
         return events
 
     def _open(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.dflash import loop
 from engine.dflash.generation import Run
-from engine.dflash.propose.adaptive import Adaptive, Fixed, Plan
+from engine.dflash.propose.adaptive import Adaptive, Fixed, RoundPlan
 from engine.dflash.propose.estimates import PLAIN, Measured
 from engine.dflash.step import Step
 from engine.mx import mx
@@ -52,7 +52,7 @@ def rounds(run: Run, guide: Guide | None, alone: Callable[[], bool]) -> Generato
             plan = run.policy.choose(run.room, run.block, run.match, model=False)
         if guide is None and alone():
             if plan.drafter == PLAIN:
-                for step in loop.plain(run, Plan(PLAIN, min(plan.size, LONE))):
+                for step in loop.plain(run, RoundPlan(PLAIN, min(plan.size, LONE))):
                     yield step, None
             else:
                 yield loop.speculate(run, plan), None
@@ -61,11 +61,11 @@ def rounds(run: Run, guide: Guide | None, alone: Callable[[], bool]) -> Generato
         run.clock.restart()
 
 
-def _round(run: Run, guide: Guide | None, plan: Plan) -> Generator[Forward, Any, Made]:
+def _round(run: Run, guide: Guide | None, plan: RoundPlan) -> Generator[Forward, Any, Made]:
     match, drawn_from = run.match, None
     drafts = mx.zeros((1, 0), mx.int32)
     if plan.drafter == PLAIN:
-        plan = Plan(PLAIN, 1)
+        plan = RoundPlan(PLAIN, 1)
     else:
         drafts, drawn_from = run.propose(plan)
         run.clock.lap("draft")
@@ -75,7 +75,7 @@ def _round(run: Run, guide: Guide | None, plan: Plan) -> Generator[Forward, Any,
         n, last, *proposed = run.read(mx.concatenate([accepted, following.astype(mx.int32), drafts[0]]))
         committed = [*proposed[:n], last]
     else:
-        proposed = run.read(drafts)[0] if drafts.shape[1] else []
+        proposed = run.read(drafts[0]) if drafts.shape[1] else []
         fit = guide.cut(proposed)
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
         judged, rows = fit, guide.shape(logits, proposed[:fit], run.room)

@@ -31,7 +31,7 @@ class Snapshot:
     """
 
     kind: str
-    arrays: list[mx.array | None]
+    arrays: Sequence[mx.array | None]
     numbers: list[int] = field(default_factory=list)
     codec: str = ""
 
@@ -67,7 +67,8 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
     last = path[-1]
     if last.codec and isinstance(cache, PackedMixin):
         found = CodecId.parse(last.codec)
-        cache.codecs, cache.dtype = found.codecs(), found.dtype
+        of_keys, of_values = found.codecs()
+        cache.codecs, cache.dtype = (of_keys, of_values), found.dtype
     if last.kind == "segment":
         joined = [_joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
         half = len(joined) // 2
@@ -87,7 +88,7 @@ def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
     for layer in context.layers:
         whole = layer.keep is None
         a, b = (start, end) if whole else (layer.start, layer.end)
-        arrays = [_copy(x, a, b) for x in (layer.keys, layer.values)]
+        arrays = [_copy(x, a, b) for x in layer.buffers]
         found.append(Snapshot("segment" if whole else "window", arrays))
     return found
 
@@ -101,10 +102,10 @@ def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], leng
 
 def _put_layer(layer: LayerContext, path: Sequence[Snapshot]) -> None:
     if path[-1].kind == "segment":
-        layer.keys, layer.values = (_joined([block.arrays[i] for block in path]) for i in range(2))
+        layer.buffers = [_joined([block.arrays[i] for block in path]) for i in range(2)]
     else:
-        layer.keys, layer.values = (_handle(x) for x in path[-1].arrays)
-    layer.start, layer.end = 0, layer.keys.shape[2]
+        layer.buffers = [mx.array(x) for x in path[-1].arrays if x is not None]
+    layer.start, layer.end = 0, layer.buffers[0].shape[2]
 
 
 def _leaves(cache: Any) -> list[mx.array]:

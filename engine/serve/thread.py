@@ -116,11 +116,7 @@ class EngineThread:
             began = time.monotonic()
             log.info("loading %s", name)
             try:
-                from engine.serve.grammar import Grammars
-
-                resident = load_resident(name, self.settings.draft, self.settings.dtype)
-                resident.grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-                self.residents[name] = resident
+                self.residents[name] = load_resident(name, self.settings.draft, self.settings.dtype)
             finally:
                 self.loading = None
             log.info("loaded %s in %.1f s", name, time.monotonic() - began)

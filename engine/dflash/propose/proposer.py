@@ -57,8 +57,8 @@ class Proposer:
     @property
     def context(self) -> DraftContext:
         """What the drafter has read, with nothing left to wait; to be kept as a copy."""
-        if self._waiting:
-            self._bound.absorb(self._waited(), self._context)
+        if (waited := self._waited()) is not None:
+            self._bound.absorb(waited, self._context)
         return self._context
 
     def restore(self, context: DraftContext) -> None:

@@ -6,9 +6,10 @@ and every generation has a copy of its own, so concurrent generations do not see
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from engine.cache.protocol import Cache
+from engine.cache.protocol import Attended
 from engine.errors import BadInput
 from engine.mx import mx, nn
 
@@ -67,7 +68,9 @@ class Tapped:
         self._order = [recorders[i] for i in layer_ids]
         self._model = _with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
 
-    def forward(self, tokens: mx.array, caches: list[Cache] | None = None) -> tuple[mx.array, mx.array]:
+    def forward(
+        self, tokens: mx.array, caches: Sequence[Attended] | None = None
+    ) -> tuple[mx.array, mx.array]:
         """Return logits and taps, neither computed yet.
 
         Args:

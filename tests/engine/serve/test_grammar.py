@@ -127,9 +127,7 @@ def test_tool_turns_are_read(server):
 
 @pytest.fixture(scope="module")
 def tiny():
-    resident = load_resident("tiny", "none", "float32")
-    resident.grammars = grammar.Grammars(resident.pair.tokenizer, resident.vocabulary)
-    return resident
+    return load_resident("tiny", "none", "float32")
 
 
 def test_drafts_are_cut_at_the_first_refused_token(tiny):
