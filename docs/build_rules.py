@@ -16,7 +16,7 @@ from bridge.evidence.table import TABLE, Entry
 HEADS = {
     "rules": "| code | verdict | kinds | meaning | fix |\n|---|---|---|---|---|\n",
     "laws": "| about | law | kinds | what must hold | code |\n|---|---|---|---|---|\n",
-    "unchecked": "| fields | lies that pass | reason |\n|---|---|---|\n",
+    "unchecked": "| fields | changes that pass | reason |\n|---|---|---|\n",
 }
 
 

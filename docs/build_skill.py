@@ -13,16 +13,16 @@ PAGE = Path(__file__).with_name("skill") / "SKILL.md"
 
 # What an agent does next.
 NEXT = {
-    ExitCode.SUCCEEDED: "Fetch the answer, and report what its `verified` and `gate` say along with the figures.",
+    ExitCode.SUCCEEDED: "Fetch the answer. Report its `verified` and `gate` along with the figures.",
     ExitCode.FAILED: "Read the end of the log. If `verified` says NOT verified, use nothing from the answer.",
-    ExitCode.USAGE: "Correct the call as the fix says. Nothing was sent.",
-    ExitCode.INFRASTRUCTURE: "Repeat the call with the same idempotency key. If it stays, run the doctor.",
-    ExitCode.REFUSED: "Do not repeat it. Tell a person the reason: the machine's owner decides.",
-    ExitCode.GATE_REJECTED: "Quote no figure. Tell what `mend` asks for; run again if that is in your hands.",
-    ExitCode.CANCELLED: "Stop, unless you cancelled it to ask for something else.",
+    ExitCode.USAGE: "Correct the call as `fix` says. Nothing was sent.",
+    ExitCode.INFRASTRUCTURE: "Repeat the call with the same idempotency key. If it fails again, run the doctor.",
+    ExitCode.REFUSED: "Do not repeat it. Tell a person the reason; only the machine's owner can change it.",
+    ExitCode.GATE_REJECTED: "Quote no figure. Report what `mend` says, and run the job again if you can fix it.",
+    ExitCode.CANCELLED: "Stop, unless you cancelled it to request something else.",
     ExitCode.BUG: "Report it with the lines above. Do not repeat the call.",
     ExitCode.TIMED_OUT: "Ask for less (fewer samples, fewer tokens); each preset has a fixed time limit.",
-    ExitCode.INTERRUPTED: "The request goes on: wait for it again, or cancel it.",
+    ExitCode.INTERRUPTED: "The request continues: wait for it again, or cancel it.",
 }
 
 

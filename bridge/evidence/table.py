@@ -435,7 +435,7 @@ _ENTRIES = (
     ),
     _missing(
         "RUN_UNTOLD",
-        "nothing shows that the report is of this job; the code of the request could have brought it along",
+        "nothing shows that the report belongs to this job; the request's code could have brought it along",
         "write the report with an engine that knows KAKEYA_RUN_ID",
     ),
     # Reports of schema 2

@@ -14,6 +14,7 @@ from bridge.bus import wire
 from bridge.evidence.kinds import schema
 from bridge.evidence.names import KINDS, OF_KIND
 from bridge.manifest import parse_manifest
+from runner.job.usage import BOUNDS
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -52,12 +53,26 @@ def test_what_the_gate_says_is_described_field_by_field():
     assert [name for name in fields if f"`{name}`" not in section] == []
 
 
-def test_every_reason_that_the_runner_gives_is_in_the_protocol():
+def test_the_reasons_in_the_protocol_are_those_that_the_runner_gives():
+    listed = PROTOCOL.split("`reason.code` is for programs.", 1)[1].split("\n- ", 1)[0]
+    codes = set(re.findall(r"`([a-z_]+)`", listed))
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "runner").rglob("*.py"))]
-    given = {code for text in sources for code in re.findall(r'Refusal\(\s*"([a-z_]+)"', text)}
+    named = r'(?:Refusal\(\s*|\.end\(\s*State\.\w+, |Action\.\w+: \(State\.\w+, |Reason\(code=)"([a-z_]+)"'
+    given = {code for text in sources for code in re.findall(named, text)} | set(BOUNDS)
 
-    assert len(given) > 10
-    assert [code for code in sorted(given) if f"`{code}`" not in PROTOCOL] == []
+    assert len(given) > 30
+    assert sorted(given - codes) == []
+    # Other codes come from parsers of manifests and parameters, which the runner and the client share.
+    parsers = [
+        path
+        for name in ("manifest.py", "presets/*.py", "system/*.py")
+        for path in (ROOT / "bridge").glob(name)
+    ]
+    parsed = {
+        code for path in parsers for code in re.findall(r'"([a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    rest = {"untrusted_code", "interpreter", "models", "rejected", "incomplete"}
+    assert sorted(codes - given - parsed - rest) == []
 
 
 @pytest.mark.parametrize(
@@ -109,14 +124,26 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_each_place_that_the_architecture_names_is_there():
-    named = set(re.findall(r"`((?:bridge|runner|presets)/[\w/.]*)`", ARCHITECTURE))
-    later = {"bridge/mcp/", "bridge/web/"}
+    named = set(re.findall(r"`((?:bridge|runner|engine|presets)/[\w/.]*)`", ARCHITECTURE))
 
-    assert len(named) > 40
-    assert sorted(name for name in named - later if not (ROOT / name).exists()) == []
+    assert len(named) > 50
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
-@pytest.mark.parametrize("package", ["bridge", "runner"])
+def test_each_part_of_the_engine_in_the_drawing_is_there():
+    """The drawing of the decoding loop names folders and modules below engine/, or below engine/dflash/."""
+    drawing = ARCHITECTURE.split("## From a prompt to tokens", 1)[1].split("```")[1]
+    named = set(re.findall(r"\b(?:[a-z]+/)+(?:[a-z]+\b)?", drawing))
+    roots = (ROOT / "engine", ROOT / "engine" / "dflash")
+
+    assert len(named) > 8
+    there = {
+        name for name in named for root in roots if (root / name).is_dir() or (root / f"{name}.py").is_file()
+    }
+    assert sorted(named - there) == []
+
+
+@pytest.mark.parametrize("package", ["bridge", "runner", "engine"])
 def test_each_folder_has_a_line_in_the_architecture(package):
     folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
 

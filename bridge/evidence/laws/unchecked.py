@@ -1,4 +1,4 @@
-"""Fields that nothing in a report checks, one by one, each with the reason: what the machine that lies may find."""
+"""Fields that nothing in a report checks, each with the reason why false values in it may pass."""
 
 from __future__ import annotations
 
@@ -30,51 +30,48 @@ class Unchecked:
         return "|".join(re.escape(place).replace(r"\*", r"[^.\[\]]+") for place in self.fields)
 
 
-_TOKENIZER = "only the model's tokenizer knows it; the digests in the log of the job bind it"
-_CLOCK = "within its bounds, one time is as good as another; the digests in the log bind every row"
-_HOST = "only the machine itself knows it; the answer of the runner names its host"
-_OPTION = "no row shows it; the job's own argv binds it if a preset names the option"
-_UNKNOWN_MODEL = (
-    "nobody here knows the models that do not come with the engine; those of bundled models are checked"
-)
+_TOKENIZER = "only the model's tokenizer could check it; the digests in the job's log bind it"
+_CLOCK = "within its bounds, every time is plausible; the digests in the log bind every row"
+_HOST = "only the machine itself knows it; the runner's answer names its host"
+_OPTION = "no row shows it; the job's argv binds it if a preset sets the option"
+_UNKNOWN_MODEL = "the gate knows only the bundled models, which are checked"
 _ORDER = "no figure depends on the order"
-_NAME = "a name stands only for itself"
-_SUMS = "the sums bound one another, so only a small lie passes; the digests in the log bind them"
-OLDER_REASON = "the format of the older harness does not say more, and nothing binds its reports to a run"
+_NAME = "a name has no other meaning"
+_SUMS = "the sums limit one another, so only a small change passes; the digests in the log bind them"
+OLDER_REASON = "the older harness recorded no more, and nothing binds its reports to a run"
 
 UNCHECKED = (
     Unchecked(("identity.host", "identity.os", "identity.chip", "identity.cores"), ANY, _HOST),
     Unchecked(("identity", "identity.memory_bytes", "identity.versions", "identity.versions.*"), ANY,
-              "only the machine itself knows it; the gate compares memory and mlx with those of the runner"),
+              "only the machine itself knows it; the gate compares memory size and mlx version with the runner's"),
     Unchecked(("identity.blas", "identity.blas.name", "identity.blas.library", "identity.blas.gflops"), ANY, _HOST),
     Unchecked(("identity.load", "identity.power", "identity.power.*"), ANY,
-              "load and mains change from second to second, and a busy machine shows in its times"),
+              "load and power source change from second to second; a busy machine is visible in its times"),
     Unchecked(("identity.code", "identity.code.version", "identity.code.digest", "identity.code.commit",
-               "identity.code.dirty"), ANY, "the answer of the runner names the version and the commit"),
+               "identity.code.dirty"), ANY, "the runner's answer names the version and the commit"),
     Unchecked(("created_at",), ANY,
-              "only the clock of the job knows it: the report must be written while the job runs"),
-    Unchecked(("run", "run.id"), ANY, "only the runner knows the id that it gave, and its gate compares it"),
+              "the gate knows only that the report must be written while the job runs"),
+    Unchecked(("run", "run.id"), ANY, "only the runner knows the id that it assigned, and its gate compares it"),
     Unchecked(("config.seed",), ANY,
-              "benchmarks draw nothing, and needles show their seed; other draws only make noise"),
+              "benchmarks draw nothing at random, and needles are checked against their seed; elsewhere the seed only "
+              "changes noise"),
     Unchecked(("config.dtype", "config.draft", "config.restorer", "config.text"), ANY, _OPTION),
     Unchecked(("config.model",), ANY, _UNKNOWN_MODEL),
     Unchecked(("config.effort",), ANY,
-              "errors of the efforts differ by less than chance; the argv of the job binds it"),
+              "the errors at different efforts differ by less than chance; the job's argv binds it"),
     Unchecked(("config.block", "config.block_size", "config.drafters", "config.rollbacks", "config.package"), ANY,
-              "of plain decoding it decides nothing, and where nothing was left out a name may be missing"),
+              "plain decoding does not depend on it; if nothing was left out, a name may be missing"),
     Unchecked(("config.tokens", "config.max_prompts", "config.caches", "config.bits", "config.codecs", "config.groups",
                "config.q_ranges", "config.distributions", "config.contexts", "config.lengths"), SWAPS,
-              "another order, or an option that was larger than what there was to measure; the argv of "
-              "the job binds it"),
+              "another order, or a value above what there was to measure; the job's argv binds it"),
     Unchecked(("config.max_tokens",), ANY,
-              "if every answer ends before it, no row shows it; the argv of the job binds it"),
+              "if every answer ends before it, no row shows it; the job's argv binds it"),
     Unchecked(("config.chunk", "config.temperature"), ANY, _OPTION),
     Unchecked(("config.store", "config.boundary", "config.against", "config.half"), ANY, _OPTION),
     Unchecked(("config.prompts", "config.source", "config.chat"), ANY,
-              "nothing else says where prompts are from; bundled prompts are checked by their digests"),
+              "nothing else shows the source of prompts; bundled prompts are checked by their digests"),
     Unchecked(("config.left_out", "config.left_out.*"), ANY,
-              "why something was left out only the run knows; the gate asks for a reason, and for all "
-              "that is configured"),
+              "only the run knows why something was left out; the gate requires a reason for each missing part"),
     Unchecked(("config.resumed_rows",), ANY, "if no row says when it started, nothing shows what was resumed"),
     Unchecked(("models", "models[]", "models[].id", "models[].weights", "models[].config", "models[].tokenizer",
                "models[].dtype", "models[].quantization", "models[].architecture", "models[].layers",
@@ -82,32 +79,33 @@ UNCHECKED = (
     Unchecked(("arms", "prompts", "rows"), "another order", _ORDER),
     Unchecked(("arms[]", "arms[].name", "arms[].role", "arms[].loop", "arms[].cache", "arms[].patches",
               "arms[].oracle"),
-              SWAPS, "an arm that no claim is about; baselines, oracles of candidates and drafters are checked"),
+              SWAPS, "only for arms without claims; baselines, oracles of candidates and drafters are checked"),
     Unchecked(("arms[].options", "arms[].options.through", "arms[].options.rotary_tables", "arms[].options.version",
                "arms[].options.boundary", "arms[].options.raw_layers", "arms[].options.sink", "arms[].options.window",
                "arms[].options.layers", "arms[].options.rollback", "arms[].options.block_size",
                "arms[].options.lookup", "arms[].options.adaptive", "arms[].options.positions",
                "arms[].options.stored_as", "arms[].options.dtype", "arms[].options.nominal_bits_per_value"), SWAPS,
-              "no claim depends on it where no law ties it to rows, to the configuration or to the arm's name"),
+              "no claim depends on it, unless a law relates it to rows, to the configuration or to the arm's name"),
     Unchecked(("workloads.*.source", "workloads.*.chat_template", "workloads.*.task", "workloads.*.shared_prefix",
                "workloads.*.shared_suffix"), ANY,
-              "nothing else says where prompts are from; bundled prompts and needles are checked by their texts"),
+              "nothing else shows the source of prompts; bundled prompts and needles are checked by their texts"),
     Unchecked(("prompts[].n_tokens", "prompts[].length", "prompts[].depth", "prompts[].expected"), BOUNDED, _TOKENIZER),
     Unchecked(("prompts[].id", "prompts[].workload"), SWAPS, _NAME),
     Unchecked(("rows[].text", "rows[].tokens"), "the same in every row", _TOKENIZER),
     Unchecked(("rows[].repeat",), "one more in every row", "repeats are counted from 0 or from 1"),
     Unchecked(("seconds", "rows[].prefill_s", "rows[].decode_s", "rows[].e2e_s", "rows[].started_s", "rows[].seconds"),
               "small ones; any if no claim is about time", _CLOCK),
-    Unchecked(("rows[].warmup", "rows[].sequence"), SWAPS, "without starts, another order of passes is as possible"),
+    Unchecked(("rows[].warmup", "rows[].sequence"), SWAPS,
+              "without start times, another order of passes is equally possible"),
     Unchecked(("rows[].profile", "rows[].profile.draft_share", "rows[].profile.verify_share",
                "rows[].profile.overhead_share"), ANY,
               "no claim is about the shares of a profiled run, if they add up to 1"),
     Unchecked(("rows[].commits", "rows[].drafted", "rows[].accepted"), BOUNDED,
-              "how an adaptive drafter cut its rounds only the run knows; the digests in the log bind every row"),
+              "only the run knows how an adaptive drafter divided its rounds; the digests in the log bind every row"),
     Unchecked(("rows[].counters", "rows[].counters.rounds", "rows[].counters.syncs", "rows[].counters.rounds_*",
                "rows[].counters.injected_positions", "rows[].counters.raw_positions", "rows[].counters.packed_bytes",
                "rows[].counters.codec_failures", "rows[].counters.evicted_positions", "rows[].counters.injected_reads"),
-              "if an older engine left the others out", "a counter is checked beside the others of its row"),
+              "if an older engine left the others out", "a counter is checked against the other counters of its row"),
     Unchecked(("rows[].memory", "rows[].memory.peak_bytes", "rows[].memory.cache_bytes", "rows[].memory.layers",
                "rows[].memory.layers[]", "rows[].memory.layers[].kind", "rows[].memory.layers[].nbytes",
                "rows[].memory.layers[].arrays", "rows[].memory.layers[].arrays[]",
@@ -115,8 +113,8 @@ UNCHECKED = (
               "if no claim is about bytes", "bytes that no claim is about, or axes of an array with the same product"),
     Unchecked(("rows[]", "rows[].rel_mse", "rows[].rel_mse_stderr", "rows[].rotated", "rows[].distribution",
                "rows[].bits", "rows[].group", "rows[].dim", "rows[].nominal"), BOUNDED,
-              "between floor and ceiling an error depends on the vectors; `kakeya-engine codec rd` draws the same ones "
-              "from the seed on every machine"),
+              "between floor and ceiling, an error depends on the vectors; `kakeya-engine codec rd` draws the same "
+              "vectors from a seed on every machine"),
     Unchecked(("rows[].sum_squared_error", "rows[].sum_squares", "rows[].sum_kl", "rows[].same_top", "rows[].sum_nll"),
               BOUNDED, _SUMS),
     Unchecked(("rows[].reference", "rows[].candidate", "rows[].block", "rows[].max_logit_error", "rows[].margin"),
