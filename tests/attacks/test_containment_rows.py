@@ -127,7 +127,7 @@ class TestRow05EnvironmentLeak:
         assert not any("/canary/" in value for value in seen.values())
         assert set(seen) <= {
             "DECLARED", "HOME", "TMPDIR", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "PWD", "PYTHONUNBUFFERED",
-            "PYTHONDONTWRITEBYTECODE", "KAKEYA_JOB",
+            "PYTHONDONTWRITEBYTECODE", "KAKEYA_JOB", "KAKEYA_RUN_ID",
         }  # fmt: skip
         assert b"/canary/" not in answer.everything()
 

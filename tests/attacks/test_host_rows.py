@@ -22,6 +22,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError, PolicyError, ProcessError, WaitTimeout
 from bridge.presets import load_presets
+from bridge.system import batch
 from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
@@ -168,6 +169,7 @@ def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
         with pytest.raises(WaitTimeout, match="did not answer within 1"):
             Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
         assert time.monotonic() - began < 15
+    batch.forget_all()
     assert psutil.Process().children(recursive=True) == []
 
 

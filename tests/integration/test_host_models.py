@@ -11,9 +11,10 @@ pytest.importorskip("mlx_lm", reason="the engine is not installed")
 
 from engine import models
 from engine.evals import needles
-from engine.evals.recall import RecallPlan, arms_of, decode
+from engine.evals.recall import RecallPlan, arms_of, row
 from engine.evals.speculation import bench as spec
 from engine.measure import prompts
+from engine.measure.schedule import Turn
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +35,9 @@ def test_drafts_are_accepted_and_change_nothing(pair):
     plan = spec.SpeculationPlan(drafters=("dflash",), package=False, max_tokens=TOKENS, repeats=1)
     found, left_out = spec.arms_of(pair, plan)
     assert not left_out
-    rows = spec.measure(found, asked, plan, set(pair.tokenizer.eos_token_ids))
+    ends = set(pair.tokenizer.eos_token_ids)
+    turns = spec.turns(found, asked, plan.repeats)
+    rows = [spec.names(turn) | spec.row(turn, TOKENS, ends) for turn in turns]
     spec.explain(rows, found, asked, pair)
     assert not spec.faults(rows, found)
     drafted = [row for row in rows if row["arm"] == "dflash/auto"]
@@ -47,7 +50,7 @@ def test_a_packed_cache_serves_the_model(pair):
     plan = RecallPlan(("e8v@4.25",), max_tokens=4)
     rows = {}
     for arm in arms_of(pair.target, plan)[0][:2]:
-        rows[arm.name] = decode(pair.target, arm, needle, arm.make(needle), plan, set())
+        rows[arm.name] = row(Turn(arm, needle), pair, plan.max_tokens)
     packed = rows["e8v@4.25"]
     assert packed["counters"]["injected_positions"] > 0
     assert packed["counters"]["codec_failures"] == 0

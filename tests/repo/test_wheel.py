@@ -138,4 +138,5 @@ def test_the_programs_are_installed(unpacked):
         "kakeya-bridge = bridge.cli:main",
         "kakeya-engine = engine.cli:main",
         "kakeya-runner = runner.cli:main",
+        "kakeya-sidecar-mlx = engine.cli.serve:main",
     ]
