@@ -132,7 +132,8 @@ class World:
             raise Failed(f"kakeya {args} ended with {code}: {said[-3000:].decode(errors='replace')}")
         if steers := STEERS.search(said):
             raise Failed(f"kakeya {args} printed {steers[0]!r}: {said[-1000:]!r}")
-        if ended[2].ru_maxrss > CLIENT_MB * 1024:
+        # `doctor` also asks the engine, which counts as its child and loads MLX.
+        if args[0] != "doctor" and ended[2].ru_maxrss > CLIENT_MB * 1024:
             raise Failed(f"kakeya {args} took {ended[2].ru_maxrss // 1024} MB")
         return code, said
 
