@@ -160,8 +160,8 @@ def more() -> list[tuple[str, str]]:
         ),
         (f"{programs}kakeya presets", "list all available jobs"),
         (
-            f"claude mcp add kakeya -- {folder}{os.sep}kakeya mcp",
-            "let an agent use the bridge (docs/agents.md)",
+            f"{programs}kakeya mcp",
+            "offer the bridge to an agent as MCP tools (docs/agents.md)",
         ),
         (
             f"{programs}kakeya-engine serve",
