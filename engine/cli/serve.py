@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from engine.cli.types import DTYPES
+
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -61,7 +63,7 @@ class Size(click.ParamType[int]):
 )
 @click.option(
     "--dtype",
-    type=click.Choice(["float32", "float16", "bfloat16", "stored"]),
+    type=click.Choice(DTYPES),
     help="Type to compute in.  [default: float32 on the CPU, else as stored]",
 )
 @click.option(

@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+# What a model computes in; "stored" is the type of its files. Plain names, so that `--help` does not load MLX.
+DTYPES = ("float32", "float16", "bfloat16", "stored")
+
 
 class ListOf(click.ParamType[tuple[int | str, ...]]):
     """A comma-separated list in one argument, its items among a fixed choice: ``2,3`` becomes ``(2, 3)``."""

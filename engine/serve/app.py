@@ -57,29 +57,20 @@ def make_app(server: Server) -> FastAPI:
 
 
 def _routes(app: FastAPI, server: Server) -> None:
-    @app.post("/v1/chat/completions", openapi_extra=_takes(ChatRequest))
-    async def chat_completions(request: Request) -> Response:
-        found = parse(ChatRequest, await read_body(request, server.settings))
-        begun = await chat.begin(server, found)
-        return await _answer(server, request, begun.asked, found, chat, begun)
+    _dialect(app, server, "chat_completions", "/v1/chat/completions", ChatRequest, chat)
+    _dialect(app, server, "text_completions", "/v1/completions", CompletionRequest, completions)
+    _dialect(app, server, "anthropic_messages", "/v1/messages", MessagesRequest, messages)
+    _dialect(app, server, "openai_responses", "/v1/responses", ResponsesRequest, responses)
 
-    @app.post("/v1/completions", openapi_extra=_takes(CompletionRequest))
-    async def text_completions(request: Request) -> Response:
-        found = parse(CompletionRequest, await read_body(request, server.settings))
-        begun = await completions.begin(server, found)
-        return await _answer(server, request, begun.asked, found, completions, begun)
 
-    @app.post("/v1/messages", openapi_extra=_takes(MessagesRequest))
-    async def anthropic_messages(request: Request) -> Response:
-        found = parse(MessagesRequest, await read_body(request, server.settings))
-        begun = await messages.begin(server, found)
-        return await _answer(server, request, begun.asked, found, messages, begun)
+def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], made: Any) -> None:
+    """Answer one way of asking, whose module has ``begin``, ``whole`` and ``streamed``."""
 
-    @app.post("/v1/responses", openapi_extra=_takes(ResponsesRequest))
-    async def openai_responses(request: Request) -> Response:
-        found = parse(ResponsesRequest, await read_body(request, server.settings))
-        begun = await responses.begin(server, found)
-        return await _answer(server, request, begun.asked, found, responses, begun)
+    @app.post(path, name=name, openapi_extra=_takes(kind))
+    async def answer(request: Request) -> Response:
+        found = parse(kind, await read_body(request, server.settings))
+        begun = await made.begin(server, found)
+        return await _answer(server, request, begun.asked, found, made, begun)
 
 
 def _figures(app: FastAPI, server: Server) -> None:

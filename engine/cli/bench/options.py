@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
+from engine.cli.types import DTYPES
 from engine.measure.prompts import TASKS
-
-DTYPES = ("float32", "float16", "bfloat16", "stored")
 
 
 def model(command: Callable[..., Any]) -> Callable[..., Any]:
