@@ -145,6 +145,11 @@ class ReportIndex:
         )
         return known.get(row.repeat, rows[0] if rows else None)
 
+    def tells_text(self, row: Decode) -> bool:
+        """Say whether a row's text must be the text of its tokens. The arm verify1 prints no text."""
+        arm = self.arms.get(row.arm)
+        return bool(row.text) or arm is None or arm.role != "verify1"
+
     def finds(self, arm: str | None, prompt: str) -> bool:
         """Say whether every repeat of an arm on a prompt holds the expected answer."""
         expected = self.prompts[prompt].expected

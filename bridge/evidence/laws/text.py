@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import DECODED, PARITY, law
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.stats import loops
@@ -59,7 +58,7 @@ def one_text_for_tokens(index: ReportIndex) -> Iterator[str]:
     texts: dict[tuple[int, ...], str] = {}
     tokens: dict[str, tuple[int, ...]] = {}
     for i, row in enumerate(index.rows):
-        if not _tells(index, row):
+        if not index.tells_text(row):
             continue
         # mlx-lm takes the blank before a first word away, and the engine keeps it.
         put_out, text = tuple(row.tokens), row.text.lstrip(" ")
@@ -82,7 +81,7 @@ def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
         (
             (tuple(row.tokens), row.text.lstrip(" "), i)
             for i, row in enumerate(index.rows)
-            if _tells(index, row)
+            if index.tells_text(row)
         ),
         key=lambda item: item[0],
     )
@@ -104,7 +103,9 @@ def texts_part_where_tokens_do(index: ReportIndex) -> Iterator[str]:
 def length_of_text(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         if len(row.text) > CHARACTERS * (len(row.tokens) + 4) or (
-            _tells(index, row) and len(row.tokens) > 8 * PIECES and len(row.text) * PIECES < len(row.tokens)
+            index.tells_text(row)
+            and len(row.tokens) > 8 * PIECES
+            and len(row.text) * PIECES < len(row.tokens)
         ):
             yield f"row {i}: {len(row.text)} characters of {len(row.tokens)} tokens"
 
@@ -116,7 +117,7 @@ def length_of_text(index: ReportIndex) -> Iterator[str]:
 def loops_are_in_both(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         if (
-            _tells(index, row)
+            index.tells_text(row)
             and loops(row.text.split(), unit=4)
             and len({*row.tokens}) > VARIED * len(row.tokens)
         ):
@@ -137,12 +138,6 @@ def margins_fit(index: ReportIndex) -> Iterator[str]:
             yield f"row {i}: the drafts differ, and no margin is recorded"
         elif differ and error is not None and margin is not None and not -TINY <= margin <= 2 * error + TINY:
             yield f"row {i}: the drafts differ at a margin of {margin:g}; the logits differ by {error:g} at most"
-
-
-def _tells(index: ReportIndex, row: Decode) -> bool:
-    """Say whether a row's text is its tokens': one forward pass a token puts out no text."""
-    arm = index.arms.get(row.arm)
-    return bool(row.text) or not (arm is not None and arm.role == "verify1")
 
 
 def _common(one: tuple[int, ...] | str, other: tuple[int, ...] | str) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.identity import bundled, bundled_part
 from bridge.evidence.laws.law import DECODED, PARITY, law
 from bridge.evidence.report_index import ReportIndex
@@ -70,11 +69,13 @@ def _is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
 )  # fmt: skip
 def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     words = _of(index)
-    for i, row in enumerate(index.rows if words is not None else ()):
-        beyond = [token for token in row.tokens if token >= len(words.pieces)] if words else []
+    if words is None:
+        return
+    for i, row in enumerate(index.rows):
+        beyond = [token for token in row.tokens if token >= len(words.pieces)]
         if beyond:
-            yield f"row {i}: token {beyond[0]} is none of the {len(words.pieces) if words else 0} of the tokenizer"
-        elif words and (row.text or not _is_silent(index, row)) and not _is_text(row.text, row.tokens, words):
+            yield f"row {i}: token {beyond[0]} is none of the {len(words.pieces)} of the tokenizer"
+        elif index.tells_text(row) and not _is_text(row.text, row.tokens, words):
             yield f"row {i}: its text {row.text[:60]!r} is not what its tokens stand for"
 
 
@@ -84,8 +85,10 @@ def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     words = _of(index)
-    for i, row in enumerate(index.rows if words is not None else ()):
-        ended = bool(words and row.tokens and row.tokens[-1] in words.ends)
+    if words is None:
+        return
+    for i, row in enumerate(index.rows):
+        ended = bool(row.tokens and row.tokens[-1] in words.ends)
         if ended != (row.stop == "eos"):
             yield f"row {i}: it stopped by {row.stop}, and its last token is {row.tokens[-1:] or 'none'}"
 
@@ -96,13 +99,9 @@ def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def drafts_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     words = _of(index)
-    for i, row in enumerate(index.rows if words is not None else ()):
+    if words is None:
+        return
+    for i, row in enumerate(index.rows):
         most = max([*row.reference, *row.candidate], default=0)
-        if words and most >= len(words.pieces):
+        if most >= len(words.pieces):
             yield f"row {i}: token {most} is none of the {len(words.pieces)} of the tokenizer"
-
-
-def _is_silent(index: ReportIndex, row: Decode) -> bool:
-    """Say whether a row puts out no text: one forward pass a token does not."""
-    arm = index.arms.get(row.arm)
-    return arm is not None and arm.role == "verify1"
