@@ -279,7 +279,7 @@ _ENTRIES = (
     ),
     _wrong(
         "MEMORY_CLAIM_MISMATCH",
-        "the bytes do not equal those of the listed arrays",
+        "the bytes do not equal the sum of the listed arrays",
         "list every array of every layer with its shape and type",
     ),
     _wrong(

@@ -15,9 +15,9 @@ MOST_BYTES = 2048
 # Of one text in an answer; a log has its own bound.
 _LINE_BYTES = 300
 
-# Sequences that a terminal would obey: CSI, OSC and the like, and those of two characters; runners write the control
-# characters in them as pictures. One that is cut off at the end counts too, so that a log that grows reads the same
-# from its beginning.
+# Terminal escape sequences: CSI, OSC and similar ones, and sequences of two characters. A runner replaces their control
+# characters by pictures of them. A sequence that is cut off at the end counts too, so that the beginning of a growing
+# log always reads the same.
 _STEERING = re.compile(
     r"[\x1b\u241b](?:\[[0-?]*[ -/]*(?:[@-~]|\Z)|[]PX^_][^\x07\u2407\x1b\u241b\n]*(?:[\x07\u2407]|[\x1b\u241b]\\|\Z)"
     r"|[ -/]*(?:[0-~]|\Z))"

@@ -120,7 +120,7 @@ class Once:
         return next(iter(self._ours(key, sorted(under, key=by_age))), None)
 
     def _ours(self, key: Key, branches: Iterable[str]) -> list[tuple[str, str]]:
-        """Return those of some branches that the requester's own manifest stands on, with the requests' commits.
+        """Return the branches whose request is the requester's own, each with the request's commit.
 
         Anyone who may push can choose a name like ours.
         """

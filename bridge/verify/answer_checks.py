@@ -55,7 +55,7 @@ def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths that an answer may have: those that it lists, and those of the protocol."""
+    """Return the paths that an answer may have: the ones that it lists, and the protocol's own."""
     own = {wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL}
     return own | {file.path for file in result.files}
 

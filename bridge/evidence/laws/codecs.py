@@ -21,7 +21,7 @@ RATE = 1.35
 D4_OVER_E8 = (1.2, 1.9)
 # Of one codec on texts of one model: measured within 2 % of one another, relative to what other codecs do on the text.
 TEXTS = 1.4
-# Errors that are this small are those of half precision as well.
+# Rounding to half precision alone causes errors of this size.
 SMALL = 3e-5
 # On Gaussian vectors of 64, 128, 256 and 512 values: 512 vectors each. Affine codes depend on the group alone, and a
 # lattice's error falls with the square of its range.

@@ -104,7 +104,7 @@ def no_equal_times(old: Legacy) -> Iterator[str]:
     "BYTES_IMPOSSIBLE",
     OLD,
     "memory.live",
-    "both caches have equally many layers, and their bytes are those of their arrays",
+    "both caches have the same number of layers, and each cache's bytes are the sum of its arrays",
 )
 def live_layers(old: Legacy) -> Iterator[str]:
     counts = {len(memory.layers) for memory in old.memory.live.values()}

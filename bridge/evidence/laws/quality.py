@@ -192,7 +192,7 @@ def more_bits_err_less(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "QUALITY_IMPOSSIBLE", CODEC, "rows.rel_mse_stderr rows.rel_mse rows.n_vectors",
-    "the errors of single vectors vary as those of random vectors do",
+    "errors vary from vector to vector as they do for random vectors",
 )  # fmt: skip
 def errors_spread(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):

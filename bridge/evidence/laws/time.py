@@ -173,7 +173,7 @@ def no_copies(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "CLOCK_IMPLAUSIBLE", (*DECODED, *SWEEP), "rows.decode_s rows.seconds",
-    "repeats differ, and the times of one arm are not those of another one scaled",
+    "repeats differ, and the times of one arm are not a constant multiple of another arm's",
 )  # fmt: skip
 def times_wander(index: ReportIndex) -> Iterator[str]:
     series: dict[Any, dict[Any, float]] = defaultdict(dict)

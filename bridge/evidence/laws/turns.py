@@ -55,7 +55,7 @@ def no_time_between_rows(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "TIME_UNACCOUNTED", (*TIMED, *SWEEP), "rows.started_s rows.e2e_s rows.seconds rows.arm",
-    "the rows of no arm are followed by longer pauses than those of the others",
+    "pauses after the rows of one arm are not longer than pauses after the rows of other arms",
 )  # fmt: skip
 def no_pauses_of_one_arm(index: ReportIndex) -> Iterator[str]:
     by_name: dict[Any, list[tuple[float, float]]] = defaultdict(list)
