@@ -1,4 +1,4 @@
-"""The format of request branch names: `<prefix><preset>-<nonce>[<suffix>]`."""
+"""The format of request branch names: ``<prefix><preset>-<nonce>[<suffix>]``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _PREFIX = re.compile(
 )
 _SUFFIX = re.compile(r"(?:-[a-z0-9]{1,32})?")
 _AGENT_MEMORY = re.compile(r"AgentMemory/.+(?P<suffix>-[a-z0-9]{4,8})")
-_SAFE = re.compile(r"[A-Za-z0-9._/-]+")
+# Each part may be a file's name in a git repository, with room for git's own endings.
+_PART = rf"(?!\.)[A-Za-z0-9._-]{{1,{limits.BRANCH_PART_CHARS}}}(?<!\.)(?<!\.lock)"
+_SAFE = re.compile(rf"(?!-){_PART}(?:/{_PART})*")
 _BRANCH = re.compile(
     rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
@@ -51,7 +53,7 @@ class Namespace:
             )
 
     def branch(self, preset: str, nonce: str) -> str:
-        """Return the branch on which `preset` is asked for under `nonce`."""
+        """Return the branch on which ``preset`` is asked for under ``nonce``."""
         return f"{self.prefix}{preset}-{nonce}{self.suffix}"
 
 
@@ -70,8 +72,11 @@ def detect_namespace(
 ) -> Namespace:
     """Return where to push, from an explicit choice or else from the branch that is checked out.
 
-    Cloud agents are confined: on `AgentMemory/<name>-<sfx>` requests keep the namespace and the suffix, on `claude/...`
-    and `copilot/...` they stay inside that prefix. Raises UsageError for names git or the runner would not take.
+    Cloud agents are confined: on ``AgentMemory/<name>-<sfx>`` requests keep the namespace and the suffix, on
+    ``claude/...`` and ``copilot/...`` they stay inside that prefix.
+
+    Raises:
+        UsageError: git or the runner would not take the name.
     """
     found = Namespace()
     if current_branch:
@@ -88,6 +93,12 @@ def detect_namespace(
     )
 
 
+def patterns_with(namespace: Namespace) -> tuple[str, ...]:
+    """Return the patterns of the branches among which somebody looks who asks in this namespace."""
+    own = f"{namespace.prefix}*"
+    return DEFAULT_PATTERNS if matches(own, DEFAULT_PATTERNS) else (own, *DEFAULT_PATTERNS)
+
+
 def new_nonce(now: float | None = None) -> str:
     """Return unix seconds, a dash, and 48 random bits in hexadecimal."""
     return f"{int(time.time() if now is None else now)}-{secrets.token_hex(6)}"
@@ -99,25 +110,29 @@ def nonce_time(nonce: str) -> int:
 
 
 def parse_branch(branch: str) -> RequestBranch | None:
-    """Take a request branch's name apart, or return None where it is not one."""
+    """Take a request branch's name apart, or return None if it is not one."""
     found = _BRANCH.fullmatch(branch)
     if not found or not is_safe(branch):
         return None
     return RequestBranch(found["prefix"], found["preset"], found["nonce"], found["suffix"] or "")
 
 
+def by_age(branch: str) -> tuple[int, str]:
+    """Order request branches, oldest first, by the time in their nonces."""
+    return (asked_at(branch), branch)
+
+
+def asked_at(branch: str) -> int:
+    """Return the Unix seconds at which a request was made, or 0 if the branch is no request."""
+    parsed = parse_branch(branch)
+    return nonce_time(parsed.nonce) if parsed else 0
+
+
 def is_safe(branch: str) -> bool:
-    """Say whether a branch's name is short, is one that git takes, and has no character with a meaning elsewhere."""
-    if len(branch) > limits.BRANCH_CHARS or not _SAFE.fullmatch(branch) or ".." in branch:
-        return False
-    return all(_is_safe_part(part) for part in branch.split("/")) and not branch.startswith("-")
-
-
-def _is_safe_part(part: str) -> bool:
-    """Say whether a part may be a file's name in a git repository, with room for git's own endings."""
-    return 0 < len(part) <= limits.BRANCH_PART_CHARS and part[0] != "." and not part.endswith((".", ".lock"))
+    """Return whether a branch's name is short, is one that git takes, and has no character with a meaning elsewhere."""
+    return len(branch) <= limits.BRANCH_CHARS and ".." not in branch and _SAFE.fullmatch(branch) is not None
 
 
 def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
-    """Say whether a branch falls under one of the patterns, in which `*` stands for anything."""
+    """Return whether a branch falls under one of the patterns, in which ``*`` stands for anything."""
     return any(fnmatchcase(branch, pattern) for pattern in patterns)

@@ -1,7 +1,7 @@
 """Reads a request branch: which commit is the request, its current state, and what was committed on top.
 
-Files of an earlier run may have been merged into the workload, so a state or a cancellation counts only where
-it names this very branch; and a state counts as a runner's word only in the commit that changed it.
+Files of an earlier run may have been merged into the workload. So a state or a cancellation counts only if it names
+this branch, and a state counts only in the commit that changed its file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge import limits
-from bridge.bus import objects, wire
+from bridge.bus import lookup, objects, wire
 from bridge.bus.wire import CancelFile, State, StateFile
 from bridge.errors import InfrastructureError
 from bridge.system import git_output
@@ -19,13 +19,13 @@ from bridge.system.git_output import Found
 
 MAX_COMMITS = 20_000
 _AT_ONCE = 64
-# So many commits of a branch are looked at before git is asked to walk its history: most requests have fewer.
+# How many commits of a branch are read directly before git walks its history; most requests have fewer.
 _NEAR = 24
 
 
 @dataclass(frozen=True)
 class View:
-    """One request branch as it stands at `tip`."""
+    """One request branch at its commit ``tip``."""
 
     branch: str
     tip: str
@@ -34,16 +34,16 @@ class View:
     cancel: CancelFile | None
     # Commits that no runner made lie on top of the last state.
     foreign: bool
-    # What is too large for anything on the branch to be read, in words; None where nothing is.
+    # Why the branch is too large to be read, as text; None if it is not.
     too_large: str | None = None
-    # Only if keys decide which states count (verify/signed_history.py): the commit of the state above, and the topmost
-    # state that no key signed.
+    # Set only if keys decide which states count (verify/signed_history.py): the commit of `state`, and the topmost
+    # unsigned state.
     stated: str | None = None
     unsigned: State | None = None
 
     @property
     def stands(self) -> State:
-        """Where the request stands."""
+        """The request's current state."""
         return self.state.state if self.state else State.REQUESTED
 
     @property
@@ -58,21 +58,21 @@ class View:
 
 
 def read_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
-    """Read many branches, given as `{branch: commit id}`, in two calls of git.
+    """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    Of a commit or a folder beyond the limits nothing is read: such a branch has no state and asks for nothing.
+    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request.
     """
     return {view.branch: view for view in each_view(git, tips)}
 
 
 def each_view(git: Git, tips: Mapping[str, str]) -> Iterator[View]:
-    """Yield the views of `read_views` one at a time, so that not all their files are held at once."""
+    """Yield the views of ``read_views`` one at a time, so that not all files are in memory at once."""
     places = {
         branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
         for branch, tip in tips.items()
     }
     heavy: dict[str, Found] = {}
-    there = objects.locate(git, [name for names in places.values() for name in names], heavy)
+    there = lookup.locate(git, [name for names in places.values() for name in names], heavy)
 
     def fits(name: str) -> str | None:
         """Return the id of a file that may be read."""
@@ -117,7 +117,7 @@ def _view(
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
-    """Return the commits on the branch's own line from (not including) `after` to `tip`, oldest first."""
+    """Return the commits on the branch's own line from (not including) ``after`` to ``tip``, oldest first."""
     near = _line(git, tip) if after else []
     if after in near:
         return near[: near.index(after)][::-1]
@@ -127,26 +127,26 @@ def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
 
 
 def is_ancestor(git: Git, earlier: str, later: str) -> bool:
-    """Say whether `later` was built upon `earlier`."""
+    """Return whether ``earlier`` is an ancestor of ``later``."""
     if earlier in _line(git, later):
         return True
     return git("merge-base", "--is-ancestor", earlier, later, ok=(0, 1, 128)).returncode == 0
 
 
 def _line(git: Git, tip: str) -> list[str]:
-    """Return the newest commits of a branch's own line, `tip` first, without starting a git for them."""
+    """Return the newest commits of a branch's own line, ``tip`` first, without starting a git for them."""
     names = [f"{tip}~{i}" for i in range(_NEAR)]
     try:
-        found = objects.locate(git, names)
+        found = lookup.locate(git, names)
     except InfrastructureError:
         return []
     return [found[name].oid for name in names if name in found]
 
 
 def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
-    """Yield each runner's state after `after` with the piece of log that it brought, oldest first.
+    """Yield each runner's state after ``after`` with the piece of log that it brought, oldest first.
 
-    Past `limits.STREAM_BYTES` no more pieces come, only states.
+    Past ``limits.STREAM_BYTES`` no more pieces come, only states.
     """
     previous, left = None, limits.STREAM_BYTES
     for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
@@ -160,7 +160,7 @@ def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, byt
 def states(
     git: Git, commits: Sequence[str], *more: str
 ) -> Iterator[tuple[str, StateFile | None, list[bytes | None]]]:
-    """Yield each commit's state, and the files at the state's path and `more` paths. Few are in memory at a time."""
+    """Yield each commit's state, and the files at the state's path and ``more`` paths. Few are in memory at a time."""
     paths = (wire.STATE, *more)
     for start in range(0, len(commits), _AT_ONCE):
         some = commits[start : start + _AT_ONCE]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge import limits
+from bridge.bus.lookup import PORTION_BYTES, locate, portions
+from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - whoever makes commits says who they are by
+from bridge.bus.writer import Writer
+from bridge.bus.writer import write_blob as write_blob  # noqa: PLC0414
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import batch, git_output
 from bridge.system.git import Git
-from bridge.system.git_output import Entry, Found
+from bridge.system.git_output import Entry
 
 
 @dataclass(frozen=True)
@@ -21,19 +26,13 @@ class Existing:
 
 Files = Mapping[str, bytes | Existing | None]
 
+_TREE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})(\^\{tree\})?")
+
 # The tree with nothing in it, under SHA-1 and under SHA-256. Git keeps no empty folders.
 EMPTY_TREES = (
     "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 )
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who a commit is by."""
-
-    name: str
-    email: str
 
 
 def list_tree(
@@ -45,10 +44,12 @@ def list_tree(
     sizes: bool = True,
     most: int | None = None,
 ) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at `paths`; with `folders` no files.
+    """Return the entries of a tree (or of a commit's tree), or just those at ``paths``; with ``folders`` no files.
 
-    Raises GitError past `most` bytes: a few objects can unfold to more files than fit anywhere. Raises
-    InfrastructureError with code `too_large` for a commit or a top folder beyond the limits: git would read it whole.
+    Raises:
+        GitError: there are more than ``most`` bytes: a few objects can unfold to more files than fit anywhere.
+        InfrastructureError: with code ``too_large`` for a commit or a top folder beyond the limits: git would read it
+            whole.
     """
     top = locate(git, [f"{tree}:"]).get(f"{tree}:")
     if top is None or top.size > limits.TREE_BYTES:
@@ -82,9 +83,10 @@ def entry_at(git: Git, commit: str, path: str) -> Entry | None:
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
-    """Return a regular file's content in a commit, or None where there is no regular file at `path`.
+    """Return a regular file's content in a commit, or None if there is no regular file at ``path``.
 
-    Raises InfrastructureError with code `too_large` past `max_bytes`; the content is then not read.
+    Raises:
+        InfrastructureError: with code ``too_large`` past ``max_bytes``; the content is then not read.
     """
     entry = entry_at(git, commit, path)
     if entry is None or not entry.is_file:
@@ -96,9 +98,9 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
 
 
 def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
-    """Return the contents of many blobs, named as `<commit>:<path>`, at once; None for the missing and the large.
+    """Return the contents of many blobs, named as ``<commit>:<path>``, at once; None for the missing and the large.
 
-    With another `kind` these are objects of that kind and no other. See `locate` for the bounds on the way to them.
+    With another ``kind`` these are objects of that kind and no other. ``locate`` bounds the way to them.
 
     A symbolic link counts as its target's name, so what is read must still be parsed strictly.
     """
@@ -111,92 +113,6 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
     return [contents[oid] if oid else None for oid in wanted]
 
 
-def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = None) -> dict[str, Found]:
-    """Return id, kind and size of what each name stands for: an object, `<commit>:<path>`, or `<commit>^:<path>`.
-
-    Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
-    reads these whole, so each is weighed before it is stepped through. What stood in the way goes into `too_large`.
-    """
-    steps = {name: _steps(name) for name in dict.fromkeys(names)}
-    at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}
-    there: dict[str, Found] = {}
-    if not at:
-        return there
-    with batch.asking(git, "cat-file", "--batch-check") as answerer:
-        asker = _Asker(answerer)
-        depth = 1
-        while at:
-            found = asker.ask(at.values())
-            following: dict[str, str] = {}
-            for name, asked in at.items():
-                here, parts = found.get(asked), steps[name]
-                if here is None:
-                    continue
-                if depth == len(parts):
-                    there[name] = here
-                elif here.size <= _STEPPED_THROUGH.get(here.kind, -1):
-                    following[name] = f"{here.oid}{parts[depth]}"
-                elif too_large is not None and here.kind in _STEPPED_THROUGH:
-                    too_large[name] = here
-            at, depth = following, depth + 1
-    return there
-
-
-_STEPPED_THROUGH = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
-
-
-def _steps(name: str) -> list[str]:
-    """Take a name apart into what to ask git for in turn: each step is put behind the id that the last one had."""
-    root, colon, path = name.partition(":")
-    # Git takes one name a line; a stranger's path with a line break in it would shift all that follow.
-    if not root or "\n" in name or "\0" in name:
-        return []
-    steps = [root[:-1], "^"] if root.endswith("^") else [root]
-    if colon:
-        parts = path.split("/") if path else []
-        if len(parts) > limits.PATH_PARTS or any(part in ("", ".", "..") for part in parts):
-            return []
-        steps += ["^{tree}", *(f":{part}" for part in parts)]
-    return steps
-
-
-class _Asker:
-    """One `git cat-file --batch-check`, asked as often as there are steps to take."""
-
-    # Names and answers of one portion fit into the pipes, so neither side waits for the other.
-    _PORTION_BYTES = 16 * 1024
-
-    def __init__(self, answerer: batch.Answerer) -> None:
-        self._known: dict[str, Found | None] = {}
-        self._answerer = answerer
-
-    def ask(self, names: Iterable[str]) -> dict[str, Found | None]:
-        """Return what git knows of each name."""
-        new = [name for name in dict.fromkeys(names) if name not in self._known]
-        for portion in portions(new, self._PORTION_BYTES):
-            self._answerer.asked += len(portion)
-            self._answerer.child.write("".join(f"{name}\n" for name in portion))
-            lines = self._answerer.child.lines(len(portion))
-            self._known.update(
-                (name, git_output.found(line)) for name, line in zip(portion, lines, strict=True)
-            )
-        return self._known
-
-
-def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
-    """Split names into lists that are at most so long as lines; a longer name goes alone."""
-    portion: list[str] = []
-    size = 0
-    for name in names:
-        if portion and size + len(name) * 4 > most_bytes:
-            yield portion
-            portion, size = [], 0
-        portion.append(name)
-        size += len(name) * 4
-    if portion:
-        yield portion
-
-
 def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
@@ -204,7 +120,7 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     answerer, left = batch.take(git, "cat-file", "--batch"), len(oids)
     child = answerer.child
     try:
-        for portion in portions(oids, _Asker._PORTION_BYTES):  # noqa: SLF001 - of this module
+        for portion in portions(oids, PORTION_BYTES):
             answerer.asked += len(portion)
             child.write("".join(f"{oid}\n" for oid in portion))
             for oid in portion:
@@ -236,7 +152,11 @@ class Reader:
         self._in_answer = False
 
     def pieces(self, oid: str, most: int) -> Iterator[bytes]:
-        """Yield an object's content in pieces of at most `most` bytes. Raises InfrastructureError if it is missing."""
+        """Yield an object's content in pieces of at most ``most`` bytes.
+
+        Raises:
+            InfrastructureError: it is missing.
+        """
         self._in_answer = True
         self._answerer.asked += 1
         self._child.write(f"{oid}\n")
@@ -256,17 +176,22 @@ class Reader:
             batch.give_back(self._answerer)
 
 
-def write_blob(git: Git, content: bytes) -> str:
-    """Store a blob and return its id."""
-    return git("hash-object", "-w", "--stdin", stdin=content).text
-
-
-def overlay(git: Git, base: str | None, files: Files) -> str:
-    """Return a tree like `base` with some files replaced, added, or (where None) removed with all below them.
+def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = None) -> str:
+    """Return a tree like ``base`` with some files replaced, added, or (where None) removed with all below them.
 
     Only the folders on the way to a changed file are read and written, so a large tree costs no more than a small one.
-    Submodules, links and modes of everything else stay as they are.
+    Submodules, links and modes of everything else stay as they are. With a ``writer``, which stores it with what else
+    is made, nothing is stored yet.
     """
+    named = _TREE.fullmatch(base) if base else None
+    made = writer or Writer(git, named[1] if named else None)
+    tree = _overlay(git, base, files, made)
+    if writer is None:
+        made.store()
+    return tree
+
+
+def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
     here: dict[str, bytes | Existing | None] = {}
     below: dict[str, dict[str, bytes | Existing | None]] = {}
     for path, content in files.items():
@@ -275,40 +200,31 @@ def overlay(git: Git, base: str | None, files: Files) -> str:
             below.setdefault(head, {})[rest] = content
         else:
             here[head] = content
-    lines = {e.path: (e.mode, e.kind, e.oid) for e in list_tree(git, base, sizes=False)} if base else {}
+    entries = {e.path: (e.mode, e.oid) for e in list_tree(git, base, sizes=False)} if base else {}
     for name, content in here.items():
-        lines.pop(name, None)
+        entries.pop(name, None)
         if content is not None:
-            oid = content.oid if isinstance(content, Existing) else write_blob(git, content)
-            lines[name] = ("100644", "blob", oid)
+            oid = content.oid if isinstance(content, Existing) else writer.blob(content)
+            entries[name] = ("100644", oid)
     for name, inner in below.items():
-        old = lines.get(name)
-        start = old[2] if old and old[1] == "tree" and name not in here else None
+        mode, start = entries.get(name, ("", None))
+        if mode != "040000" or name in here:
+            start = None
         if start is None and all(content is None for content in inner.values()):
             continue
-        tree = overlay(git, start, inner)
-        lines.pop(name, None)
+        tree = _overlay(git, start, inner, writer)
+        entries.pop(name, None)
         if tree not in EMPTY_TREES:
-            lines[name] = ("040000", "tree", tree)
-    return _write_tree(git, lines)
-
-
-def _write_tree(git: Git, lines: Mapping[str, tuple[str, str, str]]) -> str:
-    """Store a tree, given as mode, kind and id of each name, and return its id."""
-    text = "".join(f"{mode} {kind} {oid}\t{name}\0" for name, (mode, kind, oid) in lines.items())
-    # --missing: a partial clone need not hold what it only passes on.
-    with batch.asking(git, "mktree", "-z", "--missing", "--batch") as answerer:
-        answerer.asked += 1
-        answerer.child.write(f"{text}\0")
-        return answerer.child.line().decode().strip()
+            entries[name] = ("040000", tree)
+    return writer.tree(entries)
 
 
 def commit(
     git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None, *, sign: bool = False
 ) -> str:
-    """Store a commit and return its id. Without `who` git's own configuration says who it is by.
+    """Store a commit and return its id. Without ``who`` git's own configuration says who it is by.
 
-    With `sign` it is signed with the user's SSH key, whatever format git would choose.
+    With ``sign`` it is signed with the user's SSH key, whatever format git would choose.
     """
     env = {}
     if who:
@@ -331,7 +247,7 @@ def resolve(git: Git, name: str) -> str | None:
 
 
 def is_commit(git: Git, name: str) -> bool:
-    """Say whether a name is the whole id of a commit that is here."""
+    """Return whether a name is the whole id of a commit that is here."""
     found = locate(git, [name]).get(name)
     return found is not None and found.kind == "commit" and found.oid == name
 
@@ -342,7 +258,11 @@ def parent_of(git: Git, commit_id: str) -> str | None:
 
 
 def parents_of(git: Git, commit_id: str) -> list[str]:
-    """Return the parents that a commit names. Raises InfrastructureError where it is missing or too large."""
+    """Return the parents that a commit names.
+
+    Raises:
+        InfrastructureError: it is missing or too large.
+    """
     (raw,) = read_many(git, [commit_id], max_bytes=limits.COMMIT_BYTES, kind="commit")
     if raw is None:
         raise InfrastructureError(

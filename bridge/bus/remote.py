@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from heapq import nlargest
 from pathlib import Path
 
 from bridge import limits
-from bridge.bus import branch_names, objects
+from bridge.bus import branch_names, objects, presence
+from bridge.bus.set_aside import SetAside
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
+from bridge.system.deadline import within
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
@@ -47,10 +52,16 @@ class Remote:
 
     git: Git
     name: str
+    # Where fetched branches are noted. Two processes that write the same references get in each other's way.
+    private: str = PRIVATE
 
     @classmethod
     def of(cls, git: Git, name: str) -> Remote:
-        """Return the remote of that name, or of that URL. Raises UsageError where there is none."""
+        """Return the remote of that name, or of that URL.
+
+        Raises:
+            UsageError: there is none.
+        """
         known = git.text("remote").split()
         is_address = ("/" in name or ":" in name) and not name.startswith("-")
         if name not in known and not is_address:
@@ -66,26 +77,37 @@ class Remote:
         return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
 
     def fetch(self, *patterns: str) -> dict[str, str]:
-        """Fetch the branches under the patterns and return `{branch: commit id}`.
+        """Fetch one branch, or the newest requests under patterns, and return ``{branch: commit id}``.
 
-        The server is asked for these prefixes alone. Only private refs are written; branches that are gone go.
+        Only private refs are written; those of branches that are gone are deleted. See ``fetch_listed`` for what is
+        left out under patterns.
         """
-        specs = [f"+refs/heads/{pattern}:{PRIVATE}{pattern}" for pattern in patterns]
+        if len(patterns) == 1 and "*" not in patterns[0]:
+            return self._fetch_one(patterns[0])
+        listed = self.listed(*patterns)
+        gone = self.known(*patterns).keys() - listed.keys()
+        if gone:
+            self.git(
+                "update-ref", "--stdin", stdin="".join(f"delete {self.private}{branch}\n" for branch in gone)
+            )
+        newest = nlargest(limits.FETCHED, listed, key=branch_names.by_age)
+        return self.fetch_listed({branch: listed[branch] for branch in newest})
+
+    def _fetch_one(self, branch: str) -> dict[str, str]:
+        spec = f"+refs/heads/{branch}:{self.private}{branch}"
         try:
-            self._fetch(*specs)
+            self.git("fetch", *FETCH_FLAGS, self.name, spec, timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            if (
-                len(patterns) == 1
-                and "*" not in patterns[0]
-                and "couldn't find remote ref" in error.message.lower()
-            ):
-                self.git("update-ref", "-d", PRIVATE + patterns[0])
+            if "couldn't find remote ref" in error.message.lower():
+                self.git("update-ref", "-d", self.private + branch)
                 return {}
             raise self._explain(error) from error
-        return self.known(*patterns)
+        tips = self.known(branch)
+        self._set_aside.put(tips, self.private)
+        return tips
 
     def listed(self, *patterns: str) -> dict[str, str]:
-        """Return `{branch: commit id}` of the branches under the patterns as the server lists them; nothing is fetched.
+        """Return ``{branch: commit id}`` of the branches under the patterns as the server lists them, without a fetch.
 
         Left out are names that no request can have.
         """
@@ -104,10 +126,20 @@ class Remote:
         return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
 
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged."""
+        """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.
+
+        Those whose commit is larger than the limits are left out, and not fetched again.
+        """
+        tips = self._try_listed(self._set_aside.without(listed)) if listed else {}
+        for branch in self._set_aside.put(tips, self.private):
+            del tips[branch]
+        return tips
+
+    def _try_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Fetch branches together; if that fails, by halves."""
         if not listed:
             return {}
-        specs = "".join(f"+{oid}:{PRIVATE}{branch}\n" for branch, oid in listed.items())
+        specs = "".join(f"+{oid}:{self.private}{branch}\n" for branch, oid in listed.items())
         try:
             self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
         except GitError:
@@ -116,30 +148,56 @@ class Remote:
             branches = list(listed)
             middle = len(branches) // 2
             halves = (branches[:middle], branches[middle:])
-            came = [self.fetch_listed({branch: listed[branch] for branch in half}) for half in halves]
+            came = [self._try_listed({branch: listed[branch] for branch in half}) for half in halves]
             return {**came[0], **came[1]}
         return dict(listed)
 
     def _fetch(self, *specs: str) -> None:
         self.git("fetch", *FETCH_FLAGS, "--prune", self.name, *specs, timeout=NETWORK_TIMEOUT)
 
+    @cached_property
+    def _set_aside(self) -> SetAside:
+        return SetAside(self.git)
+
+    def fetch_presences(self) -> dict[str, str]:
+        """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.
+
+        The server is asked for their prefix alone. Of more than the limit a random part is returned.
+        """
+        try:
+            with within(limits.PRESENCE_S):
+                self._fetch(f"+{presence.REFS}*:{presence.REFS}*")
+        except GitError as error:
+            raise self._explain(error) from error
+        return self.known_presences()
+
+    def known_presences(self) -> dict[str, str]:
+        """Return the presence records that the last fetch brought, without asking the server."""
+        done = self.git("for-each-ref", "--format=%(objectname) %(refname)", presence.REFS)
+        listed = {ref: oid for ref, oid in git_output.refs(done.stdout).items() if presence.is_ref(ref)}
+        if len(listed) <= limits.PRESENCES:
+            return listed
+        return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
+
     def known(self, *patterns: str) -> dict[str, str]:
         """Return what the last fetches brought, without asking the server."""
         if len(patterns) == 1 and "*" not in patterns[0]:
-            tip = objects.resolve(self.git, PRIVATE + patterns[0])
+            tip = objects.resolve(self.git, self.private + patterns[0])
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
-        folders = [PRIVATE + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
+        folders = [self.private + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
         listed = git_output.refs(
             self.git("for-each-ref", "--format=%(objectname) %(refname)", *folders).stdout
         )
-        found = {ref.removeprefix(PRIVATE): oid for ref, oid in listed.items()}
+        found = {ref.removeprefix(self.private): oid for ref, oid in listed.items()}
         return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
-        """Set a branch to a commit if it still is at `expect` (None: if it does not exist).
+        """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist).
 
-        Raises RefusedError where the server says no, InfrastructureError where it cannot be reached.
+        Raises:
+            RefusedError: the server says no.
+            InfrastructureError: it cannot be reached.
         """
         ref = f"refs/heads/{branch}"
         try:
@@ -155,15 +213,15 @@ class Remote:
             raise self._explain(error, branch) from error
         # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
         shown = f"refs/remotes/{self.name}/{branch}"
-        both = f"update {PRIVATE}{branch} {commit}\ndelete {shown}\n"
+        both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
         if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
             # An address makes no valid name, and there was nothing to note.
-            self.git("update-ref", PRIVATE + branch, commit)
+            self.git("update-ref", self.private + branch, commit)
             self.git("update-ref", "-d", shown, ok=(0, 1, 128))
         return Pushed.DONE
 
     def try_push(self, branch: str, commit: str) -> None:
-        """Go through all of a push but the sending. Raises as `push` does."""
+        """Go through all of a push but the sending. Raises as ``push`` does."""
         try:
             flags = ("--quiet", "--dry-run", "--no-verify", "--recurse-submodules=no")
             self.git("push", *flags, self.name, f"{commit}:refs/heads/{branch}", timeout=NETWORK_TIMEOUT)
@@ -171,7 +229,7 @@ class Remote:
             raise self._explain(error, branch) from error
 
     def delete(self, branch: str, *, expect: str) -> Pushed:
-        """Delete a branch if it still is at `expect`."""
+        """Delete a branch if it still is at ``expect``."""
         ref = f"refs/heads/{branch}"
         flags = ("--quiet", "--porcelain", "--no-verify", f"--force-with-lease={ref}:{expect}")
         try:
@@ -180,7 +238,7 @@ class Remote:
             if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
-        self.git("update-ref", "-d", PRIVATE + branch)
+        self.git("update-ref", "-d", self.private + branch)
         return Pushed.DONE
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:

@@ -1,8 +1,8 @@
 """Estimates the current time from the bus: no single clock decides that something is old.
 
-A machine that starts before its clock is set, or with a dead battery, may be years off. What others committed was
-dated by their clocks, so no more time has passed for certain than the newest of it shows. Anyone who can push can
-commit with a later date; that only lets one's own clock decide, as it would without.
+The clock of a machine may be years off, for example at a start with a dead battery. Commits of others have times by
+their clocks, so the newest of these times is a lower bound of the current time. Anyone who can push can commit with a
+later time; then this machine's own clock decides, as it would without this check.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bridge.bus import branch_names
 from bridge.system.git import Git
 
-# Clocks of several machines differ by this much without anybody noticing.
+# Differences between machines' clocks up to this size are normal.
 TOLERANCE_S = 300.0
 
 # By whom runners commit.
@@ -36,10 +36,10 @@ def requested_below(git: Git, prefix: str) -> list[float]:
 
 
 def at_least(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> float:
-    """Return what time it is for certain: `now`, unless nothing that was seen is nearly as late."""
+    """Return what time it is for certain: ``now``, unless nothing that was seen is nearly as late."""
     return min(now, max(dates, default=now) + tolerance_s)
 
 
 def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:
-    """Say whether something was dated at about `now`."""
+    """Return whether something was dated at about ``now``."""
     return any(abs(now - date) <= tolerance_s for date in dates)

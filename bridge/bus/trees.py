@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bridge import limits
-from bridge.bus import objects
+from bridge.bus import lookup, objects
 from bridge.errors import VerificationError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -23,29 +23,34 @@ class Node:
 
     @property
     def is_folder(self) -> bool:
-        """Say whether it is a tree."""
+        """Return whether it is a tree."""
         return self.mode == "040000"
 
     @property
     def is_file(self) -> bool:
-        """Say whether it is a regular file, executable or not."""
+        """Return whether it is a regular file, executable or not."""
         return self.mode in ("100644", "100755")
 
 
 def files_below(git: Git, commit: str, folder: str) -> dict[str, Node]:
-    """Return all that lies below a folder of a commit but folders, by path; nothing where there is no such folder.
+    """Return all that lies below a folder of a commit but folders, by path; nothing if there is no such folder.
 
-    Raises VerificationError where that is more than a reader takes.
+    Raises:
+        VerificationError: there is more than a reader takes.
     """
     place = f"{commit}:{folder}"
-    there = objects.locate(git, [place]).get(place)
+    there = lookup.locate(git, [place]).get(place)
     return _differing(git, folder, None, there.oid if there else None)
 
 
 def changed(git: Git, before: str, after: str) -> list[str]:
-    """Return the paths of the files that differ between two commits. Raises VerificationError as `files_below` does."""
+    """Return the paths of the files that differ between two commits.
+
+    Raises:
+        VerificationError: as ``files_below`` does.
+    """
     places = [f"{commit}:" for commit in (before, after)]
-    found = objects.locate(git, places)
+    found = lookup.locate(git, places)
     if len(found) < len(places):
         raise VerificationError("a commit is missing, or too large to be read")
     return sorted(_differing(git, "", *(found[place].oid for place in places)))

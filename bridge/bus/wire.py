@@ -25,8 +25,9 @@ LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
 REPORTS = "results/research"
 
-# How the detail of a state begins in which a request waits for somebody at the runner to decide.
+# Prefix of the detail of a state in which the request waits for the operator's approval.
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # What a runner writes: ASCII without white space or control characters.
 _PLAIN_PATH = re.compile(r"[!-~]+")
 
@@ -38,7 +39,7 @@ MAX_EVIDENCE = 4 * 1024 * 1024
 
 
 class State(StrEnum):
-    """Where a request stands."""
+    """The state of a request."""
 
     REQUESTED = "requested"
     CLAIMED = "claimed"
@@ -53,12 +54,12 @@ class State(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Say whether nothing follows."""
+        """Return whether the state is final."""
         return self in EXIT_CODES
 
     @property
     def is_taken(self) -> bool:
-        """Say whether a runner holds it."""
+        """Return whether a runner holds the request."""
         return self in (State.CLAIMED, State.RUNNING)
 
 
@@ -78,7 +79,7 @@ class _Wire(BaseModel):
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""
-        # Bytes of a stranger's that are no text came in as surrogates, and those cannot be read again.
+        # Bytes that are not UTF-8 were read as surrogates, which cannot be written to a file and read again.
         return strict_json.dumps(self.model_dump(mode="json")).encode("utf-8", "replace")
 
 
@@ -92,13 +93,23 @@ def next_count(count: int) -> int:
 
 Branch = Annotated[str, Field(max_length=limits.BRANCH_CHARS)]
 Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
-# Names of files and folders are made from these, so a forged answer must not hold a path there.
+# These become names of files and folders, so a forged answer must not contain a path here.
 PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.PRESET.pattern})$")]
 Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.NONCE.pattern})$")]
 # `is_answer_path` judges what it is made of and where it may lie.
 AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
+
+
+def _is_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must be letters, digits, dots, dashes and underscores, 64 at most")
+    return value
+
+
 # A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
+# The name of a runner, and a label.
+Name = Annotated[str, AfterValidator(_is_name)]
 # Names from a branch are handed to git: only a whole id is never a revision expression or an option.
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
@@ -112,13 +123,13 @@ class Runner(_Wire):
 
 
 class StateFile(_Wire):
-    """`.mac-bridge/state.json`, new in every commit that a runner makes."""
+    """``.mac-bridge/state.json``, new in every commit that a runner makes."""
 
     schema_version: Literal[2]
     state: Annotated[State, Field(strict=False)]
     branch: Branch
     request: CommitId
-    # Random: no two states are the same commit, whoever makes them and however fast.
+    # Random, so that two states are never the same commit.
     salt: Annotated[str, Field(max_length=64)]
     # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
     # Both counters stay at their limit once they are there: what is written can always be read.
@@ -129,7 +140,7 @@ class StateFile(_Wire):
     at: Annotated[str, Field(max_length=64)]
     step: Counter | None = None
     detail: Annotated[Sentence, Field(max_length=1000)] = ""
-    # How many bytes of output, between the piece of log before and the one in this commit, were not streamed.
+    # Number of output bytes that were not streamed between the previous piece of log and the one in this commit.
     # None: written by a runner that did not count them.
     left_out: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
     # The labels of the runner. None: written by a runner that did not say.
@@ -137,7 +148,7 @@ class StateFile(_Wire):
 
 
 class CancelFile(_Wire):
-    """`.mac-bridge/cancel.json`, committed by the requester."""
+    """``.mac-bridge/cancel.json``, committed by the requester."""
 
     schema_version: Literal[2]
     branch: Branch
@@ -148,7 +159,7 @@ class CancelFile(_Wire):
 
 
 class Reason(_Wire):
-    """Why a request ended as it did, in one word for programs and one sentence for people."""
+    """Why a request ended: a code for programs, and a message for people."""
 
     code: str
     message: Sentence
@@ -165,13 +176,13 @@ class CommandResult(_Wire):
     max_rss_bytes: int | None = None
     log: str
     survivors: list[str] = []
-    # The bound for whose sake it was ended (memory, processes, disk, files, free), and the most that was seen.
+    # The exceeded limit (memory, processes, disk, files, free), and the highest observed use.
     exceeded: str | None = None
     peaks: dict[str, int] = {}
 
 
 class LogDigest(_Wire):
-    """One step's log: the digest is over the full stream, also where only head and tail were kept."""
+    """One step's log. The digest covers the full stream, even if only head and tail were kept."""
 
     path: AnswerPath
     stream_sha256: str
@@ -194,7 +205,7 @@ class Violation(_Wire):
     code: str
     message: Sentence
     path: str = ""
-    # What would mend it; empty in answers that are older than this field.
+    # How to fix it; empty in answers that are older than this field.
     mend: Sentence = ""
 
 
@@ -206,7 +217,7 @@ class Gate(_Wire):
 
 
 class Result(_Wire):
-    """`.mac-bridge/result.json`: everything a reader needs to judge an answer."""
+    """``.mac-bridge/result.json``: everything a reader needs to judge an answer."""
 
     schema_version: Literal[2]
     state: Annotated[State, Field(strict=False)]
@@ -216,7 +227,7 @@ class Result(_Wire):
     request: CommitId
     workload: CommitId | None
     requested_by: str | None
-    # Why a requester's own code was run: whose signature or approval, or the policy's leave.
+    # Why the requester's own code was run: the signer, the approval, or the policy.
     trusted_by: str | None = None
     preset: PresetName | None
     preset_digest: str | None
@@ -235,12 +246,12 @@ class Result(_Wire):
     files: list[FileDigest]
     skipped: list[str] = []
     gate: Gate | None = None
-    # What was put around the job; None in answers that are older than this field.
+    # The sandbox of the job; None in answers that are older than this field.
     sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
 
 
 def is_answer_path(path: str) -> bool:
-    """Say whether an answer may bring a file of that name: what a runner writes, and reports, in plain characters."""
+    """Return whether an answer may contain a file of that name: the runner's files and reports, in plain characters."""
     plain = _PLAIN_PATH.fullmatch(path) is not None and not any(
         part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/")
     )
@@ -248,17 +259,21 @@ def is_answer_path(path: str) -> bool:
 
 
 def parse_state(data: bytes | None) -> StateFile | None:
-    """Read a state file; None where there is none or it is not one."""
+    """Read a state file; None if there is none or it is not one."""
     return _parse(StateFile, data)
 
 
 def parse_cancel(data: bytes | None) -> CancelFile | None:
-    """Read a cancel file; None where there is none or it is not one."""
+    """Read a cancel file; None if there is none or it is not one."""
     return _parse(CancelFile, data)
 
 
 def parse_result(data: bytes | None) -> Result:
-    """Read a result. Raises VerificationError that says what is wrong with it."""
+    """Read a result.
+
+    Raises:
+        VerificationError: it is wrong; the message says what.
+    """
     if data is None:
         raise VerificationError(f"there is no {RESULT}")
     try:

@@ -1,7 +1,7 @@
 """What a requester's signature covers: one branch of one repository, and one definition of the preset.
 
-A commit's signature covers its message, so these stand there as trailers. Without them a commit that was signed for
-one runner could be pushed to another one, or run as something else than the signer saw.
+These are trailers of the commit's message, because the commit's signature covers the message. Without them, a commit
+signed for one runner could be pushed to another bus, or run with another definition of the preset.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Binding:
 
     @property
     def trailers(self) -> str:
-        """The lines that stand at the end of the commit's message."""
+        """The trailer lines for the commit's message."""
         return f"Branch: {self.branch}\nRepository: {self.repository}\nPreset: {self.preset}\n"
 
     @classmethod
     def parse(cls, message: str) -> Binding | None:
-        """Read the trailers of a message; None where one of them is missing or stands twice."""
+        """Read the trailers of a message; None if one of them is missing or appears twice."""
         last = message.rstrip("\n").rpartition("\n\n")[2]
         pairs = [line.partition(": ")[::2] for line in last.split("\n")]
         found = dict(pairs)
@@ -39,7 +39,7 @@ class Binding:
 
 
 def repository_name(url: str, base: Path | str = ".") -> str:
-    """Return one name for a repository however it is reached: `github.com/owner/name`, or a folder's real path."""
+    """Return the same name for each address of a repository: ``github.com/owner/name``, or a folder's real path."""
     scp = _SCP.fullmatch(url)
     if url.startswith(("/", ".", "~", "file://")):
         folder = Path(url.removeprefix("file://")).expanduser()

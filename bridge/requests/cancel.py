@@ -1,4 +1,4 @@
-"""Asking for a stop: a commit on the request branch, on top of whatever the runner wrote meanwhile."""
+"""Cancels a request: pushes a commit on top of the request branch, whatever the runner wrote meanwhile."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _ATTEMPTS = 20
 
 
 def cancel(git: Git, remote: Remote, look: Callable[[], View], reason: str) -> View:
-    """Cancel a request unless it has ended or is cancelled already. `look` fetches its branch. Returns how it stands.
+    """Cancel a request unless it has ended or is already cancelled, and return its view. ``look`` fetches its branch.
 
-    Raises InfrastructureError if the branch moves faster than it can be pushed to.
+    Raises:
+        InfrastructureError: the branch moves faster than it can be pushed to.
     """
     for _ in range(_ATTEMPTS):
         view = look()

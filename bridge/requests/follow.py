@@ -11,19 +11,26 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.requests.status import Event, Status, events, status_of
+from bridge.requests.waiting import Reason
 from bridge.system import github
+from bridge.system.deadline import pause as pause_for
 from bridge.system.deadline import within
 from bridge.system.git import Git
 
 FIRST_POLL_S = 0.1
 PATIENCE_S = 60.0
-# What one look at the remote may take, also where the caller's time ends sooner.
+# Minimum time for one fetch, even if the caller's time ends sooner.
 LOOK_S = 5.0
-LONGEST_POLL_S = {True: 0.5, False: 5.0}  # by whether the remote is a folder on this machine
+LONGEST_POLL_S = {
+    True: 0.5,
+    False: 5.0,
+}  # seconds between polls, by whether the remote is a folder on this machine
 
 
-# When nothing happens, something is said about that: at first soon, then now and then.
+# After how many seconds without an event a note is shown: the first one soon, later ones rarely.
 FIRST_NOTE_S = 5.0
+# So long a runner on this machine may need for a claim, which then needs no reason why the request waits.
+CLAIM_S = 1.0
 NOTE_S = 60.0
 
 
@@ -34,15 +41,19 @@ def follow(
     timeout: float | None,
     about: Callable[[View], Status] = status_of,
 ) -> Iterator[Event]:
-    """Yield a request's states and pieces of log as they come, from the first, until it has ended.
+    """Yield all states and pieces of log of a request as they arrive, until it has ended.
 
-    `look` fetches the request's branch from the remote at `url`; `about` says what is known about one on which nothing
-    happens. Raises WaitTimeout after `timeout` seconds without an end.
+    ``look`` fetches the request's branch from the remote at ``url``. ``about`` returns what is known about a branch
+    without news.
+
+    Raises:
+        WaitTimeout: the request has not ended after ``timeout`` seconds.
+        InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
     pause, told = FIRST_POLL_S, None
-    note_at = time.monotonic() + FIRST_NOTE_S
+    notes = _Notes(about, longest)
     view: View | None = None
     seen: str | None = None
     while True:
@@ -54,19 +65,46 @@ def follow(
                     yield event
                 told = now
             seen, pause = view.tip, FIRST_POLL_S
-            note_at = time.monotonic() + _until_note(view)
+            notes.moved(view)
         if view.stands.is_final:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise _no_answer(url, view, timeout or 0)
-        if time.monotonic() >= note_at:
-            note_at = time.monotonic() + NOTE_S
-            status = about(view)
+            raise _no_answer(url, view, timeout or 0, notes.reason)
+        yield from notes.due(view)
+        wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
+        pause_for(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
+        pause = min(pause * 1.3, longest)
+
+
+class _Notes:
+    """Notes while there is no news: one soon, later ones rarely; at once if no runner can take the request."""
+
+    def __init__(self, about: Callable[[View], Status], longest: float) -> None:
+        self._about = about
+        self._at = time.monotonic() + FIRST_NOTE_S
+        # After one poll, find out whether a runner can take the request.
+        self._stuck_at = time.monotonic() + max(longest, CLAIM_S)
+        # The last known reason why the request waits.
+        self.reason: Reason | None = None
+
+    def moved(self, view: View) -> None:
+        """Record that the branch moved, which restarts the pause before the next note."""
+        self._at = time.monotonic() + _until_note(view)
+        self.reason = None
+
+    def due(self, view: View) -> Iterator[Event]:
+        """Yield the note that is due now, if any."""
+        now = time.monotonic()
+        is_early = view.stands is State.REQUESTED and now >= self._stuck_at
+        if now < self._at and not is_early:
+            return
+        self._stuck_at = math.inf
+        status = self._about(view)
+        self.reason = status.reason
+        if now >= self._at or (status.reason and status.reason.is_stuck):
+            self._at = now + NOTE_S
             if status.outlook:
                 yield Event(status, note=status.outlook)
-        wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
-        time.sleep(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
-        pause = min(pause * 1.3, longest)
 
 
 def _next_view(
@@ -77,7 +115,7 @@ def _next_view(
     deadline: float | None,
     timeout: float,
 ) -> View:
-    """Look at the branch within the deadline. A remote that never answered is told at once, later it is waited for."""
+    """Fetch the branch before the deadline. A remote that never answered is an error; a later outage is waited out."""
     try:
         with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
             return look() if last is None else _patiently(look, longest, deadline)
@@ -88,12 +126,12 @@ def _next_view(
 
 
 def _until_note(view: View) -> float:
-    """Return how long a branch may stand still until that is worth a word: a job may be silent for its lease."""
+    """Return after how many seconds without news a note is due. A running job may be silent for its lease."""
     return view.state.lease_s if view.state and view.stands.is_taken else FIRST_NOTE_S
 
 
 def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -> View:
-    """Wait out a remote that is out of reach for a while: a job may take hours."""
+    """Retry for a while if the remote is unreachable, because a job may take hours."""
     until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
     while True:
         try:
@@ -101,7 +139,7 @@ def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -
         except InfrastructureError:
             if time.monotonic() >= until:
                 raise
-            time.sleep(pause)
+            pause_for(pause)
 
 
 def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
@@ -109,10 +147,12 @@ def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
     return WaitTimeout(what, fix="Try again; `kakeya doctor` checks the remote.", code="no_answer_in_time")
 
 
-def _no_answer(url: str, view: View, waited: float) -> WaitTimeout:
+def _no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
     run = github.actions_run(url, view.branch)
     seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
-    if view.stands is State.REQUESTED and view.state and view.state.detail:
+    if reason and reason.is_stuck and view.stands is State.REQUESTED:
+        what, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.{seen}", reason.fix
+    elif view.stands is State.REQUESTED and view.state and view.state.detail:
         what = f"{view.branch} is not claimed yet after {waited:g} s: {view.state.detail}.{seen}"
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:

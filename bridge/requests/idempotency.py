@@ -1,11 +1,11 @@
-"""Asking at most once under a key that the caller chose: an agent that was killed asks again and gets the same run.
+"""Idempotent requests: a call with the same key finds the run of the first call, even if the first call was killed.
 
-The record is the request branch itself. Its nonce holds a digest of the requester with the key, and one of what is
-asked for, so a clone that knows nothing else finds the request on the remote. In this clone a private reference
-holds the request's commit from before the push: whatever dies on the way, the next call pushes that commit to that
-branch and nothing else, and a remote takes it once.
+The record is the request branch itself. Its nonce contains a digest of the requester and the key, and a digest of the
+request's content, so any clone can find the request on the remote. In this clone, a private reference also keeps the
+request's commit from before the push. So after a crash, the next call pushes the same commit to the same branch, and
+the remote accepts it only once.
 
-Not covered: two clones that use one key at the same time in different minutes, before either sees the other's branch.
+Not covered: two clones use one key in different minutes, and neither sees the other's branch yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bridge.system.git import Git
 
 MAX_KEY = 200
 
-# Requests of one minute under one key have one name, so that a remote takes one of them.
+# Requests with one key within one minute have the same name, so that the remote accepts only one of them.
 _WINDOW_S = 60
 _HALF = 16
 _MANIFEST_BYTES = 64 * 1024
@@ -34,28 +34,32 @@ _MANIFEST_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Key:
-    """A caller's key, and what is asked for under it."""
+    """A caller's key with the digests for the nonce."""
 
     text: str
     requester: str
-    # Hexadecimal: of the requester with the key, and of what is asked for.
+    # Hexadecimal digests of the requester with the key, and of the request's content.
     digest: str
     asked: str
 
     @classmethod
     def of(cls, text: str, requester: str, asked: Mapping[str, object]) -> Key:
-        """Return the key for a request. Raises UsageError for a text that is no key."""
+        """Return the key for a request.
+
+        Raises:
+            UsageError: the text is not a valid key.
+        """
         if not (0 < len(text) <= MAX_KEY and text.isprintable()):
             fix = "Use a short name of the task, such as eval-2026-01-31."
             raise UsageError(f"an idempotency key is 1 to {MAX_KEY} printable characters", fix=fix)
         return cls(text, requester, _digest([requester, text]), _digest(asked))
 
     def nonce(self) -> str:
-        """Return the nonce of a request that is made now."""
+        """Return the nonce for a request that is made now."""
         return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.digest}{self.asked}"
 
     def check(self, branch: str) -> None:
-        """Raise UsageError if something else was asked for on a branch under this key."""
+        """Raise UsageError if the request on a branch with this key has other content."""
         parsed = branch_names.parse_branch(branch)
         if parsed and parsed.nonce.endswith(self.asked):
             return
@@ -66,7 +70,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Once:
-    """Where requests are sent from and to."""
+    """Sends requests at most once, from one repository to one remote."""
 
     git: Git
     remote: Remote
@@ -74,10 +78,12 @@ class Once:
     patterns: tuple[str, ...]
 
     def ask(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
-        """Send what `prepare` makes for a nonce, unless that was done under the key before.
+        """Send the request that ``prepare`` makes for a nonce, unless an earlier call with the key sent it.
 
-        Returns the branch, the request's commit, and whether an earlier call had made it. Raises UsageError with code
-        `idempotency_conflict` if something else was asked for under the key.
+        Returns the branch, the request's commit, and whether an earlier call made it.
+
+        Raises:
+            UsageError: with code ``idempotency_conflict`` if the key was used for other content.
         """
         noted = self.sent.keyed(key.digest)
         existing = noted is not None
@@ -88,7 +94,7 @@ class Once:
                 self.sent.add(*found)
                 return (*found, True)
             prepared = prepare(key.nonce())
-            # Another process may have noted a request of its own in the meantime; then that one counts.
+            # Another process may have recorded its request meanwhile; then that one counts.
             self.git(
                 "update-ref", KEYS + key.digest, prepared.commit, "0" * len(prepared.commit), ok=(0, 128)
             )
@@ -107,22 +113,22 @@ class Once:
             if not there:
                 fix = "Use another idempotency key."
                 raise InfrastructureError(f"{branch} exists on the remote, and is not yours", fix=fix)
-            # Pushed by a call that died before it could note that, or by another clone in the same minute.
+            # Pushed by a call that died before it could record the push, or by another clone in the same minute.
             existing, (_, commit) = True, there[0]
         self.sent.add(branch, commit)
         return branch, commit, existing
 
     def _on_remote(self, key: Key) -> tuple[str, str] | None:
-        """Return the oldest request under a key with its commit, if one is on the remote."""
+        """Return the oldest request with a key, and its commit, if the remote has one."""
         listed = self.remote.listed(*self.patterns)
         parsed = {branch: branch_names.parse_branch(branch) for branch in listed}
         under = [b for b, p in parsed.items() if p and p.nonce.partition("-")[2].startswith(key.digest)]
         return next(iter(self._ours(key, sorted(under, key=by_age))), None)
 
     def _ours(self, key: Key, branches: Iterable[str]) -> list[tuple[str, str]]:
-        """Return the branches whose request is the requester's own, each with the request's commit.
+        """Return the branches with requests by this requester, each with the request's commit.
 
-        Anyone who may push can choose a name like ours.
+        The check is needed because anyone who may push can choose a matching name.
         """
         found = []
         for branch in branches:

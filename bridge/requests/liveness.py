@@ -1,7 +1,7 @@
-"""Whether anybody works on a request: the last heartbeat of its runner, or why it still waits.
+"""Finds out whether a runner works on a request: its last heartbeat, or the state of the queue.
 
-Clocks of two machines are never compared to decide anything. A lease has run out if this clone itself has seen the
-branch unchanged for that long; times that a runner wrote are shown as what they are, its own.
+No decision compares the clocks of two machines. A lease counts as expired if this clone itself has seen the branch
+unchanged for that long. Times that a runner wrote are shown as times by its own clock.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from bridge.errors import KakeyaError
 from bridge.manifest import parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
+from bridge.requests.waiting import span
 from bridge.system.git import Git
 
-# How many of the newest requests are looked at to find out who serves, and what waits before a request.
+# How many of the newest requests are read to find out who serves, and which requests are earlier in the queue.
 _LOOKED_AT = 2_000
 _LAST_COMMITS = 20
 _LINE = 200
@@ -27,7 +28,7 @@ _LINE = 200
 
 @dataclass(frozen=True)
 class Life:
-    """The last sign of life of the runner that holds a request."""
+    """The last heartbeat of the runner that holds a request."""
 
     runner: str
     at: str
@@ -37,24 +38,24 @@ class Life:
 
     @property
     def lapsed(self) -> bool:
-        """Say whether the lease has run out, by what was seen from here."""
+        """Return whether the lease has expired, as observed by this clone."""
         return self.unchanged_s >= self.lease_s
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         seconds = {"unchanged_s": round(self.unchanged_s, 1), "age_s": self.age_s}
         return asdict(self) | seconds | {"lapsed": self.lapsed}
 
     @property
     def age_s(self) -> float | None:
-        """How long ago the runner wrote, if its clock and this one agree."""
+        """Seconds since the runner wrote, if its clock and this one agree."""
         try:
             return round((datetime.now(UTC) - parse_time(self.at)).total_seconds(), 1)
         except ValueError:
             return None
 
     def text(self) -> str:
-        """Return it as a sentence."""
+        """Return a sentence for people."""
         if self.lapsed:
             return (
                 f"last sign of life of {self.runner} at least {span(self.unchanged_s)} ago; its lease of "
@@ -70,24 +71,24 @@ class Life:
 
 @dataclass(frozen=True)
 class Queue:
-    """What is known of a request that no runner has taken."""
+    """What is known about an unclaimed request."""
 
-    # How many requests wait, this one included, and how many of them were made before it.
+    # Number of waiting requests, including this one; and how many of them are older.
     waiting: int
     before: int
-    # The runner that wrote to this bus last, when by its own clock, and the request that it holds, if it does.
+    # The runner that wrote to this bus last, the time by its own clock, and the request that it holds, if any.
     runner: str | None = None
     at: str | None = None
     busy_with: str | None = None
-    # Labels that the request asks for and no runner has shown on this bus.
+    # Labels that the request needs and that no runner on this bus is known to have.
     missing_labels: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return asdict(self) | {"missing_labels": list(self.missing_labels)}
 
     def text(self) -> str:
-        """Return it as a sentence."""
+        """Return a sentence for people."""
         return "; ".join(self._parts())
 
     def _parts(self) -> Iterator[str]:
@@ -107,17 +108,21 @@ class Queue:
 
 
 def life_of(view: View, unchanged_s: float) -> Life | None:
-    """Return the last sign of life on a branch that a runner holds, None if none does."""
+    """Return the last heartbeat on a branch, or None if no runner holds it."""
     state = view.state
     if state is None or not state.state.is_taken:
         return None
     return Life(state.runner.id, state.at, state.lease_s, unchanged_s)
 
 
-def queue_of(git: Git, tips: Mapping[str, str], view: View, presets: Mapping[str, Preset]) -> Queue:
-    """Return what the newest branches of a bus, given as `{branch: commit id}`, say about a request that waits."""
+def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
+    """Read the newest branches of a bus, given as ``{branch: commit id}``."""
     newest = sorted(tips, key=by_age)[-_LOOKED_AT:]
-    views = history.read_views(git, {branch: tips[branch] for branch in newest})
+    return history.read_views(git, {branch: tips[branch] for branch in newest})
+
+
+def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[str, Preset]) -> Queue:
+    """Return what the newest branches of a bus show about a waiting request."""
     waiting = [branch for branch, one in views.items() if one.stands is State.REQUESTED and not one.cancel]
     before = [branch for branch in waiting if by_age(branch) < by_age(view.branch)]
     states = [one.state for one in views.values() if one.state]
@@ -134,7 +139,7 @@ def queue_of(git: Git, tips: Mapping[str, str], view: View, presets: Mapping[str
 
 
 def last_line(git: Git, view: View) -> str:
-    """Return the last line of what a job has printed so far, cut to one line of a terminal; often its progress."""
+    """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
     listed = git.text(
         "rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}"
     )
@@ -147,16 +152,8 @@ def last_line(git: Git, view: View) -> str:
 
 
 def shown(line: str) -> str:
-    """Return a line of a job's log, bounded and without anything that steers a terminal."""
+    """Return a line of a job's log, bounded and without terminal control characters."""
     return "".join(c if c.isprintable() else " " for c in line[:_LINE]).strip()
-
-
-def span(seconds: float) -> str:
-    """Return a time span as people say it."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _wanted(git: Git, view: View, presets: Mapping[str, Preset]) -> set[str]:
@@ -171,7 +168,7 @@ def _wanted(git: Git, view: View, presets: Mapping[str, Preset]) -> set[str]:
 
 
 def _missing(wanted: set[str], states: Iterable[wire.StateFile]) -> list[str]:
-    """Return the labels that no runner has. Runners that do not say which they have may have any."""
+    """Return the labels that no runner has. A runner that does not announce its labels may have any."""
     known: set[str] = set()
     for state in states:
         if state.labels is None:

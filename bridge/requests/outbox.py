@@ -1,7 +1,8 @@
 """Records which requests this repository sent, in order, so that "the last one" means your own.
 
-Two private refs for each, made in one transaction: the note, and a number that grows. Names do not tell the order of
-requests that were sent within one second, and clocks can be set back.
+Each request gets two private git references, created in one transaction: one with its branch name, and one with an
+increasing number. The numbers are needed because branch names do not order requests of the same second, and clocks can
+be set back.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 from dataclasses import dataclass
 
 from bridge.bus import branch_names, objects
+from bridge.bus.branch_names import asked_at as asked_at  # noqa: PLC0414 - whoever asks for notes asks for their age
+from bridge.bus.branch_names import by_age as by_age  # noqa: PLC0414
 from bridge.system import git_output
 from bridge.system.git import Git
 
 _REFS = "refs/kakeya-sent/"
 _ORDER = "refs/kakeya-order/"
-# The request that was made under an idempotency key, by the key's digest: see bridge.once.
+# The request made with an idempotency key, by the key's digest: see bridge.requests.idempotency.
 KEYS = "refs/kakeya-keys/"
 _KEY = re.compile(r"[0-9]+-([0-9a-f]{16})[0-9a-f]{16}")
 _TRIES = 100
@@ -23,12 +26,12 @@ _TRIES = 100
 
 @dataclass(frozen=True)
 class Sent:
-    """The notes on what was sent."""
+    """The records of sent requests."""
 
     git: Git
 
     def add(self, branch: str, commit: str) -> None:
-        """Note a request as the last one."""
+        """Record a request as the last one."""
         for _ in range(_TRIES):
             number = max(self._numbers().values(), default=0) + 1
             both = f"update {_REFS}{branch} {commit}\ncreate {_ORDER}{number} {commit}\n"
@@ -48,7 +51,7 @@ class Sent:
         return objects.resolve(self.git, _REFS + branch)
 
     def keyed(self, digest: str) -> tuple[str, str] | None:
-        """Return the branch and the commit of the request that was made under an idempotency key, sent or not."""
+        """Return the branch and commit of the request made with an idempotency key, even if it was not pushed."""
         shown = self.git.maybe(
             "log", "-1", "--format=%H %(trailers:key=Branch,valueonly)", KEYS + digest, "--"
         )
@@ -56,14 +59,14 @@ class Sent:
         return (branch, commit) if branch_names.parse_branch(branch) else None
 
     def branches(self) -> list[str]:
-        """Return all branches in the order in which they were sent. Older notes, without a number, come first."""
+        """Return all branches in the order in which they were sent. Older records, without a number, come first."""
         listed = git_output.refs(self.git("for-each-ref", "--format=%(objectname) %(refname)", _REFS).stdout)
         commits = {ref.removeprefix(_REFS): oid for ref, oid in listed.items()}
         numbers = self._numbers()
         return sorted(commits, key=lambda branch: (numbers.get(commits[branch], 0), by_age(branch)))
 
     def forget(self, branch: str) -> None:
-        """Remove a note."""
+        """Remove a record."""
         number = self._numbers().get(self.commit_of(branch) or "")
         if number is not None:
             self.git("update-ref", "-d", f"{_ORDER}{number}")
@@ -72,14 +75,3 @@ class Sent:
         key = _KEY.fullmatch(parsed.nonce) if parsed else None
         if key:
             self.git("update-ref", "-d", KEYS + key[1])
-
-
-def by_age(branch: str) -> tuple[int, str]:
-    """Order request branches, oldest first, by the time in their nonces."""
-    return (asked_at(branch), branch)
-
-
-def asked_at(branch: str) -> int:
-    """Return the unix seconds at which a request was made, 0 for a branch that is none."""
-    parsed = branch_names.parse_branch(branch)
-    return branch_names.nonce_time(parsed.nonce) if parsed else 0

@@ -15,7 +15,7 @@ from bridge.bus.objects import Identity
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
 from bridge.requests.binding import Binding
-from bridge.system import environment
+from bridge.system import environment, git_output
 from bridge.system.git import Git
 
 DEFAULT_LIFETIME = timedelta(days=1)
@@ -23,7 +23,7 @@ DEFAULT_LIFETIME = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that exists as a commit and has not been pushed."""
+    """A request commit that has not been pushed."""
 
     branch: str
     commit: str
@@ -45,12 +45,14 @@ def prepare(
     bind: Callable[[str], Binding] | None = None,
     nonce: str | None = None,
 ) -> Prepared:
-    """Build the request commit in the user's repository, by plumbing alone.
+    """Build the request commit in the user's repository with plumbing commands.
 
-    HEAD, branches, index and working tree stay as they are. With `snapshot` the working tree as it is now (tracked and
-    untracked, not the ignored) becomes the workload. With `bind` the commit is signed for what it returns for the
-    branch. Without `nonce` a new one is made. Raises UsageError where `ref` names no commit, or where the user has no
-    key to sign with.
+    HEAD, branches, index and working tree do not change. With ``snapshot``, the current working tree (tracked and
+    untracked files, but not ignored ones) becomes the workload. With ``bind``, the commit is signed for the binding
+    that it returns for the branch. Without ``nonce``, a new one is made.
+
+    Raises:
+        UsageError: ``ref`` is not a commit, or if the user has no key to sign with.
     """
     workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
     if workload is None:
@@ -106,14 +108,17 @@ def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: I
 
 
 def current_branch(git: Git) -> str | None:
-    """Return the branch that is checked out, or None where HEAD is detached."""
+    """Return the checked-out branch, or None if HEAD is detached."""
     return git.maybe("symbolic-ref", "--quiet", "--short", "HEAD")
 
 
 def identity(git: Git) -> Identity:
-    """Return who the user is to git; a machine without a set name can still ask for a run."""
-    name = git.maybe("config", "user.name") or environment.user_name()
-    email = git.maybe("config", "user.email") or f"{environment.user_name()}@localhost"
+    """Return the user's git identity, or a default one: a machine without a configured name can send requests too."""
+    said = git("config", "-z", "--get-regexp", r"^user\.(name|email)$", ok=(0, 1, 128)).stdout
+    # Of a setting that stands several times the last one counts.
+    known = dict(pair.split("\n", 1) for pair in git_output.decode(said).split("\0") if "\n" in pair)
+    name = known.get("user.name") or environment.user_name()
+    email = known.get("user.email") or f"{environment.user_name()}@localhost"
     return Identity(
         environment.get("GIT_AUTHOR_NAME") or name,
         environment.get("GIT_AUTHOR_EMAIL") or email,
@@ -121,7 +126,7 @@ def identity(git: Git) -> Identity:
 
 
 def _snapshot(git: Git) -> str:
-    """Commit the working tree as it is now, through a copy of the index, and return the commit's id."""
+    """Commit the current working tree through a copy of the index, and return the commit's id."""
     if git.text("rev-parse", "--is-bare-repository") == "true":
         raise UsageError(
             "a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref."
@@ -132,7 +137,7 @@ def _snapshot(git: Git) -> str:
         index = Path(folder) / "index"
         real = git.directory / git.text("rev-parse", "--git-path", "index")
         if real.exists():
-            # The copy carries the index's file times, so unchanged files are not read again.
+            # The copied index contains file times, so unchanged files are not read again.
             index.write_bytes(real.read_bytes())
         apart = top.with_env(GIT_INDEX_FILE=str(index))
         apart("add", "--all", "--", ".")

@@ -1,8 +1,7 @@
-"""How long this clone has seen a branch at one commit, remembered between commands.
+"""Remembers between commands since when this clone has seen a branch at one commit.
 
-Both ends of that time are this machine's own, so the clocks of two machines are never compared. Its wall clock may be
-set, and the clock that only runs forward begins anew with each boot: the one that says less counts. The time is shown
-to people and decides nothing.
+Both times are by this machine's clocks, so the clocks of two machines are never compared. The wall clock can be set,
+and the monotonic clock restarts with each boot, so the smaller of the two differences counts. The result is only shown.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _MOST = 200
 
 
 class Sightings:
-    """The branches that a runner held when they were last looked at from here."""
+    """The branches that a runner held when this clone last read them."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        # What was looked at last by this object: a branch that is followed is looked at many times.
+        # The last entry that this object read: a followed branch is read many times.
         self._last: tuple[str, str] | None = None
 
     def see(self, branch: str, tip: str) -> None:
-        """Note that a branch is at a commit now."""
+        """Record that a branch is at a commit now."""
         if self._last != (branch, tip):
             self.unchanged_s(branch, tip)
 
     def unchanged_s(self, branch: str, tip: str) -> float:
-        """Note that a branch is at a commit now, and return for how many seconds it has been seen there."""
+        """Record that a branch is at a commit now, and return for how many seconds it has been seen there."""
         self._last = (branch, tip)
         known = _read(self._path)
         wall, running = time.time(), time.monotonic()
@@ -61,7 +60,7 @@ def _read(path: Path) -> dict[str, tuple[str, float, float]]:
 
 
 def _write(path: Path, known: dict[str, tuple[str, float, float]]) -> None:
-    """Replace the file. A repository that cannot be written to is no reason to show nothing."""
+    """Replace the file. Errors are ignored, so that a read-only repository can still show everything."""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{_NAME}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:

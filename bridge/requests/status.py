@@ -1,7 +1,8 @@
-"""The state of a request and the events on its branch, in the form that is shown."""
+"""The state of a request and the events on its branch, as commands show them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.errors import RefusedError
 from bridge.requests.liveness import Life, Queue
+from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
 from bridge.system.github import ActionsRun
 from bridge.verify.answer_files import read_result
@@ -17,11 +19,12 @@ from bridge.verify.pins import Pin
 from bridge.verify.signed_history import Reader
 
 NOT_SIGNED = "not signed by the pinned key"
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 
 
 @dataclass(frozen=True)
 class Status:
-    """Where a request stands."""
+    """The state of a request, with what is known about it."""
 
     branch: str
     state: State
@@ -34,39 +37,69 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
-    # What a request that has no answer waits for: "approval", "runner" (somebody to take it) or "job" (its end).
+    # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
-    # Filled in where a single request is looked at: who works on it, why it waits, what its job printed last.
+    # Set only if a single request is shown: its heartbeat, its place in the queue, and the job's last line of output.
     life: Life | None = None
     queue: Queue | None = None
+    # Why it waits, according to the runners' presence records.
+    reason: Reason | None = None
     last_line: str = ""
     actions: ActionsRun | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         plain: dict[str, object] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("life", "queue", "actions"):
+        for name in ("life", "queue", "reason", "actions"):
             part = getattr(self, name)
             plain[name] = part.as_dict() if part else None
         return plain | {"state": str(self.state)}
 
     @property
     def outlook(self) -> str:
-        """What is known about the wait, in one sentence; nothing if there is nothing to say."""
-        return self.life.text() if self.life else self.queue.text() if self.queue else ""
+        """One sentence about the wait; empty if nothing is known."""
+        return _outlook(self, said=True)
+
+    @property
+    def outlook_for_agents(self) -> str:
+        """The same without free text, which anyone who may push could have written, also as a name or a time."""
+        life = self.life and replace(self.life, runner=_word(self.life.runner), at=_word(self.life.at))
+        queue = self.queue
+        if queue and queue.runner is not None:
+            queue = replace(queue, runner=_word(queue.runner), at=_word(queue.at or ""))
+        reason = self.reason
+        if reason and reason.runner and _word(reason.runner) != reason.runner:
+            reason = replace(reason, fix=reason.fix.replace(reason.runner, _word(reason.runner)))
+        return _outlook(replace(self, life=life, queue=queue, reason=reason), said=False)
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened on a request branch: a new state, a piece of log; or nothing for long, as `note` says."""
+    """An event on a request branch: a new state or a piece of log. Without news for long, only ``note`` is set."""
 
     status: Status
     log: str = ""
     note: str = ""
 
 
+def _outlook(status: Status, *, said: bool) -> str:
+    life, reason, queue = status.life, status.reason, status.queue
+    if life:
+        return life.text()
+    if reason and reason.code is Code.APPROVAL:
+        return reason.fix
+    if reason and reason.code is not Code.UNKNOWN:
+        return reason.text(said=said)
+    return queue.text() if queue else ""
+
+
+def _word(text: str) -> str:
+    """Return a name or a time from the bus if it is one word, which cannot steer an agent."""
+    return text if _WORD.fullmatch(text) else "(unreadable)"
+
+
 def status_of(view: View) -> Status:
-    """Return where a request stands, from its branch alone."""
+    """Return the status of a request from its branch alone."""
     parsed = branch_names.parse_branch(view.branch)
     state = view.state
     detail = state.detail if state else ""
@@ -93,7 +126,7 @@ def status_of(view: View) -> Status:
 def mark_unsigned(
     git: Git, pin: Pin | None, statuses: Sequence[Status], read: Mapping[str, View] | None = None
 ) -> list[Status]:
-    """Return the statuses; the detail of those says so that rest on a state which no pinned key signed."""
+    """Return the statuses. The detail says so if a status depends on a state that no pinned key signed."""
     shown = {status.branch: status.tip for status in statuses if status.runner is not None}
     if pin is None or not shown:
         return list(statuses)
@@ -117,9 +150,10 @@ def _waits_for(view: View) -> str | None:
 
 
 def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
-    """Yield what happened on a branch since the commit `seen` (None: since the request), oldest first.
+    """Yield the events on a branch after the commit ``seen`` (None: after the request), oldest first.
 
-    Raises RefusedError where the branch was rewritten since.
+    Raises:
+        RefusedError: the branch was rewritten since.
     """
     if seen is not None and not history.is_ancestor(git, seen, view.tip):
         raise RefusedError(

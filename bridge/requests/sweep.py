@@ -1,4 +1,4 @@
-"""Forgetting old requests: here, and on the remote those that have their answer."""
+"""Removes old requests: the records in this clone and, on demand, answered branches on the remote."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bridge.system.git import Git
 
 @dataclass(frozen=True)
 class Swept:
-    """What `gc` forgot, and how many requests stayed for which reason."""
+    """What ``gc`` removed, and how many requests it kept for which reason."""
 
     gone: list[str]
     young: int
     unanswered: int
-    # Finished and old, and left on the remote since that was not asked for.
+    # Old and finished, but kept on the remote because --remote-branches was not given.
     only_remote: int
 
     def why_the_others_stay(self, older_than: str) -> Iterator[str]:
-        """Yield a sentence for each reason."""
+        """Yield a message for each reason."""
         if self.young:
             yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
         if self.unanswered:
@@ -42,12 +42,12 @@ def sweep(
     on_remote: bool,
     dry_run: bool,
 ) -> Swept:
-    """Forget requests that are older and, with `on_remote`, delete the finished ones among them from the remote.
+    """Remove the records of older requests and, with ``on_remote``, delete the finished ones from the remote.
 
-    A request that has no answer yet is never deleted from the remote.
+    An unanswered request is never deleted from the remote.
     """
     listed = remote.listed(*patterns)
-    # Not by this machine's clock alone: no more time has passed than the newest request shows.
+    # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
     asked = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
     before = times.at_least(datetime.now(UTC).timestamp(), asked) - older_than.total_seconds()
     old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}

@@ -52,7 +52,7 @@ class Answerer:
     asked: int = 0
 
     def may_stay(self) -> bool:
-        """Say whether it may be asked again."""
+        """Return whether it may be asked again."""
         is_young = time.monotonic() - self.began < _MOST_AGE_S
         return is_young and self.asked < _MOST_ASKED and self.child.is_running
 
@@ -62,7 +62,7 @@ _lock = threading.Lock()
 
 
 def take(git: _Repository, *args: str) -> Answerer:
-    """Return a process of `git *args`, a kept one if possible. The caller gives it back, or closes its child."""
+    """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
     settings = tuple(sorted({**git.env, **git.extra}.items()))
     key = (_place(git), args, git.options, git.memory, settings)
     taken = _take_out(lambda one: one.key == key, most=1)
@@ -86,7 +86,7 @@ def give_back(answerer: Answerer) -> None:
 
 @contextmanager
 def asking(git: _Repository, *args: str) -> Iterator[Answerer]:
-    """Lend a process of `git *args` to a block, which reads all answers unless it raises."""
+    """Lend a process of ``git *args`` to a block, which reads all answers unless it raises."""
     answerer = take(git, *args)
     try:
         yield answerer

@@ -19,8 +19,9 @@ _MOMENT_S = 0.5
 class Child:
     """A program that is asked and answers through its pipes, or whose output is taken as it comes.
 
-    Raises ProcessError where it cannot be started, ends in the middle of an answer, or takes longer than `timeout`
-    seconds in all.
+    Raises:
+        ProcessError: it cannot be started, ends in the middle of an answer, or takes longer than ``timeout`` seconds in
+            all.
     """
 
     _CHUNK = 1 << 16
@@ -80,7 +81,7 @@ class Child:
         return whole
 
     def read(self, size: int) -> bytes:
-        """Return the next `size` bytes."""
+        """Return the next ``size`` bytes."""
         while len(self._out) < size:
             if not self._fill():
                 raise self._failed()
@@ -97,13 +98,14 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Say whether it has not ended yet."""
+        """Return whether it has not ended yet."""
         return self._child.poll() is None
 
     def ended(self, within: float) -> bool:
         """Wait so long for its end, and say whether it has ended. What it prints meanwhile is dropped.
 
-        Raises ProcessError where it ended with anything but 0, or was given all the time that it may have.
+        Raises:
+            ProcessError: it ended with anything but 0, or was given all the time that it may have.
         """
         assert self._child.stdin is not None  # noqa: S101 - asked for above
         self._child.stdin.close()
@@ -157,7 +159,7 @@ class Child:
         return taken
 
     def _fill(self) -> bool:
-        """Wait for more output. Says whether there was any: if not, it has closed its pipes."""
+        """Wait for more output. Returns whether there was any: if not, it has closed its pipes."""
         while self._selector.get_map():
             self._check_time()
             before = len(self._out)

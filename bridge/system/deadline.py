@@ -14,9 +14,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from bridge.errors import InfrastructureError
+
 # How long a call may still take once this process was asked to stop: enough for a small push. One that does not end
 # in this time halves that of the next, so that a server which never answers costs twice this time altogether.
 AFTER_STOP_S = 5.0
+# A pause notices a stop within this time.
+_NOTICE_S = 0.2
 
 
 class Stop(Protocol):
@@ -48,7 +52,7 @@ _SCOPE: ContextVar[_Scope] = ContextVar("scope", default=_OPEN)
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """End every program that runs in this block once `seconds` have passed; None sets no bound of its own."""
+    """End every program that runs in this block once ``seconds`` have passed; None sets no bound of its own."""
     outer = _SCOPE.get()
     until = math.inf if seconds is None else time.monotonic() + seconds
     _SCOPE.set(replace(outer, until=min(outer.until, until)))
@@ -60,13 +64,29 @@ def within(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def stopped_by(stop: Stop) -> Iterator[None]:
-    """End every program that runs in this block at most AFTER_STOP_S seconds after `stop` is set."""
+    """End every program that runs in this block at most AFTER_STOP_S seconds after ``stop`` is set."""
     outer = _SCOPE.get()
     _SCOPE.set(replace(outer, ending=_Ending(stop)))
     try:
         yield
     finally:
         _SCOPE.set(outer)
+
+
+def pause(seconds: float) -> None:
+    """Sleep.
+
+    Raises:
+        InfrastructureError: once the stop of the block around it is set, which it notices at once.
+    """
+    ending = _SCOPE.get().ending
+    until = time.monotonic() + seconds
+    while not (ending and ending.is_set()):
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, _NOTICE_S) if ending else left)
+    raise InfrastructureError("the wait ended because its caller gave it up", code="given_up")
 
 
 class Limit:
@@ -101,5 +121,5 @@ class Limit:
 
 
 def start(timeout: float | None) -> Limit:
-    """Return the time of a call that begins now and may take `timeout` seconds itself."""
+    """Return the time of a call that begins now and may take ``timeout`` seconds itself."""
     return Limit(_SCOPE.get(), timeout)

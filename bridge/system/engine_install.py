@@ -10,10 +10,14 @@ import sys
 from pathlib import Path
 
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
-PARITY = "parity"
+PARITY, SERVE = "parity", "serve"
 
 # The extra that brings a module which jobs import.
-EXTRAS = {**dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE), "dflash": PARITY}
+EXTRAS = {
+    **dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE),
+    **dict.fromkeys(("fastapi", "llguidance"), SERVE),
+    "dflash": PARITY,
+}
 
 
 def client(extra: str) -> str:
@@ -22,6 +26,6 @@ def client(extra: str) -> str:
 
 
 def how(*more: str, python: str | Path = "python3") -> str:
-    """Return how to install the engine's extra, and `more` extras with it, for an interpreter."""
+    """Return how to install the engine's extra, and ``more`` extras with it, for an interpreter."""
     extras = ",".join(dict.fromkeys((ENGINE, *more)))
     return f"In a checkout of kakeya-bridge: {python} -m pip install '.[{extras}]'"

@@ -1,4 +1,4 @@
-"""The engine's self-check for `kakeya doctor` and `kakeya-runner check`: run as a process, never imported."""
+"""The engine's self-check for ``kakeya doctor`` and ``kakeya-runner check``: run as a process, never imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAST = ("openblas", "accelerate")
 
 
 def engine(python: str | Path, env: Mapping[str, str]) -> Check:
-    """Say whether the engine works under an interpreter, with which BLAS, and how fast that is. Never a fault."""
+    """Return whether the engine works under an interpreter, with which BLAS, and how fast that is. Never a fault."""
     argv = (str(python), "-P", "-m", "engine", "probe", "--json")
     see = f"See why: {python} -P -m engine probe"
     try:

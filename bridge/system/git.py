@@ -1,4 +1,4 @@
-"""The only module that runs git.
+"""The only module that runs git for a request: whatever is read for it, built, pushed, fetched or verified.
 
 Git is called as a program, with argv lists, and never through a library: repositories come in forms
 (worktrees, alternates, partial clones, SHA-256, reftable) that only git itself reads in full.
@@ -55,7 +55,7 @@ class Git:
 
     @classmethod
     def of_user(cls, directory: Path | str) -> Git:
-        """Return git as the user has set it up, in whatever repository holds `directory`."""
+        """Return git as the user has set it up, in whatever repository holds ``directory``."""
         env = environment.for_user_git()
         if sys.stdin is None or not sys.stdin.isatty():
             env = environment.without_prompts(env)
@@ -67,7 +67,7 @@ class Git:
     ) -> Git:
         """Return git in a bare repository of ours: no user or system configuration, no prompt.
 
-        `config` is handed over in the environment, where neither other users nor the repository can read it.
+        ``config`` is handed over in the environment, where neither other users nor the repository can read it.
         """
         pairs = list((config or {}).items())
         env = environment.for_isolated_git() | {"GIT_CONFIG_COUNT": str(len(pairs))}
@@ -87,7 +87,11 @@ class Git:
         ok: Iterable[int] = (0,),
         most: int | None = None,
     ) -> Completed:
-        """Run git. Raises GitError unless it ends with one of the `ok` codes."""
+        """Run git.
+
+        Raises:
+            GitError: it ends with none of the ``ok`` codes.
+        """
         self._before(args)
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         data = encode(stdin) if isinstance(stdin, str) else stdin
@@ -112,7 +116,11 @@ class Git:
         return done
 
     def start(self, *args: str, timeout: float | None = None) -> Child:
-        """Start git and return it with its pipes. Raises GitError where it cannot be started."""
+        """Start git and return it with its pipes.
+
+        Raises:
+            GitError: it cannot be started.
+        """
         self._before(args)
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         try:
@@ -138,19 +146,27 @@ class Git:
         return self(*args, stdin=stdin, timeout=timeout).text
 
     def maybe(self, *args: str) -> str | None:
-        """Run git and return what it printed, or None where it ended with 1 or 128 (there is no such thing)."""
+        """Run git and return what it printed, or None if it ended with 1 or 128 (there is no such thing)."""
         done = self(*args, ok=(0, 1, 128))
         return done.text if done.returncode == 0 else None
 
 
 def version() -> tuple[int, ...]:
-    """Return git's version, such as (2, 39, 5). Raises ProcessError where there is no git."""
+    """Return git's version, such as (2, 39, 5).
+
+    Raises:
+        ProcessError: there is no git.
+    """
     words = run("git", "--version", env=environment.for_isolated_git()).text.split()
     return tuple(int(part) for part in words[2].split(".")[:3] if part.isdecimal())
 
 
 def open_repository(directory: Path | str) -> Git:
-    """Return git in the user's repository. Raises UsageError where there is none or git is too old."""
+    """Return git in the user's repository.
+
+    Raises:
+        UsageError: there is none or git is too old.
+    """
     git = Git.of_user(directory)
     if not Path(directory).is_dir():
         raise UsageError(f"{directory} is not a folder", fix="Name a folder inside a git repository with -C.")

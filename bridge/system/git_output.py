@@ -1,8 +1,8 @@
 """The only module that parses git's output.
 
 Git ends lines with LF, or entries with NUL if it is asked to. Names in it are bytes: a branch's name may hold anything
-but control characters, and Python's `splitlines` would find line ends in the middle of one. Bytes that are not UTF-8
-become surrogates, as `os.fsdecode` makes them. No check of ours lets those pass, and git gets the same bytes back.
+but control characters, and Python's ``splitlines`` would find line ends in the middle of one. Bytes that are not UTF-8
+become surrogates, as ``os.fsdecode`` makes them. No check of ours lets those pass, and git gets the same bytes back.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bridge import limits
 from bridge.errors import InfrastructureError
@@ -19,6 +20,8 @@ from bridge.errors import InfrastructureError
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
 _PORCELAIN_FIELDS = 3
 _MODE = re.compile(rb"[0-7]{1,7}")
+_OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"}
+_KIND_AND_SIZE = 2
 _KINDS = {"040000": "tree", "160000": "commit"}
 
 
@@ -34,12 +37,11 @@ class Entry:
 
     @property
     def is_file(self) -> bool:
-        """Say whether it is a regular file, executable or not."""
+        """Return whether it is a regular file, executable or not."""
         return self.mode in ("100644", "100755")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An object that git knows: its id, its kind and its size in bytes."""
 
     oid: str
@@ -53,7 +55,7 @@ def decode(data: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes that `decode` made text of."""
+    """Return the bytes that ``decode`` made text of."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -64,7 +66,7 @@ def lines(data: bytes | str) -> list[str]:
 
 
 def refs(data: bytes) -> dict[str, str]:
-    """Return `{name: object id}` from for-each-ref (`%(objectname) %(refname)`) or from ls-remote."""
+    """Return ``{name: object id}`` from for-each-ref (``%(objectname) %(refname)``) or from ls-remote."""
     return dict(each_ref(line for line in data.split(b"\n")))
 
 
@@ -87,7 +89,7 @@ def each_line(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def entries(data: bytes) -> list[Entry]:
-    """Return the entries that `ls-tree -z` printed, with `-l` or without."""
+    """Return the entries that ``ls-tree -z`` printed, with ``-l`` or without."""
     found = []
     for line in data.split(b"\0")[:-1]:
         meta, _, path = line.partition(b"\t")
@@ -97,9 +99,10 @@ def entries(data: bytes) -> list[Entry]:
 
 
 def tree(raw: bytes, width: int) -> Iterator[Entry]:
-    """Yield the entries of a tree as git stores it: mode, name, NUL, and the id in `width` bytes. Sizes are not there.
+    """Yield the entries of a tree as git stores it: mode, name, NUL, the id in ``width`` bytes; no sizes.
 
-    Raises InfrastructureError where it is damaged.
+    Raises:
+        InfrastructureError: it is damaged.
     """
     at = 0
     while at < len(raw):
@@ -120,10 +123,12 @@ def _canonical(mode: int) -> str:
 
 
 def found(line: bytes) -> Found | None:
-    """Read a line of `cat-file --batch-check` or `--batch`; None where there is no such object."""
-    oid, _, rest = line.rstrip(b"\n").partition(b" ")
-    kind, _, size = rest.partition(b" ")
-    return Found(oid.decode(), kind.decode(), int(size)) if size.isdigit() else None
+    """Read a line of ``cat-file --batch-check`` or ``--batch``; None if there is no such object."""
+    # Of what is missing git repeats the name, which may hold anything.
+    oid, *rest = line.rstrip(b"\n").split(b" ")
+    if len(rest) != _KIND_AND_SIZE or not rest[1].isdigit() or (kind := _OBJECTS.get(rest[0])) is None:
+        return None
+    return Found(oid.decode(), kind, int(rest[1]))
 
 
 def rejected(porcelain: bytes) -> list[tuple[str, str]]:

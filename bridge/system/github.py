@@ -22,7 +22,7 @@ _SCP = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^:].*)")
 
 @dataclass(frozen=True)
 class ActionsRun:
-    """The newest workflow run on a branch. `problem` says why nothing could be learned, where that is so."""
+    """The newest workflow run on a branch. ``problem`` says why nothing could be learned, where that is so."""
 
     status: str | None = None
     conclusion: str | None = None
@@ -30,15 +30,15 @@ class ActionsRun:
     problem: str | None = None
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return asdict(self)
 
 
 def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
     """Ask for the newest Actions run on a branch.
 
-    Returns None where the remote is not on GitHub, where there is no GH_TOKEN or GITHUB_TOKEN, or where no run
-    exists yet. A failing request is no error of the caller's: git alone suffices, so it is told in `problem`.
+    Returns None if the remote is not on GitHub, where there is no GH_TOKEN or GITHUB_TOKEN, or where no run
+    exists yet. A failing request is no error of the caller's: git alone suffices, so it is told in ``problem``.
     """
     token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
     api = _api_url(remote_url)
@@ -81,7 +81,7 @@ def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
                     return ActionsRun(problem="GitHub's answer is too large or too slow")
         return _newest(strict_json.loads(bytes(body), max_bytes=limits.API_BYTES, max_depth=_MAX_DEPTH))
     except (requests.RequestException, OSError, KakeyaError) as error:
-        return ActionsRun(problem=f"GitHub could not be asked: {type(error).__name__}")
+        return ActionsRun(problem=f"the request to GitHub failed: {type(error).__name__}")
 
 
 def _newest(answer: object) -> ActionsRun | None:
@@ -91,7 +91,7 @@ def _newest(answer: object) -> ActionsRun | None:
         return None
     first = runs[0] if isinstance(runs, list) else None
     if not isinstance(first, dict):
-        return ActionsRun(problem="GitHub could not be asked: its answer has another form")
+        return ActionsRun(problem="the request to GitHub failed: its answer has another form")
     return ActionsRun(
         _word(first.get("status")), _word(first.get("conclusion")), _address(first.get("html_url"))
     )
@@ -108,7 +108,7 @@ def _address(value: object) -> str | None:
 
 
 def _api_url(remote_url: str) -> str | None:
-    """Return the REST address of the repository that a remote URL names, or None where it is not GitHub's."""
+    """Return the REST address of the repository that a remote URL names, or None if it is not GitHub's."""
     server = environment.get("GITHUB_SERVER_URL", "https://github.com") or ""
     host, path = _split(remote_url)
     if not path:

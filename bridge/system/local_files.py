@@ -11,7 +11,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def read_regular(path: Path, most: int) -> bytes | None:
-    """Return a file's content; None if it cannot be read, is not a regular file, or is larger than `most` bytes."""
+    """Return a file's content; None if it cannot be read, is not a regular file, or is larger than ``most`` bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return None

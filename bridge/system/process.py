@@ -29,17 +29,17 @@ STDOUT = subprocess.STDOUT
 Popen = subprocess.Popen
 Expired = subprocess.TimeoutExpired
 
-# What a program may print on standard output unless its caller knows better, and on standard error.
+# Default limits of standard output and standard error.
 MOST_OUTPUT = 256 << 20
 MOST_ERRORS = 64 << 20
-# Of standard error the end is kept: programs say last why they failed.
+# How much of the end of standard error is kept, because programs print last why they failed.
 KEPT_ERRORS = 256 << 10
 
 # How often a silent program is checked for its end and its deadline.
 TICK_S = 0.1
 _PIECE = 1 << 16
 _POLITE_S = 2.0
-# Of a program whose memory is bounded: if this process is killed, what it started must not run for ever.
+# CPU time limit of a program with a memory limit, so that it ends even if this process is killed.
 _CPU_S = 900
 # How long an ended program's pipes are read on where something that it started holds them open.
 _LINGER_S = 2.0
@@ -71,13 +71,15 @@ def run(
     most: int | None = None,
     memory: int | None = None,
 ) -> Completed:
-    """Run a program to its end and return what it printed; past `most` bytes it is ended, and that is an error.
+    """Run a program to its end and return what it printed; past ``most`` bytes it is ended, and that is an error.
 
-    Without `most` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
-    `memory` bounds the address space of it and of each of its children, in bytes, where the system can do that.
-    `own_session` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
-    along. Raises ProcessError when it cannot be started, prints too much, takes longer than `timeout` seconds or than
-    the block that it is called in may (see bridge.system.deadline), or (with `check`) ends with anything but 0.
+    Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned. ``memory``
+    bounds the address space of it and of each of its children, in bytes, where the system can do that. ``own_session``
+    keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children along.
+
+    Raises:
+        ProcessError: it cannot be started, prints too much, takes longer than ``timeout`` seconds or than the block
+            that it is called in may (see bridge.system.deadline), or (with ``check``) ends with anything but 0.
     """
     try:
         child = subprocess.Popen(
@@ -122,7 +124,11 @@ def start(
     pass_fds: Sequence[int] = (),
     own_session: bool = True,
 ) -> Popen[bytes]:
-    """Start a program and return at once. Raises ProcessError when it cannot be started."""
+    """Start a program and return at once.
+
+    Raises:
+        ProcessError: it cannot be started.
+    """
     try:
         return subprocess.Popen(
             list(argv),
@@ -157,7 +163,7 @@ class _Talk:
         self.lingers = False
 
     def to_the_end(self, timeout: float | None) -> None:
-        """Talk until the program has ended. Raises _OverrunError where it says too much or takes too long."""
+        """Talk until the program has ended. Raises _OverrunError if it says too much or takes too long."""
         limit, heard_at = deadline.start(timeout), time.monotonic()
         with selectors.DefaultSelector() as selector:
             self._open(selector)

@@ -21,9 +21,12 @@ def loads(
 ) -> Any:
     """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
 
-    Refused: more than `max_bytes`, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled
-    `1e999`), integers of more than 18 digits, lone surrogates, nesting deeper than `max_depth`, and more values than
-    `limits` allows, whose objects take far more memory than their text. Raises ManifestError.
+    Refused: more than ``max_bytes``, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled ``1e999``),
+    integers of more than 18 digits, lone surrogates, nesting deeper than ``max_depth``, and more values than ``limits``
+    allows, whose objects take far more memory than their text.
+
+    Raises:
+        ManifestError: the text is not such JSON.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > max_bytes:
@@ -63,7 +66,7 @@ def _count(raw: bytes) -> tuple[int, int]:
 
 
 def dumps(value: object) -> str:
-    """Write JSON for people and for digests: sorted keys, two spaces, nothing that `loads` refuses."""
+    """Write JSON for people and for digests: sorted keys, two spaces, nothing that ``loads`` refuses."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -33,7 +33,7 @@ class _Loader(_Safe):
 
 
 def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, Any]:
-    """Read a YAML file that holds one mapping. Raises `error`, which names the file and the line."""
+    """Read a YAML file that holds one mapping. Raises ``error``, which names the file and the line."""
     try:
         text = path.read_bytes()
         if len(text) > MAX_BYTES:

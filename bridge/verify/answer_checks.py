@@ -1,10 +1,11 @@
-"""What is checked of an answer wherever it lies, on its branch or in a folder: every check here exists once."""
+"""The checks that an answer gets both on its branch and in a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from bridge import evidence, limits
+from bridge import limits
 from bridge.bus import wire
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
@@ -14,23 +15,26 @@ from bridge.presets import Preset
 from bridge.system import strict_json
 from bridge.verify.answer_files import Files
 
-# The states in which every step has run, and run well.
+if TYPE_CHECKING:
+    from bridge.evidence import Bound
+
+# The states in which every step has succeeded.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
 
 
 def contradiction(result: Result) -> str | None:
-    """Return what in the result contradicts the state that it names, or None."""
+    """Return how the result contradicts its own state, or None."""
     if result.exit_code != wire.EXIT_CODES.get(result.state):
-        return f"exit code {result.exit_code} is not what {result.state} stands for"
+        return f"exit code {result.exit_code} does not match the state {result.state}"
     if result.state in _RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
-        return f"it is said to be {result.state}, and one of its commands failed"
+        return f"its state is {result.state}, but one of its commands failed"
     if result.state is State.SUCCEEDED and result.gate and result.gate.verdict != "ACCEPTED":
-        return f"it is said to be {result.state}, and the gate said {result.gate.verdict}"
+        return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
     return None
 
 
 def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
-    """Every file of the answer is there and unchanged, and no other came along. `odd`: what else is wrong with them."""
+    """Check that all files of the answer exist unchanged, and that there are no others. ``odd`` are further faults."""
     wrong = []
     digests = files.digests(file.path for file in result.files)
     for file in result.files:
@@ -55,7 +59,7 @@ def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths that an answer may have: the ones that it lists, and the protocol's own."""
+    """Return the paths that an answer may contain: those that it lists, and those of the protocol."""
     own = {wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL}
     return own | {file.path for file in result.files}
 
@@ -63,9 +67,9 @@ def own_paths(result: Result) -> set[str]:
 def check_job(
     name: str, result: Result, files: Files, presets: Mapping[str, Preset]
 ) -> tuple[list[Check], Gate | None]:
-    """Check what ran, and what it left, against the preset of that name which is installed here.
+    """Check the commands and the reports against the preset that is installed here.
 
-    Returns the checks, and what the rules installed here say of the reports.
+    Returns the checks, and the verdict of the rules installed here.
     """
     compared, preset = _compare_preset(name, result, presets)
     if preset is None:
@@ -78,7 +82,7 @@ def check_job(
 
 
 def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) -> tuple[Check, Preset | None]:
-    """Say whether the runner used the definition of the preset that is installed here. Returns it if it did."""
+    """Check that the runner used the same definition of the preset as this installation. Returns the preset if so."""
     preset = presets.get(name)
     if result.preset_digest is None:
         return Check("preset", ok=None, message="no preset was used"), None
@@ -92,7 +96,7 @@ def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) ->
 
 
 def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
-    """What ran is what the preset says, up to the settings of the host."""
+    """Check that the preset makes the same commands, except for the host's settings."""
     if not result.commands and result.state not in _RAN_WHOLE:
         return
     try:
@@ -113,7 +117,9 @@ def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
 
 
 def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Check], Gate]:
-    """The rules installed here say of the reports what was said where they were measured."""
+    """Check that the rules installed here give the same verdict as the runner's."""
+    from bridge import evidence  # noqa: PLC0415 - slow to import, and most answers have no gate
+
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
     read = files.read(paths, limits.REPORTS_BYTES)
     reports = {path: read.get(path, b"") for path in paths}
@@ -134,13 +140,15 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
         message = f"{said} of {len(paths)} reports" if accepted else said
         checks.append(Check("gate", ok=True, message=message))
     else:
-        # Later rules may say more of a report that was rejected there; what was accepted must hold here.
+        # Newer rules may find more in a report that the runner rejected. One that it accepted must be accepted here.
         checks.append(Check("gate", ok=False if accepted else None, message=said))
     return checks, gate
 
 
-def _run_of(result: Result, files: Files) -> evidence.Bound | None:
-    """Return the run that an answer is of; None where it does not say when that was."""
+def _run_of(result: Result, files: Files) -> Bound | None:
+    """Return the description of the answer's run; None if the answer does not say when it ran."""
+    from bridge import evidence  # noqa: PLC0415
+
     logs = files.read([log.path for log in result.logs], limits.REPORTS_BYTES)
     try:
         began, ended = parse_time(result.started_at), parse_time(result.finished_at)
@@ -155,10 +163,12 @@ def _run_of(result: Result, files: Files) -> evidence.Bound | None:
 
 
 def _names_run(data: bytes) -> bool:
+    from bridge import evidence  # noqa: PLC0415
+
     try:
         report = strict_json.loads(
             data, what="the report", max_bytes=wire.MAX_FILE, max_depth=evidence.MAX_DEPTH
         )
     except KakeyaError:
-        return True  # which is no report at all
+        return True  # not a report at all
     return not isinstance(report, dict) or evidence.is_told(report)

@@ -1,4 +1,4 @@
-"""The files of an answer on its branch: found without reading one, hashed and copied in pieces."""
+"""The files of an answer on its branch: listed without reading them, hashed and copied in pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE = 1 << 20
 
 
 class Files(Protocol):
-    """The regular files of an answer by path, wherever they lie. `others` are links and whatever else is no file."""
+    """The regular files of an answer by path, on a branch or in a folder. ``others`` are links and the like."""
 
     @property
     def files(self) -> Mapping[str, object]: ...  # noqa: D102
@@ -27,10 +27,10 @@ class Files(Protocol):
     def others(self) -> Collection[str]: ...  # noqa: D102
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the SHA-256 of those of the files that are there."""
+        """Return the SHA-256 of the files that exist."""
 
     def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
-        """Return the contents of those of the files that are there and fit into `most` bytes together."""
+        """Return the contents of the files that exist and fit into ``most`` bytes together."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that lies in the folders of an answer, by path. `others` are not regular files."""
+    """All entries in an answer's folders, by path. ``others`` are not regular files."""
 
     git: Git
     files: dict[str, Blob]
@@ -52,7 +52,11 @@ class Contents:
 
     @classmethod
     def of(cls, git: Git, commit: str, result: Result) -> Contents:
-        """Look at what lies there. Raises VerificationError where an answer brings more than a reader takes."""
+        """List the files.
+
+        Raises:
+            VerificationError: the answer exceeds the limits for readers.
+        """
         there = {
             path: node
             for folder in (wire.FOLDER, wire.REPORTS)
@@ -69,7 +73,7 @@ class Contents:
         return found
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the SHA-256 of those of the files that are there. Each stored file is read once."""
+        """Return the SHA-256 of the files that exist. Each stored file is read once."""
         there = {path: self.files[path].oid for path in paths if path in self.files}
         new = [oid for oid in dict.fromkeys(there.values()) if oid not in self._digests]
         for oid, pieces in self._pieces(new):
@@ -80,7 +84,7 @@ class Contents:
         return {path: self._digests[oid] for path, oid in there.items()}
 
     def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
-        """Return the contents of those of the files that are there and fit into `most` bytes together."""
+        """Return the contents of the files that exist and fit into ``most`` bytes together."""
         chosen: dict[str, str] = {}
         for path in paths:
             blob = self.files.get(path)
@@ -91,7 +95,7 @@ class Contents:
         return {path: read[oid] for path, oid in chosen.items()}
 
     def copies(self, paths: Iterable[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Yield files with their contents in pieces, to be read before the next one is asked for."""
+        """Yield files with their contents in pieces. Read each file before you ask for the next one."""
         wanted = [path for path in paths if path in self.files]
         found = self._pieces([self.files[path].oid for path in wanted])
         for path, (_, pieces) in zip(wanted, found, strict=True):
@@ -104,7 +108,7 @@ class Contents:
 
 
 def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
-    """Raise VerificationError if an answer brings more than a reader takes, by the sizes of its files."""
+    """Raise VerificationError if an answer exceeds the limits for readers, by the sizes that it lists."""
     if len(result.files) > limits.ANSWER_FILES:
         raise VerificationError(f"it lists {len(result.files)} files; {limits.ANSWER_FILES} are the most")
     listed = [sizes[file.path] for file in result.files if file.path in sizes]
@@ -115,7 +119,11 @@ def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
 
 
 def read_result(git: Git, view: View) -> Result:
-    """Return a finished request's result. Raises VerificationError where there is none or it is not valid."""
+    """Return a finished request's result.
+
+    Raises:
+        VerificationError: it is missing or invalid.
+    """
     if not view.stands.is_final:
         raise VerificationError(
             f"{view.branch} has no answer yet: it is {view.stands}",

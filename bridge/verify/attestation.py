@@ -1,7 +1,7 @@
 """What a runner signs: an in-toto Statement about one answer, in a DSSE envelope.
 
-Runner and reader build the statement by the same function from the same facts, so there is no field that one of
-them hashes and the other forgets. docs/evidence.md describes the format.
+Runner and reader build the statement with the same function from the same facts, so neither can forget a field that
+the other one hashes. docs/evidence.md describes the format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 VERSION = 1
 
-# Subjects that are commits; all others are files of the answer.
+# Prefix of subjects that are commits; all other subjects are files of the answer.
 REQUEST_COMMIT = "request"
 WORKLOAD_COMMIT = "workload"
 
@@ -38,10 +38,9 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def make_statement(result: Result, files: Mapping[str, str], upon: str) -> dict[str, Any]:
-    """Return the statement on an answer: its result, its files, and the last commit that was on the bus before.
+    """Return the statement on an answer: its result, its files, and the branch's last commit before the answer.
 
-    `files` gives the SHA-256 of what the answer consists of, by path: all that the result lists, the result itself,
-    and the manifest.
+    ``files`` gives the SHA-256 by path of all files that the result lists, of the result itself, and of the manifest.
     """
     subjects: list[dict[str, Any]] = [
         {"name": path, "digest": {"sha256": digest}} for path, digest in sorted(files.items())
@@ -58,7 +57,7 @@ def make_statement(result: Result, files: Mapping[str, str], upon: str) -> dict[
 
 
 def _predicate(result: Result, upon: str) -> dict[str, Any]:
-    """Return a test-result predicate; under `kakeya` stands what that type has no field for."""
+    """Return a test-result predicate. Facts for which that type has no field are in ``kakeya``."""
     algorithm, _, digest = (result.preset_digest or "").partition(":")
     preset = {"name": f"presets/{result.preset}", "digest": {algorithm: digest}}
     steps = {PurePosixPath(command.log).stem: command.exit_code == 0 for command in result.commands}
@@ -91,7 +90,7 @@ def _predicate(result: Result, upon: str) -> dict[str, Any]:
 
 
 def sign(statement: Mapping[str, Any], signer: Signer) -> bytes:
-    """Return the envelope file with the statement in it, signed."""
+    """Return the envelope file with the signed statement."""
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 - only who signs or verifies pays for it
 
     envelope = Envelope(strict_json.dumps(statement).encode(), PAYLOAD_TYPE, {})
@@ -100,9 +99,10 @@ def sign(statement: Mapping[str, Any], signer: Signer) -> bytes:
 
 
 def open_envelope(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any], PublicKey]:
-    """Return the statement in an envelope, and the one of `keys` that signed it.
+    """Return the statement in an envelope, and the key among ``keys`` that signed it.
 
-    Raises VerificationError where it is no such envelope, or where none of the keys signed it.
+    Raises:
+        VerificationError: it is not a valid envelope, or if none of the keys signed it.
     """
     from securesystemslib import exceptions  # noqa: PLC0415 - only who signs or verifies pays for it
     from securesystemslib.dsse import Envelope  # noqa: PLC0415

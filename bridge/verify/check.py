@@ -23,27 +23,27 @@ from bridge.verify.signed_history import signed_commits
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was looked at in one answer."""
+    """The result of all checks of one answer."""
 
     branch: str
     tip: str
     result: Result | None
     checks: list[Check]
-    # What the rules installed here say of the reports; None where the preset asks for nothing, or nothing was left.
+    # The verdict of the rules installed here; None if the preset does not use the gate, or there is no report.
     gate: Gate | None = None
 
     @property
     def holds(self) -> bool:
-        """Say whether nothing that was looked at failed."""
+        """Return whether no check failed."""
         return all(check.ok is not False for check in self.checks)
 
     @property
     def signed(self) -> bool:
-        """Say whether a pinned key signed exactly this answer."""
+        """Return whether a pinned key signed exactly this answer."""
         return any(check.name == SIGNATURE and check.ok for check in self.checks)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         checks = [check.as_dict() for check in self.checks]
         return {
             "branch": self.branch,
@@ -58,12 +58,12 @@ class Report:
 def verify(
     git: Git, view: View, presets: Mapping[str, Preset], pin: Pin | None = None, sent: str | None = None
 ) -> Report:
-    """Check the answer on a branch against the branch's own history, the presets installed here, and a pinned key.
+    """Check the answer on a branch against the branch's history, the presets installed here, and the pinned keys.
 
-    `sent` is the request commit that was sent from here, where one was.
+    ``sent`` is the request commit that this clone sent, if it sent one.
 
-    Without a pin this shows that an answer is whole and belongs to its request. It does not show who wrote it: anyone
-    who may push to the branch could have written all of it.
+    Without a pinned key, this shows that the answer is complete and belongs to its request. It does not show who wrote
+    it: anyone who may push to the branch could have written all of it.
     """
     try:
         result = read_result(git, view)
@@ -85,7 +85,7 @@ def verify(
         contents = Contents.of(git, view.tip, result)
         checks.append(check_files(result, contents, _altered_workload(git, view, result)))
     except VerificationError as error:
-        # More than a reader takes: what it says is not looked at.
+        # The answer exceeds the limits for readers, so its content is not checked.
         checks.append(Check("files", ok=False, message=error.message))
         return Report(view.branch, view.tip, result, checks)
     if request:
@@ -98,7 +98,7 @@ def verify(
 
 
 def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container[str]:
-    """Return the commits whose states count for nothing: if a pinned key signed the last one, those it did not sign."""
+    """Return the commits with states to ignore: if a pinned key signed the last state, all states that none signed."""
     if pin is None or not history.is_ancestor(git, result.request, view.tip):
         return ()
     line = history.commits_between(git, result.request, view.tip)
@@ -107,7 +107,7 @@ def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container
 
 
 def _check_history(git: Git, view: View, result: Result, ignored: Container[str]) -> Check:
-    """The request lies below the answer, and nothing but answers lies between them."""
+    """Check that the request is an ancestor of the answer, with only the runner's commits between them."""
     if view.foreign:
         return Check("history", ok=False, message="commits that no runner made lie on top of the answer")
     if not history.is_ancestor(git, result.request, view.tip):
@@ -132,7 +132,7 @@ def _check_history(git: Git, view: View, result: Result, ignored: Container[str]
 
 
 def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None, Check]:
-    """The result repeats what was asked for."""
+    """Check that the result repeats the request."""
     try:
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
         request = parse_manifest(blob or b"")
@@ -149,7 +149,7 @@ def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None
         )
         if asked != answered
     ]
-    refused = result.state is wire.State.REFUSED  # it may be what it was refused for
+    refused = result.state is wire.State.REFUSED  # the invalid manifest may be the reason for the refusal
     if request.workload and not refused and request.workload != objects.parent_of(git, result.request):
         differing.append("workload")
     if request.workload and result.workload not in (None, request.workload):
@@ -167,12 +167,12 @@ def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None
 
 
 def _altered_workload(git: Git, view: View, result: Result) -> list[str]:
-    """Between request and answer only the answer's own files change."""
+    """Check that only the answer's own files changed between request and answer."""
     if not history.is_ancestor(git, result.request, view.tip):
         return []
     changed = trees.changed(git, result.request, view.tip)
     listed = own_paths(result)
-    # What lies in the answer's own folder is judged by the list of files; the manifest stays as it was.
+    # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
     odd = [path for path in changed if path == wire.REQUEST or path not in answers]
     return [f"{path} differs from the request's tree" for path in odd]

@@ -30,7 +30,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Fetched:
-    """An answer on disk."""
+    """A verified answer on disk."""
 
     folder: Path
     files: list[Path]
@@ -40,14 +40,14 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer in memory, whether it holds or not; files that are missing or too large are not among its files."""
+    """An answer in memory, verified or not. ``files`` lacks those that are missing or too large."""
 
     report: Report
     files: dict[str, bytes]
 
 
 def read_answer(git: Git, view: View, report: Report) -> Answer:
-    """Read the files of an answer that are there, as far as they fit into memory."""
+    """Read the existing files of an answer, as far as they fit into memory."""
     if report.result is None:
         return Answer(report, {})
     listed = [file.path for file in report.result.files if wire.is_answer_path(file.path)]
@@ -59,10 +59,13 @@ def read_answer(git: Git, view: View, report: Report) -> Answer:
 
 
 def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -> Fetched:
-    """Write every file of an answer below `out`, all or none. An earlier fetch into the same folder is replaced.
+    """Write all files of an answer below ``out``, or none. An earlier fetch into the same folder is replaced.
 
-    By default `out` is a folder below `kakeya-results`, which git is told to ignore. Raises VerificationError if the
-    answer does not hold, UsageError if `out` holds something else or is a link.
+    By default, ``out`` is a folder below ``kakeya-results``, which git ignores.
+
+    Raises:
+        VerificationError: a check of the answer fails.
+        UsageError: ``out`` contains other files or is a link.
     """
     if report.result is None or not report.holds:
         wrong = "; ".join(f"{check.name}: {check.message}" for check in report.checks if check.ok is False)
@@ -81,7 +84,7 @@ def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -
 
 @contextmanager
 def _parent_of(folder: Path, *, ours: bool) -> Iterator[int]:
-    """Open the folder in which `folder` is to be. `ours`: it is made, kept out of git, and must not be a link."""
+    """Open the parent of ``folder``. With ``ours`` it is created and ignored by git, and it must not be a link."""
     where = folder.absolute().parent
     where.mkdir(parents=True, exist_ok=True)
     try:
@@ -103,7 +106,7 @@ def _ignore_in_git(folder: int) -> None:
 
 
 def _check_place(folder: Path, parent: int) -> None:
-    """Raise UsageError if something is there that no earlier fetch wrote."""
+    """Raise UsageError if the folder contains files that no earlier fetch wrote."""
     try:
         about = os.stat(folder.absolute().name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -116,7 +119,7 @@ def _check_place(folder: Path, parent: int) -> None:
 
 
 def _others_in(folder: Path) -> bool:
-    """Say whether a folder holds files that no earlier fetch wrote there."""
+    """Return whether a folder contains files that no earlier fetch wrote."""
     ours = {folder / path for path in (wire.RESULT, wire.EVIDENCE)}
     try:
         earlier = wire.parse_result(read_regular(folder / wire.RESULT, wire.MAX_RESULT))
@@ -127,7 +130,7 @@ def _others_in(folder: Path) -> bool:
 
 
 def _replace(parent: int, name: str, contents: Contents, paths: list[str]) -> None:
-    """Write files into a new folder, and put it in the place of the one called `name`."""
+    """Write files into a new folder, and replace the folder ``name`` with it."""
     apart = f".{name[:100]}.{secrets.token_hex(8)}"
     os.mkdir(apart, 0o700, dir_fd=parent)
     try:

@@ -1,4 +1,4 @@
-"""Checking an answer that lies in a folder, as `kakeya fetch` wrote it, by the checks that its branch gets."""
+"""Verifies an answer in a folder that ``kakeya fetch`` wrote, with the same checks as on its branch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FROM_FOLDER = "read from a folder: the branch it came on was not looked at"
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The regular files below a folder that an answer may have, with their sizes. Links are among `others`."""
+    """The regular files of an answer below a folder, with their sizes. ``others`` includes links."""
 
     root: Path
     files: dict[str, int]
@@ -35,7 +35,7 @@ class FolderFiles:
 
     @classmethod
     def of(cls, root: Path) -> FolderFiles:
-        """Look at what lies there; nothing is read."""
+        """List the files without reading them."""
         files, others = {}, set()
         for place in (path for folder in (wire.FOLDER, wire.REPORTS) for path in _below(root, folder)):
             path = place.relative_to(root).as_posix()
@@ -46,12 +46,12 @@ class FolderFiles:
         return cls(root, files, frozenset(others))
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the SHA-256 of those of the files that are there."""
+        """Return the SHA-256 of the files that exist."""
         there = ((path, self._content(path)) for path in paths)
         return {path: hashlib.sha256(data).hexdigest() for path, data in there if data is not None}
 
     def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
-        """Return the contents of those of the files that are there and fit into `most` bytes together."""
+        """Return the contents of the files that exist and fit into ``most`` bytes together."""
         found = {}
         for path in paths:
             data = self._content(path) if self.files.get(path, most + 1) <= most else None
@@ -67,10 +67,13 @@ class FolderFiles:
 def verify_folder(
     folder: Path, presets: Mapping[str, Preset], pin: Pin | None
 ) -> tuple[Result, Report, dict[str, bytes]]:
-    """Check the answer in a folder. Returns its result, what was found out, and its files as far as they fit.
+    """Check the answer in a folder. Returns its result, the checks, and its files as far as they fit into memory.
 
-    What only the branch knows (that the request came first, and what it asked for) is not looked at. Raises UsageError
-    where no answer lies there, VerificationError where its result cannot be read or it is more than a reader takes.
+    Facts that only the branch has (that the request came first, and its content) are not checked.
+
+    Raises:
+        UsageError: the folder has no answer.
+        VerificationError: its result cannot be read or it exceeds the limits for readers.
     """
     content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
     if content is None:
@@ -95,7 +98,7 @@ def verify_folder(
 
 
 def _below(root: Path, folder: str) -> Iterator[Path]:
-    """Yield what is no folder below a folder, links to folders included; nothing that lies behind a link."""
+    """Yield all entries below a folder that are not folders, including links to folders. Links are not followed."""
     place = root
     for part in folder.split("/"):
         place /= part

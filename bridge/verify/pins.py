@@ -1,4 +1,4 @@
-"""Which public key a reader trusts: one that a maintainer pinned beforehand, never one that came with an answer."""
+"""Finds the public keys that a reader trusts: keys pinned beforehand, never a key that came with an answer."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ _MAX_FILE = 64 * 1024
 
 @dataclass(frozen=True)
 class Pin:
-    """The keys that are trusted, any of them, and where that is said."""
+    """The trusted keys (a signature by any of them is enough), and the source that names them."""
 
     keys: tuple[PublicKey, ...]
     source: str
 
     @property
     def shown(self) -> str:
-        """The keys' names, for people."""
+        """The keys' short ids, for people."""
         return ", ".join(key.short for key in self.keys)
 
 
 def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> Pin | None:
-    """Return what is pinned: by `named`, else the environment, else git's configuration, else the remote's main branch.
+    """Return the pinned keys: from ``named``, the environment, git's configuration, or the remote's main branch.
 
-    The first that says something decides alone. Nothing is fetched: of the remote's default branch it is the state of
-    the last fetch that counts. Outside of a repository (`git` is None) the first two decide. Raises UsageError where a
-    key is named that cannot be read: a wrong pin is never no pin.
+    Only the first source that names a key counts. Nothing is fetched: the remote's default branch is read as of the
+    last fetch. Outside a repository (``git`` is None), only the first two sources exist.
+
+    Raises:
+        UsageError: a named key cannot be read, because a broken pin must not count as no pin.
     """
     if named is not None:
         return _of_file(Path(named), f"--key {named}")

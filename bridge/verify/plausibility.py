@@ -1,4 +1,4 @@
-"""Whether a complete answer could be true: its times agree, and its logs are the streamed ones."""
+"""Checks whether a complete answer is plausible: its times agree, and its logs match the streamed output."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bridge.checks import Check
 from bridge.manifest import parse_time
 from bridge.system.git import Git
 
-# Times are written in whole seconds, and a runner does more than wait for its commands.
+# Tolerance: times are whole seconds, and a runner also works between commands.
 _SLACK_S = 2.0
 
 
 def check_times(result: Result) -> Check:
-    """Steps take time, and no more than the whole run took.
+    """Check that each step took some time, and all steps together no more than the run.
 
-    The steps are measured by a clock that only runs forward, the run by the host's own. Where that one was set back
-    meanwhile, the two differ in an honest answer too, so this is told and is no failure.
+    Steps are measured with a monotonic clock, the run with the host's wall clock. If that clock was set back meanwhile,
+    an honest answer contradicts itself too, so this is only a warning.
     """
     wrong = list(_wrong_times(result))
     if wrong:
@@ -48,10 +48,10 @@ def _wrong_times(result: Result) -> Iterator[str]:
 
 
 def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = ()) -> Check | None:
-    """The log that was streamed while the job ran is the one that the result is about.
+    """Check that the result's logs match the output that was streamed while the job ran.
 
-    What the commits in `ignored` brought was not streamed by the runner. None if there is nothing to compare: nothing
-    was streamed, or by a runner that did not count gaps.
+    Pieces in the commits of ``ignored`` do not count, because the runner did not push them. Returns None if there is
+    nothing to compare: nothing was streamed, or the runner is too old to record gaps.
     """
     if not result.logs or not history.is_ancestor(git, result.request, view.tip):
         return None
@@ -70,10 +70,10 @@ def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = (
 def compare_logs(
     pieces: Iterable[tuple[int | None, bytes]], logs: Sequence[LogDigest], kept: Callable[[str], bytes]
 ) -> Check | None:
-    """Compare what was streamed, each piece with the gap before it, with the logs of a job's steps.
+    """Compare the streamed pieces, each with the gap before it, with the logs of a job's steps.
 
-    Pieces and gaps, added up, are the output of all steps one after another. So each piece has one place: in one log,
-    or in several that follow each other.
+    Pieces and gaps add up to the output of all steps in order. So each piece has exactly one position, in one log or
+    across consecutive logs.
     """
     spans: list[_Span] = []
     total = 0
@@ -98,13 +98,13 @@ def compare_logs(
             message = f"{span.log.path} is not what was streamed while the job ran"
             return Check("logs", ok=False, message=message)
     if streamed == total:
-        return Check("logs", ok=True, message="they are what was streamed while the job ran")
+        return Check("logs", ok=True, message="they match the output that was streamed while the job ran")
     message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
     return Check("logs", ok=True, message=message)
 
 
 class _Span:
-    """The part of the output that is one step's log, compared piece by piece: no more than one log is in memory."""
+    """One step's part of the output, compared piece by piece. At most one log is in memory at a time."""
 
     def __init__(self, log: LogDigest, begin: int, kept: Callable[[str], bytes]) -> None:
         self.log = log
@@ -112,12 +112,12 @@ class _Span:
         self._kept = kept
         self._digest = hashlib.sha256()
         self._count = 0
-        # The log as it was kept, read once something of it was not streamed.
+        # The stored log. It is read only if a part of it was not streamed.
         self._whole: bytes | None = None
         self._holds = True
 
     def take(self, at: int, piece: bytes) -> None:
-        """Compare what lies in this log of a piece that begins at a place of the whole output."""
+        """Compare the part of a piece that is in this log. ``at`` is the piece's position in the whole output."""
         begin = max(at, self._begin)
         part = piece[begin - at : max(begin, self._begin + self.log.stream_bytes) - at]
         if not part:
@@ -132,7 +132,7 @@ class _Span:
         self._count += len(part)
 
     def agrees(self) -> bool:
-        """Say whether what was streamed stands in the log, as far as that was kept."""
+        """Return whether the streamed output matches the log, as far as the log was kept."""
         if self._count == self.log.stream_bytes:
             return self._digest.hexdigest() == self.log.stream_sha256
         if self._whole is None:
@@ -140,7 +140,7 @@ class _Span:
         return self._holds
 
     def _open(self) -> None:
-        """Read the log, and compare with it what was streamed up to here."""
+        """Read the log, and compare it with the pieces so far."""
         self._whole = b"" if self.log.truncated else self._kept(self.log.path)
         if not self.log.truncated:
             self._holds &= hashlib.sha256(self._whole[: self._count]).digest() == self._digest.digest()

@@ -1,6 +1,6 @@
-"""A runner's public key in the form in which it is pinned: PEM text, named by the SHA-256 of the key.
+"""Reads a runner's public key from PEM text. The key's id is its SHA-256.
 
-Ed25519 and nothing else: such a key has one encoding, so it is read here without a library.
+Only Ed25519 is supported. Such a key has exactly one encoding, so no library is needed to read it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class PublicKey:
 
     @property
     def id(self) -> str:
-        """The key's name: what `openssl pkey -pubin -outform DER | sha256sum` prints."""
+        """The key's id, as printed by ``openssl pkey -pubin -outform DER | sha256sum``."""
         return hashlib.sha256(self.der).hexdigest()
 
     @property
     def short(self) -> str:
-        """The beginning of the name, for people."""
+        """The beginning of the id, for people."""
         return f"sha256:{self.id[:16]}"
 
     @property
@@ -49,9 +49,10 @@ class PublicKey:
 
 
 def read_public_keys(text: str, where: str) -> tuple[PublicKey, ...]:
-    """Read the keys in a text of PEM blocks, one or several; what stands around them is for people.
+    """Read one or more keys from PEM blocks. Text around the blocks is ignored.
 
-    Raises UsageError, which names `where`, for a text without a key and for anything that is not an Ed25519 public key.
+    Raises:
+        UsageError: the text, which ``where`` names, has no key, or anything that is not an Ed25519 public key.
     """
     keys = []
     for label, body in _BLOCK.findall(text[:_MAX_TEXT]):

@@ -1,4 +1,4 @@
-"""The signature on an answer: made with a pinned key, and for exactly the content of the branch."""
+"""Checks the signature on an answer: made with a pinned key, and for exactly the content of the branch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def check_signature(
     *,
     unseen: Sequence[str] = (),
 ) -> Check:
-    """Check the evidence that lies beside an answer.
+    """Check the signed evidence of an answer.
 
-    `ok` is True where a pinned key signed exactly this answer; False where none did, be it that nothing is signed;
-    None where nothing is pinned, since a signature by whomever shows nothing. `elsewhere` yields what else differs
-    from a signed statement; the files in `unseen` are not at hand.
+    The check is True if a pinned key signed exactly this answer; False if none did, even if there is no signature;
+    None if no key is pinned, because a signature by an unknown key shows nothing. ``elsewhere`` yields further
+    differences from the signed statement. The files in ``unseen`` are not available here.
     """
     if pin is None:
         said = (
@@ -53,7 +53,7 @@ def check_signature(
 
 
 def on_branch(git: Git, view: View, result: Result) -> Callable[[Statement], Iterator[str]]:
-    """Return what yields how the branch that an answer lies on differs from the one that was signed."""
+    """Return a function that yields how the answer's branch differs from the signed statement."""
 
     def differing(signed: Statement) -> Iterator[str]:
         upon = _upon(signed)
@@ -72,7 +72,11 @@ def _signer(
     elsewhere: Callable[[Statement], Iterable[str]],
     unseen: Sequence[str],
 ) -> PublicKey:
-    """Return the pinned key that signed what lies there. Raises VerificationError where there is none."""
+    """Return the pinned key that signed the answer.
+
+    Raises:
+        VerificationError: none did.
+    """
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
@@ -84,7 +88,7 @@ def _signer(
         signed, key = attestation.open_envelope(data, pin.keys)
         changed = [*differences(signed, result, files.digests(paths), unseen), *elsewhere(signed)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise VerificationError(f"what was signed has not the shape of evidence {pinned}") from error
+        raise VerificationError(f"the signed content is not valid evidence {pinned}") from error
     except VerificationError as error:
         raise VerificationError(f"{error.message} {pinned}") from error
     if changed:
@@ -96,11 +100,12 @@ def _signer(
 def differences(
     signed: Statement, result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield what differs between a signed statement and an answer's files, given by their digests.
+    """Yield the differences between a signed statement and an answer's files, given by their digests.
 
-    Those in `unseen` are not at hand.
+    The files in ``unseen`` are not available here.
 
-    Raises VerificationError for a version that is not known.
+    Raises:
+        VerificationError: the version is unknown.
     """
     if signed.get("predicate", {}).get("kakeya", {}).get("version") != attestation.VERSION:
         raise VerificationError("the evidence is of a version that this program does not know")

@@ -1,8 +1,8 @@
-"""Reads request branches counting only states that one of the given keys signed.
+"""Reads request branches, counting only states that one of the given keys signed.
 
-Anyone who may push can put a commit with a state on a branch. Without keys the last state counts, whoever wrote it.
-With keys a state that none of them signed is passed over: the branch stands where its last signed state left it, or at
-its request. Other commits on top, such as a cancellation, mean what they mean without keys.
+Anyone who may push can add a commit with a state to a branch. Without keys, the last state counts, whoever wrote it.
+With keys, unsigned states are ignored: the last signed state counts, or the request if there is none. Other commits on
+top, such as a cancellation, count as they do without keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge import limits
-from bridge.bus import history, objects, wire
+from bridge.bus import history, lookup, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State, StateFile
 from bridge.system.git import Git
@@ -19,25 +19,25 @@ from bridge.system.git_output import Found
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.state_signature import is_signed
 
-# A runner's commit is far smaller. What is larger is nobody's signed state.
+# A runner's commit is far smaller; a larger commit cannot be a signed state.
 _COMMIT_BYTES = 4096
-# So many branches are read together.
+# How many branches are read at once.
 _AT_ONCE = 500
 
 
 @dataclass
 class _Place:
-    """What lies on a branch: the commit of the state that counts, and what is on top of it."""
+    """The result of searching a branch: the commit of the state that counts, and what is on top of it."""
 
     stated: str | None = None
-    # The topmost commit that is no passed-over state and lies above `stated`.
+    # The topmost commit above `stated` that is not an ignored state.
     top: str | None = None
-    # The topmost state that was passed over.
+    # The topmost ignored state.
     unsigned: State | None = None
 
 
 class Reader:
-    """Reads branches for one set of keys; without keys every state counts. What was verified is remembered."""
+    """Reads branches for one set of keys; without keys, every state counts. Verified signatures are cached."""
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
         self._keys = tuple(keys)
@@ -45,7 +45,7 @@ class Reader:
 
     @property
     def has_keys(self) -> bool:
-        """Say whether only signed states count."""
+        """Return whether only signed states count."""
         return bool(self._keys)
 
     def view(self, git: Git, branch: str, tip: str) -> View:
@@ -55,7 +55,7 @@ class Reader:
     def views(
         self, git: Git, tips: Mapping[str, str], plain: Mapping[str, View] | None = None
     ) -> dict[str, View]:
-        """Read many branches, given as `{branch: commit id}`; `plain` is how they look without keys, if known."""
+        """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known."""
         views = dict(history.read_views(git, tips) if plain is None else plain)
         if not self._keys:
             return views
@@ -70,14 +70,14 @@ class Reader:
         for view in readable:
             place = self._known[view.branch, view.tip]
             if place.unsigned is None and (view.state is None) == (place.stated is None):
-                # The state that the tip shows is the one that was signed, or neither is there.
+                # The state at the tip is the signed one, or there is no state at all.
                 views[view.branch] = replace(view, stated=place.stated)
             else:
                 odd.append((view, place))
         return views | _below(git, odd)
 
     def _find(self, git: Git, views: Sequence[View]) -> None:
-        """Go down each branch's own line until a signed state, or the request, in steps that grow."""
+        """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
         places = {view.branch: _Place() for view in views}
         read = {view.tip: view.state for view in views if view.state and not view.foreign}
         at = {view.branch: view.tip for view in views}
@@ -105,14 +105,14 @@ class Reader:
         places: Mapping[str, _Place],
         read: Mapping[str, StateFile],
     ) -> Iterator[tuple[str, str | None]]:
-        """Look at so many commits of each branch. Yields where to go on, None where the search is over."""
+        """Examine so many commits of each branch. Yields where to continue, or None at the end of a search."""
         names = {branch: [f"{oid}~{i}" for i in range(size + 1)] for branch, oid in at.items()}
-        commits = objects.locate(git, [name for several in names.values() for name in several])
+        commits = lookup.locate(git, [name for several in names.values() for name in several])
         lines = {
             branch: [commits[name] for name in several if name in commits]
             for branch, several in names.items()
         }
-        files = objects.locate(
+        files = lookup.locate(
             git, [f"{commit.oid}:{wire.STATE}" for line in lines.values() for commit in line]
         )
         steps = {branch: _steps(line, files, size) for branch, line in lines.items()}
@@ -130,7 +130,7 @@ class Reader:
         place: _Place,
         read: Mapping[str, StateFile],
     ) -> bool:
-        """Take note of one commit. Says whether the search ends with it."""
+        """Record one commit. Returns whether the search ends with it."""
         state = read.get(step.commit) if step.is_new else None
         if state is None and step.is_new:
             state = wire.parse_state(contents.get(step.state or ""))
@@ -147,14 +147,14 @@ class Reader:
 def signed_commits(
     git: Git, branch: str, commits: Sequence[str], keys: Sequence[PublicKey]
 ) -> frozenset[str]:
-    """Return those of the commits that one of the keys signed for this branch."""
-    found = objects.locate(git, commits)
+    """Return the commits that one of the keys signed for this branch."""
+    found = lookup.locate(git, commits)
     small = [oid for oid, commit in found.items() if commit.kind == "commit" and commit.size <= _COMMIT_BYTES]
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
 def _below(git: Git, odd: Sequence[tuple[View, _Place]]) -> dict[str, View]:
-    """Return the views in which the states that were passed over are not there."""
+    """Return the views without the ignored states."""
     tops = {view.branch: place.top or place.stated or view.tip for view, place in odd}
     at_top = history.read_views(git, tops)
     stated = history.read_views(git, {view.branch: place.stated for view, place in odd if place.stated})
@@ -174,17 +174,17 @@ def _below(git: Git, odd: Sequence[tuple[View, _Place]]) -> dict[str, View]:
 
 @dataclass(frozen=True)
 class _Step:
-    """One commit on a branch's own line: its state's id, and whether that is another one than in the commit before."""
+    """One commit on a branch's first-parent line: its state's blob id, and whether it differs from the parent's."""
 
     commit: str
     state: str | None
     is_new: bool
-    # What is to be read of it: the state and the commit, if they are small enough and the state is new.
+    # The objects to read: the state and the commit, if they are small enough and the state is new.
     to_read: tuple[str, ...]
 
 
 def _steps(line: Sequence[Found], files: Mapping[str, Found], size: int) -> list[_Step]:
-    """Return the first commits of a line, of which one more is given."""
+    """Return the commits of a line. The line has one more commit, for the comparison with the parent."""
     found = [*(files.get(f"{commit.oid}:{wire.STATE}") for commit in line), None]
     steps = []
     for commit, now, before in zip(line[:size], found, found[1:], strict=False):

@@ -1,8 +1,11 @@
-"""A runner's signature on the commit of a state: made with its key, for one branch and one place in its history.
+"""A runner's signature on the commit of a state, valid for one branch and one place in its history.
 
-It stands in the last line of the commit's message, outside the tree, so a reader that knows nothing of it reads the
-state all the same. What is signed is the branch, the parent and the tree, and the tree holds the state: the signature
-fits no other branch, no other history and no other content.
+The signature is the last line of the commit message, outside the tree, so readers that do not know it can still read
+the state. It covers the branch, the parent and the tree, which contains the state. So it is not valid for any other
+branch, history or content.
+
+Presence records are signed in the same way, for one reference and one content. The signed text begins with other
+words, so neither signature can be used in place of the other.
 """
 
 from __future__ import annotations
@@ -23,27 +26,48 @@ _TREE = re.compile(rb"tree ([0-9a-f]{40}|[0-9a-f]{64})\n")
 
 
 def signed_message(message: str, signer: Signer | None, *, branch: str, parent: str, tree: str) -> str:
-    """Return the message with a signature as its last line, in the place of one that is there already."""
+    """Return the message with a signature as its last line. An existing signature is replaced."""
+    return _with_signature(message, signer, _state(branch, parent, tree))
+
+
+def signed_presence(message: str, signer: Signer | None, *, ref: str, tree: str) -> str:
+    """Return the message of a presence record's commit with a signature as its last line."""
+    return _with_signature(message, signer, _presence(ref, tree))
+
+
+def is_signed(commit: bytes, branch: str, keys: Sequence[PublicKey]) -> bool:
+    """Return whether one of the keys signed a commit, given by its content, for this branch."""
+    tree, parents = _TREE.match(commit), git_output.parents(commit)
+    if tree is None or len(parents) != 1:
+        return False
+    return _holds(commit, _state(branch, parents[0], tree[1].decode()), keys)
+
+
+def is_signed_presence(commit: bytes, ref: str, keys: Sequence[PublicKey]) -> bool:
+    """Return whether one of the keys signed the commit of a presence record for this reference."""
+    tree = _TREE.match(commit)
+    return tree is not None and _holds(commit, _presence(ref, tree[1].decode()), keys)
+
+
+def _with_signature(message: str, signer: Signer | None, said: bytes) -> str:
     kept = "".join(f"{line}\n" for line in message.rstrip("\n").split("\n") if not _is_signature(line))
     kept = kept.rstrip("\n") + "\n"
     if signer is None:
         return kept
-    signature = signer.sign(_what_is_signed(branch, parent, tree))
+    signature = signer.sign(said)
     text = base64.b64encode(bytes.fromhex(signature.signature)).decode()
     return f"{kept}\nKakeya-Signature: {signature.keyid} {text}\n"
 
 
-def is_signed(commit: bytes, branch: str, keys: Sequence[PublicKey]) -> bool:
-    """Say whether one of the keys signed a commit, given by its content, for this branch."""
+def _holds(commit: bytes, said: bytes, keys: Sequence[PublicKey]) -> bool:
+    """Return whether the signature in a commit's last line was made by one of the keys on this text."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - only who signs or verifies pays for it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
     found = _LINE.fullmatch(commit.rstrip(b"\n").rpartition(b"\n")[2])
-    tree, parents = _TREE.match(commit), git_output.parents(commit)
     key = next((key for key in keys if found and key.id == found[1].decode()), None)
-    if found is None or tree is None or key is None or len(parents) != 1:
+    if found is None or key is None:
         return False
-    said = _what_is_signed(branch, parents[0], tree[1].decode())
     try:
         Ed25519PublicKey.from_public_bytes(key.raw).verify(base64.b64decode(found[2]), said)
     except (InvalidSignature, ValueError):
@@ -55,7 +79,11 @@ def _is_signature(line: str) -> bool:
     return _LINE.fullmatch(line.encode("utf-8", "replace")) is not None
 
 
-def _what_is_signed(branch: str, parent: str, tree: str) -> bytes:
+def _presence(ref: str, tree: str) -> bytes:
+    return f"kakeya presence 1\nref {ref}\ntree {tree}\n".encode("utf-8", "surrogateescape")
+
+
+def _state(branch: str, parent: str, tree: str) -> bytes:
     return f"kakeya state 1\nbranch {branch}\nparent {parent}\ntree {tree}\n".encode(
         "utf-8", "surrogateescape"
     )

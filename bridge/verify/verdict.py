@@ -1,4 +1,4 @@
-"""A verified answer and its gate's verdict in a few lines of text, for a terminal or an agent."""
+"""Describes a verified answer and the gate's verdict in a few lines, for a terminal or an agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bridge.checks import SIGNATURE
 if TYPE_CHECKING:
     from bridge.verify.check import Report
 
-# What each verdict of the gate means.
+# The meaning of each verdict.
 MEANINGS = {
     "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
     "REJECTED": "the report breaks rules, so its figures cannot be relied on",
@@ -20,7 +20,7 @@ MEANINGS = {
 
 
 def verified(report: Report) -> str:
-    """Return in one line whether an answer holds, and whether a pinned key signed it."""
+    """Return one line: whether all checks of an answer hold, and whether a pinned key signed it."""
     failed = [check for check in report.checks if check.ok is False]
     if failed:
         return f"NOT verified: {failed[0].name}: {failed[0].message}"
@@ -34,7 +34,7 @@ def verified(report: Report) -> str:
 
 
 def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
-    """Yield the verdict with what it means, then each broken rule with its first case and what would mend it."""
+    """Yield the verdict with its meaning, then each broken rule with its first case and its fix."""
     yield gate.verdict, MEANINGS[gate.verdict]
     for code in dict.fromkeys(fault.code for fault in gate.violations):
         first, *others = [fault for fault in gate.violations if fault.code == code]

@@ -1,0 +1,100 @@
+"""Finds out what a name stands for in git, with a look at the size of each object on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from bridge import limits
+from bridge.system import batch, git_output
+from bridge.system.git import Git
+from bridge.system.git_output import Found
+
+# Names and answers of two portions fit into the pipes, so neither side waits for the other.
+PORTION_BYTES = 8 * 1024
+_PORTION_NAMES = 200
+
+_STEPPED_THROUGH = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
+
+
+def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = None) -> dict[str, Found]:
+    """Return id, kind and size of what each name stands for: an object, ``<commit>:<path>``, or ``<commit>^:<path>``.
+
+    Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
+    reads these whole, so each is weighed before it is stepped through. What stood in the way goes into ``too_large``.
+    """
+    steps = {name: _steps(name) for name in dict.fromkeys(names)}
+    at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}
+    there: dict[str, Found] = {}
+    if not at:
+        return there
+    with batch.asking(git, "cat-file", "--batch-check") as answerer:
+        asker = _Asker(answerer)
+        depth = 1
+        while at:
+            found = asker.ask(at.values())
+            following: dict[str, str] = {}
+            for name, asked in at.items():
+                here, parts = found.get(asked), steps[name]
+                if here is None:
+                    continue
+                if depth == len(parts):
+                    there[name] = here
+                elif here.size <= _STEPPED_THROUGH.get(here.kind, -1):
+                    following[name] = f"{here.oid}{parts[depth]}"
+                elif too_large is not None and here.kind in _STEPPED_THROUGH:
+                    too_large[name] = here
+            at, depth = following, depth + 1
+    return there
+
+
+def _steps(name: str) -> list[str]:
+    """Take a name apart into what to ask git for in turn: each step is put behind the id that the last one had."""
+    root, colon, path = name.partition(":")
+    # Git takes one name a line; a stranger's path with a line break in it would shift all that follow.
+    if not root or "\n" in name or "\0" in name:
+        return []
+    steps = [root[:-1], "^"] if root.endswith("^") else [root]
+    if colon:
+        parts = path.split("/") if path else []
+        if len(parts) > limits.PATH_PARTS or any(part in ("", ".", "..") for part in parts):
+            return []
+        steps += ["^{tree}", *(f":{part}" for part in parts)]
+    return steps
+
+
+class _Asker:
+    """One ``git cat-file --batch-check``, asked as often as there are steps to take."""
+
+    def __init__(self, answerer: batch.Answerer) -> None:
+        self._known: dict[str, Found | None] = {}
+        self._answerer = answerer
+
+    def ask(self, names: Iterable[str]) -> dict[str, Found | None]:
+        """Return what git knows of each name."""
+        new = [name for name in dict.fromkeys(names) if name not in self._known]
+        asked: list[str] = []
+        for portion in portions(new, PORTION_BYTES):
+            self._answerer.asked += len(portion)
+            self._answerer.child.write("\n".join([*portion, ""]))
+            # Git looks for these while the answers about those before are read.
+            self._take(asked)
+            asked = portion
+        self._take(asked)
+        return self._known
+
+    def _take(self, names: list[str]) -> None:
+        lines = self._answerer.child.lines(len(names))
+        self._known.update(zip(names, map(git_output.found, lines), strict=True))
+
+
+def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
+    """Split names into lists of at most 200 that are at most so long as lines; a longer name goes alone."""
+    start = size = 0
+    for i, name in enumerate(names):
+        length = (len(name) if name.isascii() else 4 * len(name)) + 1
+        if i > start and (size + length > most_bytes or i - start == _PORTION_NAMES):
+            yield list(names[start:i])
+            start, size = i, 0
+        size += length
+    if start < len(names):
+        yield list(names[start:])

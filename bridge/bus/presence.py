@@ -1,0 +1,144 @@
+"""The wire format of a runner's presence: who serves, on a reference of the runner's own.
+
+The reference lies outside of ``refs/heads/``, so it is no branch: no request can be called like it, a clone does not
+bring it, and a client or runner that knows nothing of it never sees it. It points to a commit without parents whose
+tree holds one file. What it says is shown to people and decides nothing about what runs.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from bridge import limits
+from bridge.bus import branch_names
+from bridge.bus.wire import Name, PresetName, Sentence
+from bridge.errors import ManifestError
+from bridge.system import strict_json
+
+# One reference for each state folder of a runner, named by that folder's id.
+REFS = "refs/kakeya-runners/"
+FILE = "runner.json"
+
+# How long a record counts, in intervals between two of them: one may be lost on the way.
+VALID_INTERVALS = 2.4
+
+_INSTANCE = re.compile(r"[0-9a-f]{16}")
+
+
+class Standing(StrEnum):
+    """What a runner does about requests."""
+
+    SERVING = "serving"
+    # The runner finishes its job and exits.
+    DRAINING = "draining"
+    # The runner stays alive and takes no requests.
+    MAINTENANCE = "maintenance"
+    STOPPED = "stopped"
+
+
+def _is_branch(value: str) -> str:
+    if not branch_names.is_safe(value):
+        raise ValueError("is not a branch's name")
+    return value
+
+
+def _is_time(value: str) -> str:
+    _seconds(value)
+    return value
+
+
+def _seconds(text: str) -> float:
+    """Return the Unix time that a text such as 2026-01-31T12:00:00Z stands for.
+
+    Raises:
+        ValueError: the text is no such time.
+    """
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Quota(_Record):
+    """A requester's quota: how many requests are considered at once, and started per hour (None: no limit)."""
+
+    waiting: Annotated[int, Field(ge=1, le=limits.COUNTER)]
+    per_hour: Annotated[int, Field(ge=1, le=limits.COUNTER)] | None = None
+
+
+class Presence(_Record):
+    """``runner.json``: one runner, as it was at ``at`` by its own clock."""
+
+    schema_version: Literal[1]
+    id: Name
+    # The id of its state folder, which is also the last part of the reference.
+    instance: Annotated[str, StringConstraints(pattern=rf"^{_INSTANCE.pattern}$")]
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+_-]{1,32}$")]
+    state: Annotated[Standing, Field(strict=False)]
+    # The operator's reason why it is not serving.
+    reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
+    # The request that it holds.
+    busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
+    labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = []
+    # The presets that its policy allows, with their digests. None: too many to list.
+    presets: (
+        Annotated[
+            dict[PresetName, Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]],
+            Field(max_length=limits.PRESENCE_PRESETS),
+        ]
+        | None
+    ) = None
+    # The branches that it serves. None: too many patterns to list.
+    patterns: (
+        Annotated[
+            list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/-]{1,250}\*$")]],
+            Field(max_length=limits.PRESENCE_LABELS),
+        ]
+        | None
+    ) = None
+    quota: Quota | None = None
+    at: Annotated[str, Field(max_length=20), AfterValidator(_is_time)]
+    # After so many seconds without a newer record it is unknown whether the runner is still there.
+    valid_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
+
+    @property
+    def ref(self) -> str:
+        """The reference on which this record counts."""
+        return f"{REFS}{self.instance}"
+
+    @property
+    def at_s(self) -> float:
+        """When it was written, in Unix seconds of the runner's clock."""
+        return _seconds(self.at)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's content."""
+        return strict_json.dumps(self.model_dump(mode="json")).encode()
+
+    def serves(self, branch: str) -> bool:
+        """Return whether a branch falls under one of its patterns."""
+        return self.patterns is None or branch_names.matches(branch, self.patterns)
+
+
+def is_ref(name: str) -> bool:
+    """Return whether a reference may hold a record."""
+    return name.startswith(REFS) and _INSTANCE.fullmatch(name.removeprefix(REFS)) is not None
+
+
+def parse(data: bytes | None, ref: str) -> Presence | None:
+    """Read the record on a reference. Returns None if it is malformed or of another runner."""
+    if data is None:
+        return None
+    try:
+        found = Presence.model_validate(
+            strict_json.loads(data, what=FILE, max_bytes=limits.PRESENCE_BYTES, max_depth=4)
+        )
+    except (ValidationError, ManifestError):
+        return None
+    return found if found.ref == ref else None

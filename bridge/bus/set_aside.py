@@ -1,0 +1,70 @@
+"""Commits that this clone fetched once and found too large, or built on one, so that they are not fetched again.
+
+Git reads a commit as a whole whenever it walks past it, in each later fetch too. So no reference is kept to a history
+with a commit beyond the limit, and the id of its tip is noted in a file of the clone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from bridge import limits
+from bridge.bus import objects
+from bridge.bus.ancestry import with_heavy_history
+from bridge.system import local_files
+from bridge.system.git import Git
+
+_NAME = "kakeya-set-aside"
+_MOST = 1_000
+_ID = re.compile(r"[0-9a-f]{40,64}")
+_LINE_BYTES = 65
+
+
+class SetAside:
+    """The commits that are not fetched again by one clone."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._weighed: set[str] = set()
+
+    def without(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Leave out of ``{branch: commit id}`` the commits that were found too large."""
+        known = set(self._read())
+        return {branch: oid for branch, oid in listed.items() if oid not in known}
+
+    def put(self, fetched: Mapping[str, str], prefix: str) -> list[str]:
+        """Drop references, ``prefix`` and the branch, to histories that are too large. Returns these branches."""
+        new = {*fetched.values()} - self._weighed
+        heavy = {oid for oid, size in objects.sizes(self._git, [*new]).items() if size > limits.COMMIT_BYTES}
+        heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
+        self._weighed = new - heavy | self._weighed.intersection(fetched.values())
+        branches = [branch for branch, oid in fetched.items() if oid in heavy]
+        if heavy:
+            self._note(heavy)
+            drop = "".join(f"delete {prefix}{branch}\n" for branch in branches)
+            self._git("update-ref", "--stdin", stdin=drop)
+        return branches
+
+    @cached_property
+    def _path(self) -> Path:
+        return Path(self._git.text("rev-parse", "--path-format=absolute", "--git-path", _NAME))
+
+    def _read(self) -> list[str]:
+        """Return the ids that are noted, oldest first."""
+        found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
+        return _ID.findall(found.decode("ascii", "replace"))
+
+    def _note(self, commits: Collection[str]) -> None:
+        """Add ids. In a repository that cannot be written to, they are fetched again."""
+        noted = [oid for oid in self._read() if oid not in commits] + sorted(commits)
+        with suppress(OSError):
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_NAME}.")
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write("".join(f"{oid}\n" for oid in noted[-_MOST:]))
+            Path(name).replace(self._path)

@@ -1,0 +1,128 @@
+"""Makes git objects in memory and stores them together, in a pack that one process of git takes apart.
+
+Nobody checks what is made: a tree may keep an entry that git's own commands refuse to write again, such as one of a
+kind that does not fit the object of that id. Such trees come from strangers, and answers are built upon them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.system.git import Git
+from bridge.system.git_output import encode
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+# A larger file is handed to git alone, and is not copied here.
+_LARGE = 1 << 20
+_TYPES = {"commit": 1, "tree": 2, "blob": 3}
+_SHA1_CHARS = 40
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a commit is by."""
+
+    name: str
+    email: str
+
+
+class Writer:
+    """Objects of one repository that are not stored yet.
+
+    ``like`` is the id of any object in it: it says by which function ids are made. Without it git is asked.
+    """
+
+    def __init__(self, git: Git, like: str | None = None) -> None:
+        self._git = git
+        self._hash = _hash_of(git, like)
+        self._made: dict[str, tuple[str, bytes]] = {}
+
+    def blob(self, content: bytes) -> str:
+        """Add a file and return its id."""
+        if len(content) > _LARGE:
+            return write_blob(self._git, content)
+        return self._add("blob", content)
+
+    def tree(self, entries: Mapping[str, tuple[str, str]]) -> str:
+        """Add a folder, given as mode and id of each name, and return its id."""
+        named = [(encode(name), mode, oid) for name, (mode, oid) in entries.items()]
+        # Git sorts a folder as if its name ended with a slash.
+        named.sort(key=lambda one: one[0] + b"/" if _is_folder(one[1]) else one[0])
+        raw = [
+            f"{mode.lstrip('0')} ".encode() + name + b"\0" + bytes.fromhex(oid) for name, mode, oid in named
+        ]
+        return self._add("tree", b"".join(raw))
+
+    def commit(self, tree: str, parents: Iterable[str], message: str, who: Identity) -> str:
+        """Add a commit that is made now, and return its id."""
+        by = f"{who.name} <{who.email}> {int(time.time())} +0000"
+        lines = [
+            f"tree {tree}",
+            *(f"parent {parent}" for parent in parents),
+            f"author {by}",
+            f"committer {by}",
+        ]
+        return self._add("commit", encode("\n".join(lines) + "\n\n" + message))
+
+    def store(self) -> None:
+        """Store what was added."""
+        if self._made:
+            self._git("unpack-objects", "-q", stdin=b"".join(self._pack()))
+            self._made.clear()
+
+    def _add(self, kind: str, content: bytes) -> str:
+        oid = self._hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
+        self._made[oid] = (kind, content)
+        return oid
+
+    def _pack(self) -> Iterator[bytes]:
+        """Yield the objects as a pack: a header, each object with its kind and size, and a checksum."""
+        whole = self._hash(b"")
+        for piece in _pieces(self._made.values()):
+            whole.update(piece)
+            yield piece
+        yield whole.digest()
+
+
+def write_blob(git: Git, content: bytes) -> str:
+    """Store a blob and return its id."""
+    return git("hash-object", "-w", "--stdin", stdin=content).text
+
+
+def _pieces(objects: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
+    made = list(objects)
+    yield b"PACK" + (2).to_bytes(4, "big") + len(made).to_bytes(4, "big")
+    for kind, content in made:
+        yield _head(_TYPES[kind], len(content)) + zlib.compress(content, 1)
+
+
+def _head(kind: int, size: int) -> bytes:
+    """Write kind and size as a pack has them: four bits of the size, then seven in each further byte."""
+    head, byte, size = bytearray(), kind << 4 | size & 15, size >> 4
+    while size:
+        head.append(byte | 128)
+        byte, size = size & 127, size >> 7
+    return bytes([*head, byte])
+
+
+def _is_folder(mode: str) -> bool:
+    return mode.lstrip("0") == "40000"
+
+
+def _hash_of(git: Git, like: str | None) -> Callable[[bytes], _Hash]:
+    is_sha1 = (
+        git.text("rev-parse", "--show-object-format") == "sha1" if like is None else len(like) == _SHA1_CHARS
+    )
+    return _sha1 if is_sha1 else hashlib.sha256
+
+
+def _sha1(data: bytes) -> _Hash:
+    # Git names objects so; nothing is kept secret or vouched for by it.
+    return hashlib.sha1(data, usedforsecurity=False)

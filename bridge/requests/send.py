@@ -1,0 +1,76 @@
+"""Sends a request: checks its parameters, makes its commit and pushes its branch, once under an idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from bridge.bus.branch_names import Namespace
+from bridge.bus.remote import Pushed, Remote
+from bridge.errors import InfrastructureError
+from bridge.presets import Preset
+from bridge.requests import idempotency, request_commit
+from bridge.requests.binding import Binding, repository_name
+from bridge.requests.outbox import Sent
+from bridge.system.git import Git
+
+
+def send(
+    git: Git,
+    remote: Remote,
+    sent: Sent,
+    preset: Preset,
+    params: Mapping[str, object],
+    *,
+    namespace: Namespace,
+    patterns: tuple[str, ...],
+    ref: str,
+    snapshot: bool,
+    lifetime: timedelta,
+    labels: Sequence[str],
+    requested_by: str | None,
+    sign: bool,
+    idempotency_key: str | None,
+) -> tuple[str, str, bool]:
+    """Push a request branch, and note it in ``sent``.
+
+    Returns the branch, the request's commit, and whether an earlier call under the same key had sent it. Raises what
+    ``Client.run`` says.
+    """
+    values = preset.check_params(params)
+
+    def bind(branch: str) -> Binding:
+        return Binding(branch, repository_name(remote.url, git.directory), preset.digest)
+
+    def prepare(nonce: str | None = None) -> request_commit.Prepared:
+        return request_commit.prepare(
+            git,
+            preset.name,
+            values,
+            code=preset.code,
+            namespace=namespace,
+            ref=ref,
+            snapshot=snapshot,
+            lifetime=lifetime,
+            labels=labels,
+            requested_by=requested_by,
+            bind=bind if sign else None,
+            nonce=nonce,
+        )
+
+    if idempotency_key is not None:
+        who = requested_by or request_commit.identity(git).email
+        asked = {
+            "preset": preset.name,
+            "params": values,
+            "ref": ref,
+            "snapshot": snapshot,
+            "labels": [*labels],
+        }
+        key = idempotency.Key.of(idempotency_key, who, asked)
+        return idempotency.Once(git, remote, sent, patterns).ask(key, prepare)
+    prepared = prepare()
+    if remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
+        raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
+    sent.add(prepared.branch, prepared.commit)
+    return prepared.branch, prepared.commit, False

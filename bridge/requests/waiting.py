@@ -1,0 +1,296 @@
+"""Explains why a request waits, from the request, the runners, the queue and the time. A pure function: no I/O.
+
+Presence records come from the bus, and without a pinned key anyone who may push can forge them. So the explanation is
+for people only; no decision depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from bridge.bus.presence import Presence, Standing
+from bridge.bus.times import TOLERANCE_S
+
+_SHOWN = 3
+
+
+class Code(StrEnum):
+    """Why a request waits, as a code for programs."""
+
+    CANCELLED = "cancelled"
+    APPROVAL = "approval"
+    # No runner has announced itself on this bus. Earlier versions and GitHub Actions mode never do.
+    UNKNOWN = "unknown"
+    NO_RUNNER = "no_runner"
+    BRANCH = "branch"
+    LABELS = "labels"
+    PRESET = "preset"
+    MAINTENANCE = "maintenance"
+    DRAINING = "draining"
+    QUOTA = "quota"
+    BUSY = "busy"
+    TURN = "turn"
+    # A runner is free, and no other request is first.
+    SOON = "soon"
+
+
+# Codes for which waiting does not help: somebody has to act.
+STUCK = frozenset(
+    {Code.NO_RUNNER, Code.BRANCH, Code.LABELS, Code.PRESET, Code.MAINTENANCE, Code.DRAINING, Code.APPROVAL}
+)
+
+
+@dataclass(frozen=True)
+class WaitingRequest:
+    """A request that no runner has claimed."""
+
+    branch: str
+    commit: str
+    # None if its manifest cannot be read.
+    preset: str | None = None
+    # The labels of the manifest and of the preset that is installed here.
+    labels: frozenset[str] = frozenset()
+    cancelled: bool = False
+    # Why it waits for approval, and on which runner; empty if it does not.
+    held: str = ""
+    held_by: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A request's place in the queue."""
+
+    # Number of waiting requests, including this one; number of older ones; number of older ones by the same requester.
+    waiting: int = 1
+    before: int = 0
+    mine_before: int = 0
+    # Upper bound of the jobs before it on one runner, given that requesters take turns.
+    ahead: int = 0
+    # Number of the same requester's jobs that were started within the last hour.
+    started: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A runner's presence record, and what this clone has observed about it."""
+
+    record: Presence
+    # For how many seconds this clone has seen the same record, by this machine's clocks only.
+    unchanged_s: float = 0.0
+    # Whether a pinned key signed it. None: no key is pinned here, so anyone who may push could have written it.
+    signed: bool | None = None
+
+    def is_alive(self, now: float) -> bool:
+        """Return whether the runner is alive. A record from the future counts until it has not changed for too long."""
+        record = self.record
+        if record.state is Standing.STOPPED or self.unchanged_s >= record.valid_s:
+            return False
+        return now - record.at_s <= record.valid_s + min(TOLERANCE_S, record.valid_s)
+
+    def is_doubtful(self, now: float) -> bool:
+        """Return whether ``is_alive`` depends on two clocks that may disagree."""
+        if self.record.state is Standing.STOPPED or self.unchanged_s >= self.record.valid_s:
+            return False
+        return not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S
+
+    def last_seen(self, now: float) -> str:
+        """Return as text when the runner was last seen."""
+        age = now - self.record.at_s
+        if age < -TOLERANCE_S:
+            return f"last seen at {self.record.at} by its clock, which is ahead of the one here"
+        said = f"last seen {span(max(0.0, age))} ago by its clock"
+        return f"{said}; it was stopped" if self.record.state is Standing.STOPPED else said
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a request waits, and what to do about it."""
+
+    code: Code
+    # One sentence, without a full stop.
+    message: str
+    # What to do and on which machine; empty if waiting is enough.
+    fix: str = ""
+    # The runner that could take it, or the best match.
+    runner: str | None = None
+    # The labels that this runner lacks.
+    missing: tuple[str, ...] = ()
+    # False if it depends on the clocks of two machines that may disagree.
+    sure: bool = True
+    # The operator's reason, as free text from the bus: shown to people, never to agents.
+    said: str = ""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether somebody has to act because waiting alone does not help."""
+        return self.code in STUCK
+
+    def text(self, *, said: bool = True) -> str:
+        """Return one or two sentences; without ``said``, leave out the operator's free text."""
+        message = f"{self.message} ({self.said})" if said and self.said else self.message
+        return f"{message}. {self.fix}" if self.fix else message
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``--json`` prints."""
+        plain = {"code": str(self.code), "missing": list(self.missing), "stuck": self.is_stuck}
+        return asdict(self) | plain
+
+
+def why(asked: WaitingRequest, runners: Sequence[Seen], place: Place, now: float) -> Reason:
+    """Return why a request waits. ``now`` is this machine's clock, in Unix seconds."""
+    if asked.cancelled:
+        by = "a runner confirms it, or does so once one serves this bus"
+        return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")
+    if asked.held:
+        fix = f"On the machine of {asked.held_by or 'the runner'}: kakeya-runner approve {asked.commit}"
+        return Reason(Code.APPROVAL, asked.held, fix, asked.held_by or None)
+    if not runners:
+        fix = "Start one on the machine that should run the jobs: kakeya-runner serve"
+        return Reason(Code.UNKNOWN, "no runner has announced itself on this bus", fix, sure=False)
+    alive = [seen for seen in runners if seen.is_alive(now)]
+    if not alive:
+        return _nobody(runners, now)
+    return _unfit(asked, alive, runners, now) or _queued(asked, _fit(asked, alive), place, now)
+
+
+def _nobody(runners: Sequence[Seen], now: float) -> Reason:
+    last = max(runners, key=lambda seen: seen.record.at_s)
+    name = last.record.id
+    doubt = last.is_doubtful(now)
+    message = f"no runner is alive: the last one was {name}, {last.last_seen(now)}"
+    return Reason(
+        Code.NO_RUNNER, message, f"On the machine of {name}: kakeya-runner serve", name, sure=not doubt
+    )
+
+
+def _fit(asked: WaitingRequest, alive: Sequence[Seen]) -> list[Seen]:
+    """Return the live runners that could take the request."""
+    return [seen for seen in alive if not _lacks(seen, asked) and seen.record.serves(asked.branch)]
+
+
+def _lacks(seen: Seen, asked: WaitingRequest) -> set[str]:
+    return set(asked.labels) - set(seen.record.labels)
+
+
+def _unfit(
+    asked: WaitingRequest, alive: Sequence[Seen], runners: Sequence[Seen], now: float
+) -> Reason | None:
+    """Return why no live runner can take the request, or None if one can."""
+    near = min(alive, key=lambda seen: (len(_lacks(seen, asked)), seen.record.id))
+    missing = tuple(sorted(_lacks(near, asked)))
+    if missing:
+        away = [seen for seen in runners if seen not in alive and not _lacks(seen, asked)]
+        if away:
+            return _away(away, missing, now)
+        name = near.record.id
+        has = f"; {name} comes nearest and lacks {_some(missing)}"
+        fix = (
+            f"On the machine of {name}, add the label to `labels` in the policy if it fits, and restart the runner; "
+            "or cancel the request and ask for other labels."
+        )
+        message = f"no runner that is alive has all of the labels {_some(sorted(asked.labels))}{has}"
+        return Reason(Code.LABELS, message, fix, name, missing)
+    labelled = [seen for seen in alive if not _lacks(seen, asked)]
+    serving = [seen for seen in labelled if seen.record.serves(asked.branch)]
+    if not serving:
+        name = labelled[0].record.id
+        message = f"no runner that is alive serves branches like {asked.branch}"
+        fix = f"On the machine of {name}, add a pattern for it to bus.patterns in the policy."
+        return Reason(Code.BRANCH, message, fix, name)
+    return _unknown_preset(asked, serving) or _paused(serving)
+
+
+def _away(away: Sequence[Seen], missing: tuple[str, ...], now: float) -> Reason:
+    last = max(away, key=lambda seen: seen.record.at_s)
+    name = last.record.id
+    message = f"no runner that is alive has {_some(missing)}; {name} has, {last.last_seen(now)}"
+    fix = f"On the machine of {name}: kakeya-runner serve"
+    return Reason(Code.LABELS, message, fix, name, missing, sure=not last.is_doubtful(now))
+
+
+def _unknown_preset(asked: WaitingRequest, serving: Sequence[Seen]) -> Reason | None:
+    if asked.preset is None or any(_runs(seen, asked.preset) for seen in serving):
+        return None
+    name = serving[0].record.id
+    message = f"no runner that is alive runs the preset {asked.preset}; the first to take the request will refuse it"
+    fix = f"On the machine of {name}, allow it under `presets` in the policy, or install the version that has it."
+    return Reason(Code.PRESET, message, fix, name)
+
+
+def _runs(seen: Seen, preset: str) -> bool:
+    return seen.record.presets is None or preset in seen.record.presets
+
+
+def _paused(serving: Sequence[Seen]) -> Reason | None:
+    """Return why the matching runners take no requests now, or None if one of them does."""
+    if any(seen.record.state is Standing.SERVING for seen in serving):
+        return None
+    paused = [seen.record for seen in serving if seen.record.state is Standing.MAINTENANCE]
+    if not paused:
+        name = serving[0].record.id
+        message = f"{name} finishes its job and then ends (drain); no other runner can take the request"
+        return Reason(Code.DRAINING, message, f"On the machine of {name}, later: kakeya-runner serve", name)
+    first = paused[0]
+    fix = f"On the machine of {first.id}: kakeya-runner maintenance off"
+    return Reason(Code.MAINTENANCE, f"{first.id} is in maintenance", fix, first.id, said=first.reason)
+
+
+def _queued(asked: WaitingRequest, fit: Sequence[Seen], place: Place, now: float) -> Reason:
+    able = [
+        seen
+        for seen in fit
+        if seen.record.state is Standing.SERVING and (asked.preset is None or _runs(seen, asked.preset))
+    ] or list(fit)
+    sure = not all(seen.is_doubtful(now) for seen in able)
+    over = [said for seen in able if (said := _over_quota(seen.record, place))]
+    if len(over) == len(able):
+        return Reason(Code.QUOTA, over[0], "", able[0].record.id, sure=sure)
+    free = [seen.record for seen in able if seen.record.busy_with in (None, asked.branch)]
+    jobs = "1 job comes" if place.ahead == 1 else f"{place.ahead} jobs come"
+    where = f"at most {jobs} before it (requesters take turns)" if place.ahead else ""
+    if not free:
+        busy = able[0].record
+        more = len(able) - 1
+        others = f", and {more} more {'runner is' if more == 1 else 'runners are'} busy" if more else ""
+        message = f"{busy.id} runs {busy.busy_with}{others}" + (f"; {where}" if where else "; it is next")
+        return Reason(Code.BUSY, message, "", busy.id, sure=sure)
+    if where:
+        return Reason(Code.TURN, f"{where} on {_names(able)}", "", free[0].id, sure=sure)
+    return Reason(Code.SOON, f"{free[0].id} is free and takes it at its next poll", "", free[0].id, sure=sure)
+
+
+def _over_quota(record: Presence, place: Place) -> str:
+    """Return which quota the requester has used up on a runner; empty if none."""
+    quota = record.quota
+    if quota and place.mine_before >= quota.waiting:
+        return (
+            f"{place.mine_before} requests of the same requester wait before it, and {record.id} looks at "
+            f"{quota.waiting} of each at a time (limits.per_requester)"
+        )
+    if quota and quota.per_hour is not None and place.started >= quota.per_hour:
+        return (
+            f"{place.started} requests of the same requester were started within the hour, and {record.id} starts "
+            f"{quota.per_hour} of each (limits.per_requester)"
+        )
+    return ""
+
+
+def _names(some: Sequence[Seen]) -> str:
+    return _some([seen.record.id for seen in some])
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the first few names, and the number of the others."""
+    found = list(names)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
+
+
+def span(seconds: float) -> str:
+    """Return a readable time span."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,116 @@
+"""Finds out why requests wait: reads their manifests, counts the queue, and calls ``waiting.why``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from bridge.bus import objects, requesters, wire
+from bridge.bus.history import View
+from bridge.bus.requesters import Requester
+from bridge.bus.wire import State
+from bridge.errors import ManifestError
+from bridge.manifest import Request, parse_manifest, parse_time
+from bridge.presets import Preset
+from bridge.requests.outbox import by_age
+from bridge.requests.waiting import Place, Reason, Seen, WaitingRequest, why
+from bridge.system import strict_json
+from bridge.system.git import Git
+
+# How many manifests are in memory at once.
+_AT_ONCE = 100
+_HOUR_S = 3600.0
+
+
+def reasons(
+    git: Git,
+    views: Mapping[str, View],
+    runners: Sequence[Seen],
+    presets: Mapping[str, Preset],
+    patterns: Iterable[str],
+    now: float,
+) -> dict[str, Reason]:
+    """Return why each unclaimed request waits, by branch name. ``views`` must be all request branches on the bus."""
+    waiting = sorted((one for one in views if views[one].stands is State.REQUESTED), key=by_age)
+    if not waiting:
+        return {}
+    started = [
+        branch
+        for branch, view in views.items()
+        if view.state and view.stands is not State.REQUESTED and now - _at(view.state) < _HOUR_S
+    ]
+    manifests = _read(git, [views[branch] for branch in (*waiting, *started)])
+    known = requesters.prefixes(patterns)
+    who = {
+        branch: requesters.unsigned(branch, found.requested_by if found else "", known)
+        for branch, found in manifests.items()
+    }
+    places = _places([branch for branch in waiting if not views[branch].cancel], started, who)
+    return {
+        branch: why(
+            _asked(views[branch], manifests[branch], presets),
+            runners,
+            places.get(branch, Place(len(waiting))),
+            now,
+        )
+        for branch in waiting
+    }
+
+
+def held(view: View) -> Reason:
+    """Return the reason for a request that waits for approval."""
+    return why(_asked(view, None, {}), (), Place(), 0.0)
+
+
+def _places(waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Requester]) -> dict[str, Place]:
+    """Return the queue places of the requests, which are given oldest first."""
+    of = {branch: who[branch] for branch in waiting}
+    shares = requesters.shares(of.values())
+    before: Counter[Requester] = Counter()
+    begun = Counter(who[branch] for branch in started)
+    places = {}
+    for i, branch in enumerate(waiting):
+        me = of[branch]
+        ahead = min(len(waiting) - 1, (before[me] + 1) * shares[me] - 1)
+        places[branch] = Place(len(waiting), i, before[me], ahead, begun[me])
+        before[me] += 1
+    return places
+
+
+def _asked(view: View, found: Request | None, presets: Mapping[str, Preset]) -> WaitingRequest:
+    state = view.state
+    held = state is not None and state.detail.startswith(wire.WAITS_FOR_APPROVAL)
+    preset = presets.get(found.preset) if found else None
+    labels = {*((found.labels if found else None) or ()), *(preset.labels if preset else ())}
+    return WaitingRequest(
+        branch=view.branch,
+        commit=view.request,
+        preset=found.preset if found else None,
+        labels=frozenset(labels),
+        cancelled=view.cancel is not None,
+        held=state.detail if state and held else "",
+        held_by=state.runner.id if state and held else "",
+    )
+
+
+def _read(git: Git, views: Sequence[View]) -> dict[str, Request | None]:
+    """Return the manifest of each branch; None if it cannot be read."""
+    found: dict[str, Request | None] = {}
+    for i in range(0, len(views), _AT_ONCE):
+        some = views[i : i + _AT_ONCE]
+        names = [f"{view.request}:{wire.REQUEST}" for view in some]
+        for view, blob in zip(
+            some, objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES), strict=True
+        ):
+            try:
+                found[view.branch] = parse_manifest(blob) if blob is not None else None
+            except ManifestError:
+                found[view.branch] = None
+    return found
+
+
+def _at(state: wire.StateFile) -> float:
+    try:
+        return parse_time(state.at).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,140 @@
+"""The only module that uses GitPython: it describes the user's repository, and makes those of a demonstration.
+
+GitPython is imported when a function here is called, because the import alone takes about 0.1 s of processor time. It
+inherits the environment, bounds neither the time nor the output of git, and reads configuration and references itself.
+So no request is built, pushed or verified with it, and the runner does not use it (docs/decisions.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import InfrastructureError, one_line
+from bridge.system import environment
+
+if TYPE_CHECKING:
+    import git
+
+# Whatever a repository's configuration says, GitPython's calls of git start no monitor and no hook of it.
+_QUIET = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
+# With one of these GitPython would read and write another repository than the one that is named.
+_ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a user's repository is, in the words that people use."""
+
+    # None if HEAD is detached.
+    branch: str | None
+    name: str | None
+    email: str | None
+    remotes: tuple[str, ...]
+    bare: bool
+    # Whether files differ from the last commit, untracked ones included. False for a bare repository.
+    changed: bool
+    # How many working trees share the repository.
+    worktrees: int
+
+
+def describe(directory: Path | str) -> Described:
+    """Describe the repository that holds a folder.
+
+    Git must have accepted the repository before: GitPython reads the configuration of a repository that belongs to
+    another user, which git refuses to do.
+
+    Raises:
+        InfrastructureError: GitPython cannot read it.
+    """
+    git = _gitpython()
+
+    try:
+        with closing(git.Repo(directory, search_parent_directories=True, expand_vars=False)) as repo:
+            return _describe(repo)
+    except Exception as error:
+        # It reads files of the repository in Python, and not all of them are as it expects.
+        message = f"GitPython cannot read this repository: {type(error).__name__}: {error}"
+        raise InfrastructureError(one_line(message), code="unreadable") from error
+
+
+def _gitpython() -> Any:
+    """Import GitPython.
+
+    Raises:
+        InfrastructureError: the environment would lead it elsewhere.
+    """
+    for name in _ELSEWHERE:
+        if environment.get(name):
+            message = f"{name} is set, and GitPython would follow it to another repository"
+            raise InfrastructureError(message, fix=f"Unset {name}.", code="environment")
+    import git  # noqa: PLC0415 - see above
+
+    return git
+
+
+def _describe(repo: git.Repo) -> Described:
+    repo.git.set_persistent_git_options(c=_QUIET)
+    config = repo.config_reader()
+    place = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
+    if repo.working_tree_dir:
+        place["GIT_WORK_TREE"] = str(repo.working_tree_dir)
+    # Inherited from a hook, these would point git at another repository or at a half-made index.
+    with repo.git.custom_environment(**place, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
+        return Described(
+            branch=None if repo.head.is_detached else repo.active_branch.name,
+            name=_text(config, "name"),
+            email=_text(config, "email"),
+            remotes=tuple(sorted(remote.name for remote in repo.remotes)),
+            bare=repo.bare,
+            changed=not repo.bare and repo.is_dirty(untracked_files=True, submodules=False),
+            worktrees=repo.git.worktree("list", "--porcelain").count("worktree "),
+        )
+
+
+def _text(config: git.GitConfigParser, key: str) -> str | None:
+    return str(config.get_value("user", key, "")) or None
+
+
+def make_bare(path: Path) -> None:
+    """Make an empty bare repository."""
+    git = _gitpython()
+
+    git.Repo.init(path, bare=True, expand_vars=False, env=_of(path)).close()
+
+
+def make_clone(
+    path: Path,
+    files: Mapping[str, str],
+    *,
+    author: tuple[str, str],
+    message: str,
+    remote: str,
+    settings: Mapping[str, str],
+) -> None:
+    """Make a repository with one commit, a remote ``origin``, and settings such as ``kakeya.publicKey``."""
+    git = _gitpython()
+
+    with closing(git.Repo.init(path, expand_vars=False, env=_of(path / ".git", path))) as repo:
+        for name, text in files.items():
+            (path / name).write_text(text, encoding="utf-8")
+        who = git.Actor(*author)
+        repo.index.add(list(files))
+        repo.index.commit(message, author=who, committer=who, skip_hooks=True)
+        repo.create_remote("origin", remote)
+        with repo.config_writer() as config:
+            for setting, value in settings.items():
+                section, _, key = setting.partition(".")
+                config.set_value(section, key, value)
+
+
+def _of(directory: Path, work_tree: Path | None = None) -> dict[str, str]:
+    """Return the variables of the one repository that is made, in the format that GitPython reads.
+
+    Inherited variables would make another one, and a user's defaults could choose SHA-256 or reftable.
+    """
+    env = {"GIT_DIR": str(directory), "GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
+    return env | ({"GIT_WORK_TREE": str(work_tree)} if work_tree else {})

@@ -1,0 +1,32 @@
+"""Listens on loopback, for servers that only this machine may reach."""
+
+from __future__ import annotations
+
+import socket
+
+from bridge.errors import InfrastructureError
+
+HOST = "127.0.0.1"
+
+
+def listen(port: int, option: str) -> socket.socket:
+    """Return a socket that listens on a port of this machine; 0 takes a free one.
+
+    Raises:
+        InfrastructureError: which names the option that chooses another port, if the port cannot be used.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        fix = f"Choose another one with {option}; 0 takes a free one."
+        raise InfrastructureError(f"port {port} cannot be used: {error.strerror}", fix=fix) from error
+    return listener
+
+
+def names(port: int) -> list[str]:
+    """Return what a ``Host`` header may say of a server on this port."""
+    return [f"{name}:{port}" for name in (HOST, "localhost")]
