@@ -1,4 +1,4 @@
-"""`python -P -m runner` is `kakeya-runner`."""
+"""``python -P -m runner`` is ``kakeya-runner``."""
 
 from runner.cli import main
 

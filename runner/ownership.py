@@ -1,7 +1,7 @@
 """Checks that only this user and root can change or replace the files that decide what runs here.
 
-A file is as safe as every folder and every link on the way to it: who may write to one of these can put another file
-in its place.
+A file is only as safe as every folder and symbolic link on the path to it: whoever may write to one of these can put
+another file in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pwd
 import shlex
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.errors import PolicyError
@@ -20,10 +21,10 @@ _MOST_LINKS = 40
 
 
 def check_owned(path: Path, what: str) -> None:
-    """Raise PolicyError where others may change what lies at `path`, or put something else there.
+    """Raise PolicyError if others may change or replace the file or folder at ``path``.
 
-    The error names what they may write to and the command that mends it. A path that does not exist is checked as far
-    as it goes.
+    The error names what they may write to, and the command that fixes it. If the path does not exist, its existing
+    parents are checked.
     """
     for place in _way_to(path.absolute()):
         try:
@@ -41,15 +42,26 @@ def check_owned(path: Path, what: str) -> None:
             raise PolicyError(message, fix=f"Run: chmod go-w {quoted}")
 
 
+@contextmanager
+def own_files() -> Iterator[None]:
+    """Create files in this block that others may not change and this user may, whatever umask was inherited."""
+    inherited = os.umask(0o022)
+    os.umask((inherited | 0o022) & 0o077)
+    try:
+        yield
+    finally:
+        os.umask(inherited)
+
+
 def check_files_owned(folder: Path, pattern: str, what: str) -> None:
-    """Raise PolicyError where others may change the folder or one of the files in it."""
+    """Raise PolicyError if others may change the folder or one of the files in it."""
     check_owned(folder, what)
     for file in sorted(folder.glob(pattern)):
         check_owned(file, what)
 
 
 def _way_to(path: Path) -> Iterator[Path]:
-    """Yield every folder and link through which a path leads, from the root on, and what lies at its end."""
+    """Yield every folder and link on a path, from the root on, and then the file or folder at its end."""
     left, at, links = [*reversed(path.parts[1:])], Path(path.anchor), 0
     yield at
     while left:
@@ -70,9 +82,9 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 def _others_may_write(about: os.stat_result) -> bool:
     mode = about.st_mode
-    if stat.S_ISLNK(mode):  # what a link leads to is decided by who may write to its folder
+    if stat.S_ISLNK(mode):  # whoever may write to a link's folder decides where the link leads
         return False
-    if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:  # nobody can replace there what is not theirs
+    if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:  # in a sticky folder, nobody can replace files of others
         return False
     if mode & stat.S_IWOTH:
         return True
@@ -80,7 +92,7 @@ def _others_may_write(about: os.stat_result) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Say whether a group is this user's alone, as many systems make one for each user."""
+    """Return whether this user is the only member of a group. Many systems create such a group for each user."""
     try:
         me, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

@@ -9,7 +9,7 @@ _TREE = "Change the files on your machine, and send a new request"
 _BOUND = (
     "Let the job use less, or ask the operator of the runner {runner}: limits in its policy may allow more"
 )
-# On which machine the next step is to be taken, for the reasons whose sentence does not say it.
+# Where to take the next step, for reasons whose message does not name a machine.
 _WHERE = {
     **dict.fromkeys(("expired", "replayed", "branch_mismatch", "workload_mismatch", "code_mismatch"), _AGAIN),
     **dict.fromkeys(("history_rewritten", "no_manifest"), _AGAIN),
@@ -22,13 +22,13 @@ _WHERE = {
 
 
 def with_place(code: str, message: str, runner: str) -> str:
-    """Return a reason for the requester, with the machine on which somebody can do something about it."""
+    """Return the reason for the requester, extended by what to do and on which machine."""
     where = _WHERE.get(code)
     return f"{message.rstrip('.')}. {where.format(runner=runner)}." if where else message
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault
-    """A request that will not be run: a word for programs, a sentence for the requester."""
+    """A request that will not run. Carries a code for programs and a message for the requester."""
 
     def __init__(self, code: str, message: str, request: Request | None = None) -> None:
         super().__init__(message)
@@ -38,4 +38,4 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class Held(Refusal):
-    """A request that is not run now, and is not refused either: the host's operator may still approve it."""
+    """A request that waits: it is neither run nor refused now, because the operator may still approve it."""

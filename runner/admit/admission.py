@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bridge import limits
-from bridge.bus import branch_names, objects, wire
+from bridge.bus import branch_names, lookup, objects, wire
 from bridge.bus.history import View
 from bridge.errors import PresetError
 from bridge.manifest import Request, parse_time
@@ -16,7 +16,7 @@ from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 from runner.admit import trust
-from runner.admit.manifests import Asked
+from runner.admit.manifests import Candidate
 from runner.policy import Policy
 from runner.refusal import Refusal
 from runner.state.ledger import Ledger
@@ -24,7 +24,7 @@ from runner.state.ledger import Ledger
 
 @dataclass(frozen=True)
 class Admitted:
-    """A request that may be run, and everything that was decided about it."""
+    """A request that may run, with everything that was decided about it."""
 
     view: View
     request: Request
@@ -33,13 +33,20 @@ class Admitted:
     commands: list[list[str]]
     workload: str | None
     timeout_s: int
-    # Why the requester's own code may run; None where none is run.
+    # Why the requester's own code may run; None if the job runs none.
     trusted_by: str | None = None
 
 
-def admit(git: Git, asked: Asked, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger) -> Admitted:
-    """Decide on a request. Raises Refusal with the reason that is sent back, or Held where none is sent yet."""
-    view, request = asked.view, asked.demand()
+def admit(
+    git: Git, candidate: Candidate, presets: Mapping[str, Preset], policy: Policy, ledger: Ledger
+) -> Admitted:
+    """Decide on a request.
+
+    Raises:
+        Refusal: it is refused; the message gives the requester the reason.
+        Held: the decision has to wait.
+    """
+    view, request = candidate.view, candidate.demand()
     try:
         _check_branch(view.branch, request)
         _check_time(request, policy)
@@ -56,25 +63,23 @@ def admit(git: Git, asked: Asked, presets: Mapping[str, Preset], policy: Policy,
     return Admitted(view, request, preset, params, commands, workload, timeout, trusted_by)
 
 
-# Refusals that would be others at another time of day.
+# Refusals that depend on the time of day: the same request may be accepted later.
 OF_AGE = ("expired", "not_yet_valid")
 
 
 def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:
-    """Say whether the request asks for labels that this runner lacks, so that it is left to others."""
+    """Return whether the request asks for labels that this runner lacks. Such a request is left to other runners."""
     preset = presets.get(request.preset)
     wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
     return not wanted <= set(policy.labels)
 
 
 def _check_branch(branch: str, request: Request) -> None:
-    """The branch must be the one that the manifest is for, so that a manifest copied elsewhere is worth nothing."""
+    """Check that the manifest was made for this branch, so that a manifest copied to another branch is refused."""
     parsed = branch_names.parse_branch(branch)
     middle = f"{request.preset}-{request.nonce}"
     if parsed is None or branch != f"{parsed.prefix}{middle}{parsed.suffix}":
-        raise Refusal(
-            "branch_mismatch", f"the manifest asks for {middle}, which is not what the branch is called"
-        )
+        raise Refusal("branch_mismatch", f"the manifest is for {middle}, but the branch has another name")
 
 
 def _check_time(request: Request, policy: Policy) -> None:
@@ -94,9 +99,9 @@ def _check_time(request: Request, policy: Policy) -> None:
 
 
 def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
-    """A branch is good for one commit, and that until it is answered.
+    """Check that the branch had no other request before: one branch is for one request commit, until it is answered.
 
-    Its name holds nonce, preset and namespace, so what others push under names of their own does not use it up.
+    The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch.
     """
     seen = ledger.seen(view.branch)
     if seen and (seen.request != view.request or seen.state in set(wire.EXIT_CODES)):
@@ -106,7 +111,7 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
 
 
 def _check_commit(git: Git, view: View, request: Request) -> str | None:
-    """Return the commit that the request is about."""
+    """Return the workload commit: the one that the request commit is built on."""
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:
         raise Refusal(
@@ -116,19 +121,19 @@ def _check_commit(git: Git, view: View, request: Request) -> str | None:
 
 
 def _not_run(name: str, policy: Policy) -> str:
-    return f"{name} is not run by the runner {policy.id}: its operator lists what is, under presets in its policy"
+    return f"{name} is not allowed by the runner {policy.id}: its operator can add it under presets in its policy"
 
 
 def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value]) -> None:
-    """Refuse a path that the request's tree does not hold, before anybody is asked to approve the request.
+    """Refuse a path that is missing from the request's tree, before the operator is asked to approve the request.
 
-    Where links lead is looked at again when the tree is written.
+    Symbolic links are checked again when the tree is written to disk.
     """
     for name, param in preset.params.items():
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0].rstrip("/")
             too_large: dict[str, Found] = {}
-            objects.locate(git, [f"{commit}:{file}"], too_large)
+            lookup.locate(git, [f"{commit}:{file}"], too_large)
             if too_large:
                 raise Refusal(
                     "tree_too_large", f"{name}: a folder on the way to {file} is too large to be read"
@@ -136,17 +141,17 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
             said = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
             if said.startswith("symlink"):
                 raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
-            # Of a submodule git says that it is missing too; what it really is stands in its folder's tree.
+            # Git reports a submodule as missing too; only its folder's tree says that it is a submodule.
             if said and not (said.endswith(" missing") and objects.list_tree(git, commit, file)):
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
 
 
 def _check_folders(git: Git, commit: str) -> None:
-    """The folders into which reports go are read and written anew for the answer, so they are weighed before."""
+    """Check the size of the report folders: their trees are read and rewritten for the answer."""
     folder, _, inner = wire.REPORTS.partition("/")
     places = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
     too_large: dict[str, Found] = {}
-    there = objects.locate(git, places, too_large)
+    there = lookup.locate(git, places, too_large)
     for place in places:
         found = there.get(place) or too_large.get(place)
         if found and found.size > limits.TREE_BYTES:
@@ -164,7 +169,7 @@ def _check_preset(
         if not policy.allows(preset.name):
             raise Refusal("preset_not_allowed", _not_run(preset.name, policy))
         if request.schema_version == 1:
-            # The older client writes every value as it was typed.
+            # The older client sends every value as the text that the user typed.
             params = preset.check_texts({name: str(value) for name, value in request.params.items()})
         else:
             params = preset.check_params(request.params)

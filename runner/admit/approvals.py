@@ -1,9 +1,10 @@
-"""The operator's approvals: an append-only file of its own beside the ledger.
+"""The operator's approvals: an append-only file beside the ledger.
 
-The ledger is made anew from the bus when it is damaged, and no bus knows what an operator said. One line a decision,
-the last one about a branch and its commit counts: anyone can push a copy of the commit to another branch, and the copy
-must not use up the approval. A line without a branch, as earlier versions wrote it, approves nothing. A line that
-cannot be read may have been a withdrawal, so nothing above it counts.
+They are not in the ledger, because a damaged ledger is rebuilt from the bus, and the bus does not know what the
+operator decided. Each line is one decision about one branch and one commit; the last line about them counts. The branch
+is part of it because anyone can push a copy of the commit to another branch, and the copy must not use up the approval.
+A line without a branch, as earlier versions wrote it, approves nothing. A line that cannot be read may have been a
+withdrawal, so all lines before it are ignored.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ NAME = "approvals.jsonl"
 
 
 class Approvals:
-    """The approvals of one state folder. Read anew each time; several processes may add to it."""
+    """The approvals of one state folder. Each call reads the file again; several processes may append to it."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / NAME
 
     def approve(self, branch: str, request: str, by: str) -> None:
-        """Let one request commit on one branch run. It is on disk when the call returns."""
+        """Approve one request commit on one branch. The approval is on disk when the call returns."""
         self._add({"branch": branch, "request": request, "by": by})
 
     def withdraw(self, branch: str, request: str) -> bool:
-        """Take an approval back. Says whether there was one."""
+        """Withdraw an approval. Returns whether there was one."""
         there = (branch, request) in self._read()
         if there:
             self._add({"branch": branch, "request": request, "by": None})
@@ -73,7 +74,7 @@ class Approvals:
         with os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             size = os.fstat(file.fileno()).st_size
-            # What a power cut left of a line must not become part of this one.
+            # Start a new line, so that a line that a power cut truncated does not become part of this one.
             whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
             os.write(file.fileno(), line if whole else b"\n" + line)
             os.fsync(file.fileno())

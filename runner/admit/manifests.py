@@ -1,4 +1,4 @@
-"""What request branches ask for: each manifest is read and parsed once, for as long as its request waits."""
+"""Reads the manifests of waiting requests, and parses each one once for as long as its request waits."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from bridge.system.git import Git
 from runner.refusal import Refusal
 
 _CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
-# The most that is kept of the requests that wait. In a flood of large manifests the others are read at their turn.
+# Bound on the parsed manifests kept in memory. The manifests beyond it are read when their request has its turn.
 _KEPT_BYTES = 64 << 20
-# What a parsed manifest takes up beside its own text, roughly.
+# Rough memory of a parsed manifest beside its own text.
 _OVERHEAD = 4096
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request branch, and what its manifest asks for or why nobody can say."""
+class Candidate:
+    """A request branch before admission: its view, and the parsed manifest or the reason why it cannot be parsed."""
 
     view: View
     found: Request | Refusal
 
     @property
     def request(self) -> Request | None:
-        """What is asked for; None where the manifest cannot be read."""
+        """The parsed manifest; None if it cannot be read."""
         return None if isinstance(self.found, Refusal) else self.found
 
     def demand(self) -> Request:
-        """Return what is asked for. Raises the Refusal that says why nobody can."""
+        """Return the parsed manifest. Raises the Refusal that says why it cannot be parsed."""
         if isinstance(self.found, Refusal):
             raise self.found
         return self.found
 
 
-def read_asked(git: Git, view: View) -> Asked:
+def read_candidate(git: Git, view: View) -> Candidate:
     """Read the manifest of one request commit."""
     try:
         blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
     except InfrastructureError as error:
         if error.code not in _CODES:
             raise
-        return Asked(view, Refusal(error.code, error.message))
+        return Candidate(view, Refusal(error.code, error.message))
     if blob is None:
-        return Asked(view, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
-    return Asked(view, _parse(blob))
+        return Candidate(view, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
+    return Candidate(view, _parse(blob))
 
 
 def belongs(git: Git, view: View) -> bool:
-    """Say whether a branch still holds the request commit that its states name."""
+    """Return whether the request commit that the branch's states name is still part of the branch."""
     return view.request == view.tip or history.is_ancestor(git, view.request, view.tip)
 
 
 class Manifests:
-    """The manifests of the requests that wait, by request commit."""
+    """The manifests of waiting requests, by request commit."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -66,26 +66,26 @@ class Manifests:
         self._sizes: dict[str, int] = {}
         self._total = 0
 
-    def of(self, view: View) -> Asked:
-        """Return what one request asks for."""
+    def of(self, view: View) -> Candidate:
+        """Return one request with its manifest."""
         kept = self._kept.get(view.request)
         if kept is None or not self._is_file(view.request):
-            return read_asked(self._git, view)
-        return Asked(view, kept)
+            return read_candidate(self._git, view)
+        return Candidate(view, kept)
 
     def _is_file(self, commit: str) -> bool:
-        """Say whether a manifest is a regular file. One that was read with others may have been a link."""
-        found = objects.list_tree(self._git, commit, wire.REQUEST, sizes=False)
-        return bool(found) and found[0].is_file
+        """Return whether a manifest is a regular file. The batch read does not tell files from symbolic links."""
+        found = objects.entry_at(self._git, commit, wire.REQUEST)
+        return found is not None and found.is_file
 
     def each(self, views: Sequence[View]) -> Iterator[Request | None]:
-        """Yield what each request asks for, all read together; None where that cannot be read so."""
+        """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
         new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
         read: dict[str, Request | Refusal] = {}
         for commit, blob in zip(
             new, read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new]), strict=True
         ):
-            # What is missing, too large or no file at all is looked at more closely at its turn.
+            # A manifest that is missing, too large or not a file is read on its own when its request has its turn.
             if blob is not None:
                 read[commit] = _parse(blob)
                 self._keep(commit, read[commit], len(blob))
@@ -100,14 +100,14 @@ class Manifests:
             self._total += size + _OVERHEAD
 
     def forget_all_but(self, requests: Container[str]) -> None:
-        """Forget the requests that wait no longer."""
+        """Forget requests that no longer wait."""
         self._kept = {commit: found for commit, found in self._kept.items() if commit in requests}
         self._sizes = {commit: size for commit, size in self._sizes.items() if commit in requests}
         self._total = sum(self._sizes.values())
 
 
 def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[bytes | None]:
-    """Return the contents of many small objects, read together or else one by one; None for what cannot be read."""
+    """Return the contents of many small objects, None for each that cannot be read. Reads them together if possible."""
     try:
         return objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES, kind=kind)
     except InfrastructureError:

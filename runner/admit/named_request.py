@@ -1,27 +1,31 @@
-"""Which request an operator means, by its commit or its branch."""
+"""Finds the request that an operator names by its commit or its branch."""
 
 from __future__ import annotations
 
-from bridge.bus import branch_names, objects, wire
+from bridge.bus import branch_names, lookup
 from bridge.errors import RefusedError, UsageError
-from bridge.system.git import Git
+from runner.admit.manifests import Candidate, read_candidate
 from runner.bus.bus import Bus
 from runner.bus.reading import read_each
 from runner.policy import Policy
+from runner.refusal import Refusal
 from runner.state import signing_key
 
-# Of so many branches each is named.
+# How many branches an error names.
 _SHOWN = 5
 
 
 def branch_of(commit: str, policy: Policy) -> str:
-    """Return the one branch of the bus that has a commit as its request. Raises RefusedError if there is not just one.
+    """Return the branch whose request is this commit.
 
-    A branch counts that is at the commit, or at a state upon it that is in the runner's store.
+    A branch matches if its tip is the commit, or a state on top of it that is in the runner's store.
+
+    Raises:
+        RefusedError: there is none, or more than one.
     """
     bus = Bus(policy.bus, policy.state)
     bus.listing.read()
-    here = objects.locate(bus.git, set(bus.listing.tips.values()))
+    here = lookup.locate(bus.git, set(bus.listing.tips.values()))
     known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
     views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
     found = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
@@ -39,9 +43,11 @@ def branch_of(commit: str, policy: Policy) -> str:
 
 
 def request_on(branch: str, policy: Policy) -> tuple[str, str]:
-    """Return the request commit on a branch of the bus, and its manifest for people.
+    """Return the request commit on a branch of the bus, and its manifest as readable text.
 
-    Raises UsageError for a name that this runner does not serve, RefusedError for a branch that is not there.
+    Raises:
+        UsageError: this runner does not serve the name.
+        RefusedError: the branch does not exist.
     """
     if not branch_names.is_safe(branch) or not branch_names.matches(branch, tuple(policy.bus.patterns)):
         raise UsageError(f"{branch!a} is neither a commit id nor a branch that this runner serves")
@@ -49,11 +55,12 @@ def request_on(branch: str, policy: Policy) -> tuple[str, str]:
     tip = bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    commit = signing_key.reader(policy).view(bus.git, branch, tip).request
-    return commit, _shown(bus.git, commit)
+    view = signing_key.reader(policy).view(bus.git, branch, tip)
+    return view.request, _shown(read_candidate(bus.git, view))
 
 
-def _shown(git: Git, commit: str) -> str:
-    """Return the manifest for people."""
-    (manifest,) = objects.read_many(git, [f"{commit}:{wire.REQUEST}"], max_bytes=wire.MAX_STATE)
-    return (manifest or b"(the request has no manifest)").decode("utf-8", "replace").rstrip("\n")
+def _shown(candidate: Candidate) -> str:
+    """Return the manifest as this runner reads it: the layout of its text could hide a part of it."""
+    if isinstance(candidate.found, Refusal):
+        return f"(this runner will refuse the request: {candidate.found.message})"
+    return candidate.found.to_json().rstrip("\n")

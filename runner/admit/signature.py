@@ -1,7 +1,8 @@
 """The SSH signature on a request commit, and its signer according to this host's own list.
 
-The signature is taken out of the commit and given to `ssh-keygen`. Git is not asked: it would choose the checking
-program by what the signature claims to be, and would read settings that say whom to trust. Nothing is remembered.
+This module takes the signature out of the commit and passes it to ``ssh-keygen``. It does not use ``git
+verify-commit``, because git chooses the checking program by what the signature claims to be, and reads settings that
+say whom to trust. Results are not cached.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
 
 
 class BadSignature(Exception):  # noqa: N818 - what was found, not a fault
-    """A commit that is not signed, or not by anybody on the list. The message says why."""
+    """The commit is not signed, or its signer is not on the list. The message says which."""
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A commit with its signature taken out: what was signed, by which signature, and the message in it."""
+    """A commit split into the signed bytes, the signature and the commit message."""
 
     payload: bytes
     signature: bytes
@@ -42,7 +43,11 @@ class Signed:
 
 
 def read_signed(git: Git, commit: str) -> Signed | None:
-    """Return a commit's parts, or None where it has no signature. Raises BadSignature for any but one SSH signature."""
+    """Split a commit; None if it has no signature.
+
+    Raises:
+        BadSignature: it has not exactly one SSH signature.
+    """
     (raw,) = objects.read_many(git, [commit], max_bytes=MAX_COMMIT, kind="commit")
     if raw is None:
         raise BadSignature(f"the commit is larger than {MAX_COMMIT} bytes")
@@ -50,9 +55,9 @@ def read_signed(git: Git, commit: str) -> Signed | None:
 
 
 def take_apart(raw: bytes, commit: str) -> Signed | None:
-    """Return the parts of a commit whose content is `raw`, as `read_signed` does."""
+    """Split a commit whose content is ``raw``, like ``read_signed``."""
     header, _, message = raw.partition(b"\n\n")
-    # A line that begins with a space belongs to the header before it.
+    # A line that begins with a space continues the header before it.
     fields = re.findall(rb"[^\n]*(?:\n [^\n]*)*", header)
     fields = [field for field in fields if field]
     signatures = [field for field in fields if field.startswith(b"gpgsig")]
@@ -69,9 +74,13 @@ def take_apart(raw: bytes, commit: str) -> Signed | None:
 
 
 def signer_of(signed: Signed, allowed_signers: Path) -> str:
-    """Return who made a signature, by the host's list as it is now. Raises BadSignature where nobody on it did.
+    """Return the signer, by the host's list as it is now.
 
-    The list must give the signer by name: a pattern names nobody. Raises PolicyError where others may write to it.
+    The list must name the signer literally; patterns are ignored.
+
+    Raises:
+        BadSignature: nobody on the list made the signature.
+        PolicyError: others may write to the list.
     """
     check_list(allowed_signers)
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
@@ -91,7 +100,7 @@ def signer_of(signed: Signed, allowed_signers: Path) -> str:
 
 
 def check_list(path: Path) -> None:
-    """Raise PolicyError where the list of signers is missing or could be changed by others."""
+    """Raise PolicyError if the list of signers is missing or others could change it."""
     try:
         path.stat()
     except OSError as error:

@@ -1,7 +1,7 @@
 """Whether a requester's own code may run here: allowed by the policy, a signature, or an operator's approval.
 
-Asked when a request is admitted and once more before anything of it is written to disk. Each time the list of signers
-and the approvals are read anew, so a key that was taken off the list counts no longer.
+This is checked when a request is admitted, and again before any of its files are written to disk. Each check reads the
+list of signers and the approvals again, so a key that was taken off the list no longer counts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ WAITS = wire.WAITS_FOR_APPROVAL
 
 
 def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
-    """Return why the code of a request may run, None where it brings none.
+    """Return why the request's own code may run; None if its preset runs none.
 
-    Raises Refusal where it may not, Held where that is not decided yet.
+    Raises:
+        Refusal: the code may not run.
+        Held: the operator may still approve it.
     """
     trust = policy.trust
     if preset.code != "request":
@@ -52,7 +54,11 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
 
 
 def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
-    """Return who signed a request for this branch, this repository and this preset. Raises BadSignature."""
+    """Return who signed a request for this branch, this repository and this preset.
+
+    Raises:
+        BadSignature: nobody who may sign has signed it.
+    """
     signed = read_signed(git, view.request)
     if signed is None:
         raise BadSignature("it is not signed")

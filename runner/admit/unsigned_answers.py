@@ -1,4 +1,4 @@
-"""Unsigned answers from before this host listed its runners' keys: which of them are left alone."""
+"""Decides which unsigned answers stay as they are after an operator began to list the runners' keys."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import time
 
 from bridge.bus import branch_names
 from bridge.bus.history import View
-from runner.session import Session
+from runner.context import RunnerContext
 
 
-def answered_before_keys(session: Session, view: View) -> bool:
-    """Say whether an unsigned answer is left alone: this runner gave it, or its request is too old to be run.
+def answered_before_keys(context: RunnerContext, view: View) -> bool:
+    """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
-    Answers from before `trust.runners` was set are not signed. To answer their requests again would only hide them.
+    Answers from before ``trust.runners`` was set are unsigned. Answering their requests again would only hide them.
     """
     if view.unsigned is None or not view.unsigned.is_final or view.stands.is_final:
         return False
-    seen = session.ledger.seen(view.branch)
+    seen = context.ledger.seen(view.branch)
     if seen is not None and seen.published is not None:
         return True
     parsed = branch_names.parse_branch(view.branch)
     age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
-    return age_s > session.policy.limits.max_age_s and not session.clock.is_doubtful()
+    return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()

@@ -10,22 +10,22 @@ _LONGEST_S = 60.0
 
 
 class Patience:
-    """How often each thing failed, and from when on it may be tried again."""
+    """Counts failures by key, and says from when on each may be retried."""
 
     def __init__(self) -> None:
         self._tried: dict[str, tuple[int, float]] = {}
 
     def allows(self, what: str) -> bool:
-        """Say whether it is time to try."""
+        """Return whether a retry is due."""
         return what not in self._tried or time.monotonic() >= self._tried[what][1]
 
     def failed(self, what: str) -> int:
-        """Note a failure and return how many there were."""
+        """Record a failure and return how many there were."""
         times = self._tried.get(what, (0, 0.0))[0] + 1
         self._tried[what] = times, time.monotonic() + min(_FIRST_S * 2 ** (times - 1), _LONGEST_S)
         return times
 
     def keep(self, known: Collection[str]) -> None:
-        """Forget everything but these."""
+        """Forget all other keys."""
         if self._tried:
             self._tried = {what: tried for what, tried in self._tried.items() if what in known}

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-import random
 import re
-import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
-from bridge import limits
-from bridge.bus import history, objects
-from bridge.errors import GitError, InfrastructureError, ProcessError
+from bridge.bus import history
+from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
-from bridge.system.child import Child
-from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT
+from bridge.system.git import NETWORK_TIMEOUT
 from bridge.system.process import Completed
 from runner import policy
+from runner.bus.fetch import Fetcher
 from runner.bus.listing import Listing
-from runner.bus.litter import unfinished
 from runner.bus.push_budget import Budget
-from runner.bus.quarantine import HOSTILE, Quarantine
-from runner.bus.store import fetch_flags, open_store, take_cut, token_of
-from runner.bus.tips import HEADS, Tips
+from runner.bus.quarantine import Quarantine
+from runner.bus.store import open_store, token_of
+from runner.bus.tips import Tips
 
 KEPT = "refs/kept/"
-# Where a branch that is fetched alone is put, whatever it is called.
-_LOOK = "refs/look/tip"
 
-# So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
-_MOST_UNREADABLE = 20
-_SEARCH_S = limits.SEARCH_S
 # What git says of a reference that stays only because another one of the same transaction does.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
+
+
+class Rider(Protocol):
+    """Something small that is pushed along with what is pushed anyway, to a reference of its own."""
+
+    @property
+    def ref(self) -> str:
+        """The reference."""
+        return ""
+
+    def take(self) -> str | None:
+        """Return what is to be pushed along, as ``+commit:reference``; None if nothing is."""
+
+    def arrived(self) -> None:
+        """Note that it is on the bus."""
+
+    def failed(self, why: str | None) -> None:
+        """Note that it is not, and why the bus refuses it if it does."""
 
 
 class Pushed(Enum):
@@ -44,232 +53,109 @@ class Pushed(Enum):
     FAILED = "failed"
 
 
-@dataclass
-class _Search:
-    """A search for bad branches: when it is to end, if it settled anything by then, and what it came to."""
-
-    until: float
-    settled: bool = False
-    unreadable: int = 0
-    got: set[str] = field(default_factory=set)
-
-    def is_over(self) -> bool:
-        return (self.settled and time.monotonic() >= self.until) or self.unreadable >= _MOST_UNREADABLE
-
-
-class _SlowError(InfrastructureError):
-    """What was asked for does not come within the time that a poll has for it."""
-
-
 class Bus:
     """A remote repository, and the store in which its request branches are mirrored."""
 
     def __init__(self, settings: policy.Bus, state: Path) -> None:
         self.url = settings.url
         self.patterns = tuple(settings.patterns)
-        self.quarantine = Quarantine()
         self.budget = Budget(settings.budget)
+        self.rider: Rider | None = None
         self._secret = token_of(settings)
         self.git = open_store(settings, state / "store.git", self._secret)
-        self.listing = Listing(self.git, self.url, self.patterns)
         self._tips = Tips(self.git)
-        self._served: dict[str, str] = {}
-        # Commits that were in a fetch that failed: one of them, or several, made it fail.
-        self._suspects: set[str] = set()
-        # A commit that takes long to come, and the git that fetches it beside the polls.
-        self._slow: tuple[str, Child] | None = None
-        self._is_behind = True
+        self._fetcher = Fetcher(self.git, self.url, self.patterns, self._tips)
 
     @property
     def secrets(self) -> list[str]:
         """What must never stand in a log."""
         return [self._secret] if self._secret else []
 
+    @property
+    def listing(self) -> Listing:
+        """Which branches there are on the bus."""
+        return self._fetcher.listing
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Which branches are left out of fetches, and why."""
+        return self._fetcher.quarantine
+
     def close(self) -> None:
         """End what still runs."""
-        if self._slow:
-            self._slow[1].close()
-            self._slow = None
+        self._fetcher.close()
 
     def fetch(self) -> dict[str, str]:
-        """Fetch what is new and return `{branch: commit id}` of all request branches. Raises InfrastructureError.
+        """Fetch what is new and return ``{branch: commit id}`` of all request branches.
 
         A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
         the others are fetched. The dictionary is the same one as long as nothing changes.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
         """
-        if self.listing.read() or self._is_behind or self.quarantine.unreadable:
-            self._catch_up()
-        return self._served
-
-    def _catch_up(self) -> None:
-        listed = self.listing.tips
-        self.quarantine.see(listed)
-        gone = dict.fromkeys(self._tips.at.keys() - listed.keys())
-        self._tips.set(gone)
-        new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
-        self._is_behind = True
-        self._bring(new)
-        at = self._tips.at
-        self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
-        self._is_behind = any(
-            at.get(b) != oid and not self.quarantine.is_hostile(b) for b, oid in new.items()
-        )
-
-    def _bring(self, new: Mapping[str, str]) -> None:
-        """Bring the commits of these branches into the store, as far as that goes within a poll.
-
-        What was never asked for is asked for at once; what was part of a fetch that failed is searched by halves, for
-        a while in each poll.
-        """
-        ask = {oid for oid in new.values() if not self.quarantine.holds(oid)}
-        self._look_after_slow(ask)
-        self._suspects &= ask
-        fresh = sorted(ask - self._suspects)
-        search = _Search(time.monotonic() + _SEARCH_S)
-        self._search(fresh, search, halve=False)
-        # The search begins when the first fetch has failed, and comes on a little whatever came of that.
-        search.until, search.settled = time.monotonic() + _SEARCH_S, False
-        suspects = list(self._suspects)
-        random.shuffle(suspects)
-        self._search(suspects, search)
-        self._suspects -= search.got
-        self._arrived(new, search.got)
-        if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
-            message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
-            raise InfrastructureError(message, code="unreachable")
-
-    def _search(self, commits: list[str], search: _Search, *, halve: bool = True) -> None:
-        """Fetch commits together; where that fails, by halves, down to those that cannot be fetched alone."""
-        if not commits or search.is_over():
-            return
-        try:
-            self._get(commits)
-        except InfrastructureError as error:
-            if len(commits) > 1:
-                self._suspects.update(commits)
-                search.settled |= isinstance(error, _SlowError)
-                if halve:
-                    middle = len(commits) // 2
-                    self._search(commits[:middle], search)
-                    self._search(commits[middle:], search)
-                return
-            self._suspects.discard(commits[0])
-            if not isinstance(error, _SlowError):
-                self.quarantine.put(commits[0], error)
-                search.unreadable += error.code != HOSTILE
-        else:
-            search.got.update(commits)
-        search.settled = True
-
-    def _get(self, commits: list[str]) -> None:
-        """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
-        child = self._start_fetch(*commits)
-        try:
-            # Into an empty store everything comes that there is, and there is nothing else to do.
-            if child.ended(limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
-                self._check_whole()
-                return
-        except ProcessError as error:
-            raise _explain(error) from error
-        finally:
-            if len(commits) == 1 and self._slow is None and child.is_running:
-                self._slow = (commits[0], child)
-            else:
-                child.close()
-        self._sweep_up()
-        raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
-
-    def _look_after_slow(self, ask: set[str]) -> None:
-        """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
-        if self._slow is None:
-            return
-        commit, child = self._slow
-        try:
-            if not child.ended(0.0):
-                ask.discard(commit)
-                return
-            self._check_whole()
-        except InfrastructureError as error:
-            self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
-            ask.discard(commit)
-        child.close()
-        self._slow = None
-        self._sweep_up()
-
-    def _sweep_up(self) -> None:
-        """Remove what fetches that were ended left behind, unless one is at work."""
-        if self._slow is None:
-            for path in unfinished(self.git.directory):
-                path.unlink(missing_ok=True)
-
-    def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
-        """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
-        heavy = self._weigh({oid for oid in new.values() if not self.quarantine.holds(oid)})
-        for oid, why in heavy.items():
-            if why:
-                self.quarantine.put(oid, InfrastructureError(why, code=HOSTILE))
-        for oid in got - heavy.keys():
-            moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
-            self.quarantine.put(oid, moved)
-        here = {oid for oid, why in heavy.items() if why is None}
-        self.quarantine.release(here)
-        self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
-
-    def _weigh(self, commits: Collection[str]) -> dict[str, str | None]:
-        """Say of each commit that is in the store why it cannot be read, None where it can."""
-        said: dict[str, str | None] = {}
-        for oid, commit in objects.locate(self.git, commits).items():
-            is_heavy = commit.size > limits.COMMIT_BYTES
-            said[oid] = (
-                f"its commit has {commit.size} bytes; {limits.COMMIT_BYTES} are the most"
-                if is_heavy
-                else None
-            )
-            if commit.kind != "commit":
-                said[oid] = "it is no commit"
-        return said
+        return self._fetcher.fetch()
 
     def tip(self, branch: str) -> str | None:
-        """Fetch one branch and return its commit id, or None where it does not exist. Raises InfrastructureError."""
-        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
-        try:
-            child.ended(NETWORK_TIMEOUT)
-            self._check_whole()
-        except ProcessError as error:
-            if b"couldn't find remote ref" in error.stderr.lower():
-                self._tips.set({branch: None})
-                return None
-            raise _explain(error) from error
-        finally:
-            child.close()
-        tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
-        if why := self._weigh([tip])[tip]:
-            raise InfrastructureError(why, code=HOSTILE)
-        self._tips.set({branch: tip})
-        return tip
+        """Fetch one branch and return its commit id, or None where it does not exist.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
+        """
+        return self._fetcher.tip(branch)
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
-        """Move a branch from `expect` to `commit`, which is built upon it, in one compare-and-swap.
+        """Move a branch from ``expect`` to ``commit``, which is built upon it, in one compare-and-swap.
 
         What the server says decides only where it is clear; otherwise the branch is fetched and looked at.
         """
         ref = f"refs/heads/{branch}"
+        along = self.rider.take() if self.rider else None
         self.budget.spend()
         try:
-            self.git(
-                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no",
-                f"--force-with-lease={ref}:{expect}", "--", self.url, f"{commit}:{ref}", timeout=NETWORK_TIMEOUT,
-            )  # fmt: skip
-        except GitError:
+            self._push(f"--force-with-lease={ref}:{expect}", f"{commit}:{ref}", *([along] if along else []))
+        except GitError as error:
+            self._tell_rider(along, error)
             return self._after_failure(branch, commit, expect)
+        self._tell_rider(along)
         self._tips.set({branch: commit})
         return Pushed.DONE
+
+    def push_record(self, spec: str) -> bool:
+        """Push what the rider gave, alone. Says whether it arrived."""
+        self.budget.spend()
+        try:
+            self._push("--no-force-with-lease", spec)
+        except GitError as error:
+            self._tell_rider(spec, error)
+            return False
+        self._tell_rider(spec)
+        return True
+
+    def _push(self, lease: str, *specs: str) -> None:
+        self.git(
+            "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no",
+            lease, "--", self.url, *specs, timeout=NETWORK_TIMEOUT,
+        )  # fmt: skip
+
+    def _tell_rider(self, along: str | None, error: GitError | None = None) -> None:
+        """Tell the rider what became of what it gave; of a push that failed as a whole it is not known."""
+        if along is None or self.rider is None:
+            return
+        refused = dict(git_output.rejected(error.stdout)) if error else {}
+        if error is None:
+            self.rider.arrived()
+        else:
+            self.rider.failed(refused.get(self.rider.ref))
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that still are where they are said to be, and return those that are gone then.
 
-        Raises InfrastructureError where the bus cannot be reached. What may not be deleted stays, without an error.
-        They are named on a command line: a thousand at once is well within what systems allow.
+        What may not be deleted stays, without an error. They are named on a command line: a thousand at once is well
+        within what systems allow.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
         """
         self._delete_at_once(tips)
         left = {*self.fetch(), *self.quarantine.why}
@@ -319,32 +205,3 @@ class Bus:
     def release(self, commit: str) -> None:
         """Let go of a commit that was kept."""
         self.git("update-ref", "-d", KEPT + commit)
-
-    def _start_fetch(self, *specs: str) -> Child:
-        flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self.url))
-        child = self.git.start("fetch", *flags, "--", self.url, timeout=NETWORK_TIMEOUT)
-        try:
-            child.write("".join(f"{spec}\n" for spec in specs))
-        except ProcessError as error:
-            child.close()
-            raise _explain(error) from error
-        return child
-
-    def _check_whole(self) -> None:
-        """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
-        cut = take_cut(self.git)
-        if cut is None:
-            return
-        self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})
-        self.git("update-ref", "-d", _LOOK)
-        raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
-
-
-def _explain(error: ProcessError) -> InfrastructureError:
-    """Turn git's words about a fetch into what happened."""
-    if b"fsck error" in error.stderr:
-        # What came is refused, which no retry changes. Git's first error names the object.
-        found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
-        message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
-        return InfrastructureError(message, code=HOSTILE)
-    return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")

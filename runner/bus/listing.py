@@ -1,12 +1,16 @@
 """The bus's listing of request branches and their tips, read as a stream and within limits.
 
-The listing is compared as a whole with the one before: between two polls mostly nothing has happened.
+The listing is compared as a whole with the one before: between two polls mostly nothing has happened. Of more branches
+than the limit some are chosen. What is new since the last listing comes first, and what was chosen stays for a while:
+a request that comes beside a flood is among those that are looked at until it has had its turn.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+import time
+from array import array
 from collections.abc import Iterable
 from itertools import chain
 
@@ -20,10 +24,61 @@ ODD = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
+# Of too many branches half of those that were chosen are replaced after so many seconds and polls, whichever is later:
+# each stays for twice as long, so that it can have its turn.
+_CHOSEN_S = 10.0
+_CHOSEN_POLLS = 3
+_SEEN_BITS = 1 << 23
+# No two requests share a commit. How many branches are at one is counted in so many places, whatever there is.
+_BUCKETS = 1 << 16
+
+
+class _Seen:
+    """Which branches were seen at which commits: a Bloom filter of one mebibyte, which may say too much."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def add(self, branch: str, oid: str) -> None:
+        if not self._bits:
+            self._bits = bytearray(_SEEN_BITS >> 3)
+        for bit in _bits(branch, oid):
+            self._bits[bit >> 3] |= 1 << (bit & 7)
+
+    def has(self, branch: str, oid: str) -> bool:
+        return bool(self._bits) and all(self._bits[bit >> 3] >> (bit & 7) & 1 for bit in _bits(branch, oid))
+
+
+def _bits(branch: str, oid: str) -> tuple[int, int]:
+    # Python mixes a secret of this process into it, so nobody can choose names that fall together.
+    mixed = hash((branch, oid))
+    return mixed % _SEEN_BITS, (mixed >> 32) % _SEEN_BITS
+
+
+class _Some:
+    """A random choice of at most so many branches out of all that are offered."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: list[tuple[str, str]] = []
+        self.offered = 0
+
+    def add(self, branch: str, oid: str) -> None:
+        self.offered += 1
+        if len(self._found) < self._most:
+            self._found.append((branch, oid))
+            return
+        place = random.randrange(self.offered)  # noqa: S311 - who is looked at, no secret
+        if place < self._most:
+            self._found[place] = branch, oid
+
+    def taken(self, most: int) -> dict[str, str]:
+        """Return at most so many of them, by chance."""
+        return dict(self._found if len(self._found) <= most else random.sample(self._found, most))
 
 
 class Listing:
-    """The request branches on the bus, as `{branch: commit id}`."""
+    """The request branches on the bus, as ``{branch: commit id}``."""
 
     def __init__(self, git: Git, url: str, patterns: tuple[str, ...]) -> None:
         self._git = git
@@ -31,16 +86,25 @@ class Listing:
         self._prefixes = tuple(f"{_HEADS}{pattern.removesuffix('*')}" for pattern in patterns)
         self._digest = b""
         self.tips: dict[str, str] = {}
-        # How many names under the patterns no request can have, some of them, and how many branches are too many.
+        # Branches whose names no request can have: how many, and some of them. Then how many branches exceed the limit.
         self.odd = 0
         self.some_odd: list[str] = []
         self.too_many = 0
         self._told = (0, 0)
+        # Used only above the limit: what the last listing held, and when branches were last chosen, in time and polls.
+        self._before = _Seen()
+        self._chosen_at = 0.0
+        self._polls = 0
 
     def read(self) -> bool:
-        """Ask the bus. Says whether anything changed. Raises InfrastructureError where it cannot be reached."""
+        """List the bus. Returns whether anything changed.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
+        """
         child = self._git.start("ls-remote", "--heads", "--refs", "--", self._url, timeout=NETWORK_TIMEOUT)
         digest, held, size = hashlib.blake2b(), [], 0
+        self._polls += 1
         try:
             chunks = child.chunks()
             for chunk in chunks:
@@ -57,48 +121,72 @@ class Listing:
             ) from error
         finally:
             child.close()
-        if digest.digest() == self._digest:
+        if digest.digest() == self._digest and not (self.too_many and self._is_time_to_choose):
             return False
         self._take(held)
         self._digest = digest.digest()
         return True
 
     def _take(self, chunks: Iterable[bytes]) -> None:
-        """Read a listing. Of too many branches a random part is taken, in which each of them is sooner or later."""
-        found: dict[str, str] = {}
-        places: list[str] = []
-        self.odd = self.too_many = 0
+        """Read a listing. Of too many branches some are taken, among which each of them is sooner or later."""
+        most = limits.BRANCHES
+        before, now = self._before, _Seen()
+        # In the order in which they were chosen.
+        stays = list(self.tips)
+        if is_time := self._is_time_to_choose:
+            stays = stays[len(stays) // 2 :]
+        staying = set(stays)
+        kept: dict[str, str] = {}
+        fresh, others, copies = _Some(most), _Some(most), _Some(limits.COPIES)
+        at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
+        self.odd = 0
         self.some_odd = []
         for name, oid in git_output.each_ref(git_output.each_line(chunks)):
             if not name.startswith(self._prefixes):
                 continue
             branch = name.removeprefix(_HEADS)
-            if not branch_names.is_safe(branch):
+            known = self.tips.get(branch)
+            if known is None and not branch_names.is_safe(branch):
                 self.odd += 1
                 if len(self.some_odd) < _SHOWN:
                     self.some_odd.append(branch[: limits.BRANCH_CHARS])
                 continue
-            if len(found) >= limits.BRANCHES:
-                self.too_many += 1
-                place = random.randrange(limits.BRANCHES + self.too_many)  # noqa: S311 - who is looked at, no secret
-                if place >= limits.BRANCHES:
-                    continue
-                del found[places[place]]
-                places[place] = branch
+            now.add(branch, oid)
+            bucket = hash(oid) % _BUCKETS
+            at_commit[bucket] += 1
+            if at_commit[bucket] > limits.COPIES and branch not in staying:
+                copies.add(branch, oid)
+            elif known != oid and not before.has(branch, oid):
+                fresh.add(branch, oid)
+            elif branch in staying:
+                kept[branch] = oid
             else:
-                places.append(branch)
-            found[branch] = oid
-        self.tips = found
+                others.add(branch, oid)
+        total = fresh.offered + len(kept) + others.offered + copies.offered
+        if is_time:
+            self._chosen_at, self._polls = time.monotonic(), 0
+        # A flood that comes anew for each poll takes half of the places at most, from those that stayed for longest.
+        new = fresh.taken(max(most // 2, most - len(kept)))
+        room = most - len(new)
+        stayed = [branch for branch in stays if branch in kept][-room:] if room else []
+        self.tips = {branch: kept[branch] for branch in stayed} | others.taken(room - len(stayed)) | new
+        self.tips |= copies.taken(most - len(self.tips))
+        self.too_many = total - len(self.tips)
+        self._before = now if self.too_many else _Seen()
+
+    @property
+    def _is_time_to_choose(self) -> bool:
+        return self._polls >= _CHOSEN_POLLS and time.monotonic() - self._chosen_at >= _CHOSEN_S
 
     def news(self) -> list[str]:
-        """Return sentences about what is not looked at, once for each time that it became more."""
+        """Return messages about branches that are ignored, each time their number has grown."""
         said = []
         if self.odd > self._told[0]:
             said.append(f"{self.odd} branches are left out: {ODD}, such as {self.some_odd[0]!a}")
         if self.too_many > self._told[1]:
             said.append(
                 f"the bus holds {self.too_many} request branches more than the {limits.BRANCHES} that are looked at; "
-                "each poll takes others of them"
+                "they have their turns, and what is new is looked at first"
             )
         self._told = (self.odd, self.too_many)
         return said

@@ -1,7 +1,7 @@
 """Removes what killed processes left behind: unfinished packs, locks, and git processes of a killed runner.
 
-A lock that nobody holds stops every later change for good, and unfinished packs are never removed by git itself while
-its automatic maintenance is off. Called while the state folder is locked, when no git of this runner's is at work.
+A stale lock file blocks every later change for ever, and git does not remove unfinished packs while its automatic
+maintenance is off. Call these functions while the state folder is locked and no git process of this runner is active.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import psutil
 
-# What inherits the children of a process that has died.
+# Processes that inherit the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
 
 def remove_litter(repository: Path) -> list[str]:
-    """Remove it, and return the names of what was removed, from the repository's folder on."""
+    """Remove leftovers, and return the names of the removed files, relative to the repository."""
     removed = []
     for path in [*unfinished(repository), *_locks(repository)]:
         with suppress(FileNotFoundError):
@@ -29,16 +29,15 @@ def remove_litter(repository: Path) -> list[str]:
 
 
 def end_orphans(repository: Path) -> int:
-    """Kill git processes that work in the repository for nobody, and return how many: a server can keep them for ever.
+    """Kill git processes in the repository whose parent is gone, and return how many. A server can keep them for ever.
 
-    Git is started in a group of its own, so its helpers end with it.
+    Git is started in its own process group, so its helpers end with it.
     """
     ended = 0
-    for process in psutil.process_iter(["cmdline"]):
-        argv = process.info["cmdline"] or []
-        if argv[:3] != ["git", "--git-dir", str(repository)]:
-            continue
+    for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
+            if process.cmdline()[:3] != ["git", "--git-dir", str(repository)]:
+                continue
             parent = process.parent()
             is_orphan = parent is None or parent.pid == 1 or parent.name() in _REAPERS
             if is_orphan and os.getpgid(process.pid) == process.pid:
@@ -48,7 +47,7 @@ def end_orphans(repository: Path) -> int:
 
 
 def unfinished(repository: Path) -> Iterator[Path]:
-    """Yield the files in which git gathers objects, before they have their names."""
+    """Yield the temporary files in which git collects objects."""
     objects = repository / "objects"
     yield from objects.glob("pack/tmp_*")
     yield from objects.glob("pack/.tmp-*")

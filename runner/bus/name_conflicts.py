@@ -1,4 +1,4 @@
-"""Branch names in conflict: git cannot hold both `mac-bridge` and `mac-bridge/x`, so the first blocks all requests."""
+"""Branch names in conflict: git cannot hold ``mac-bridge`` beside ``mac-bridge/x``, so it blocks all requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _MOST = 1 << 20
 
 
 def squatters(bus: Bus) -> list[str]:
-    """Return the branches on the bus under which no request can be made. Raises InfrastructureError without the bus."""
+    """Return the branches on the bus that block requests.
+
+    Raises:
+        InfrastructureError: the bus cannot be reached.
+    """
     wanted = [_HEADS + folder for folder in folders(bus.patterns)]
     try:
         listed = bus.git("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT, most=_MOST)
@@ -24,7 +28,7 @@ def squatters(bus: Bus) -> list[str]:
 
 
 def folders(patterns: Sequence[str]) -> list[str]:
-    """Return every name that request branches have as a folder: of `claude/mac-bridge-*` it is `claude`."""
+    """Return each name that request branches need as a folder, such as ``claude`` for ``claude/mac-bridge-*``."""
     found: dict[str, None] = {}
     for pattern in patterns:
         parts = pattern.split("/")[:-1]
@@ -33,5 +37,5 @@ def folders(patterns: Sequence[str]) -> list[str]:
 
 
 def alert(names: Sequence[str]) -> str:
-    """Return the sentence in which an operator is told."""
+    """Return the message for the operator."""
     return f"no request can be made below {', '.join(map(ascii, names))}: a branch of that name is on the bus"

@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Budget:
-    """A sliding minute of pushes. Claims and answers are always allowed; heartbeats ask first."""
+    """Counts the pushes of the last minute. Claims and answers are always allowed; heartbeats ask first."""
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
@@ -18,7 +18,7 @@ class Budget:
         self._times.append(time.monotonic())
 
     def spare(self, reserve: int = 2) -> bool:
-        """Say whether a push may be made that is not needed, leaving `reserve` for those that are."""
+        """Return whether an optional push is allowed, if ``reserve`` pushes are kept for necessary ones."""
         now = time.monotonic()
         while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
             self._times.popleft()
@@ -26,5 +26,5 @@ class Budget:
 
     @property
     def interval_s(self) -> float:
-        """How far apart heartbeats should lie for the budget to last."""
+        """Seconds between heartbeats at which the budget lasts."""
         return max(0.5, 60 / max(1, self.per_minute - 2))

@@ -1,8 +1,9 @@
 """Branches that are left out of fetches, so that one bad branch does not hide the others.
 
-Git fetches all that it is asked for, or nothing. Two kinds stand in the way: objects that git's checks or our limits
-refuse, which no retry changes, and objects that the bus cannot send whole, because its disk or the way to it damages
-them. What is known is known of a commit: a thousand branches at one commit are looked at once.
+One fetch either succeeds for all its branches or fails for all. Two kinds of branches make it fail: those with objects
+that git's checks or our limits refuse, for which a retry is useless, and those that the bus cannot send completely,
+because of a damaged disk or connection. Results are kept by commit, so a thousand branches at one commit are checked
+once.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ HOSTILE = "hostile_objects"
 
 
 class Quarantine:
-    """Which branches are left out, and why."""
+    """The branches that are left out, and why."""
 
     def __init__(self) -> None:
         self._why: dict[str, str] | None = {}
         self._listed: Mapping[str, str] = {}
         self._hostile: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
-        # When to ask again for those that the bus could not send.
+        # When to retry commits that the bus could not send.
         self._patience = Patience()
 
     @property
     def why(self) -> dict[str, str]:
-        """Why each branch that is left out is, in words for the operator."""
+        """Why each branch is left out, as text for the operator."""
         if self._why is None:
             known = self._unreadable | self._hostile
             listed = self._listed.items() if known else ()
@@ -37,11 +38,11 @@ class Quarantine:
 
     @property
     def unreadable(self) -> int:
-        """How many commits are left out for a while only."""
+        """How many commits are left out only for a while."""
         return len(self._unreadable)
 
     def put(self, commit: str, error: InfrastructureError) -> None:
-        """Leave out every branch that is at a commit: for good where it is refused, else for a while."""
+        """Leave out every branch at a commit: for ever if the commit is refused, otherwise for a while."""
         if error.code == HOSTILE:
             self._hostile[commit] = error.message
         else:
@@ -50,21 +51,21 @@ class Quarantine:
         self._why = None
 
     def is_hostile(self, branch: str) -> bool:
-        """Say whether what is on the branch is refused."""
+        """Return whether the branch's commit is refused."""
         return self._listed.get(branch) in self._hostile
 
     def holds(self, commit: str) -> bool:
-        """Say whether a commit is not to be fetched now."""
+        """Return whether a commit must not be fetched now."""
         return commit in self._hostile or (commit in self._unreadable and not self._patience.allows(commit))
 
     def release(self, commits: set[str]) -> None:
-        """Note that commits could be fetched after all."""
+        """Record that commits were fetched after all."""
         if self._unreadable.keys() & commits:
             self._unreadable = {c: why for c, why in self._unreadable.items() if c not in commits}
             self._why = None
 
     def see(self, listed: Mapping[str, str]) -> None:
-        """Take note of where the branches are now, and forget what is on none of them."""
+        """Record the current tips, and forget commits that are no longer a tip."""
         self._listed = listed
         if self._hostile or self._unreadable:
             there = set(listed.values())

@@ -12,7 +12,7 @@ Failed = Callable[[str, Exception], None]
 
 
 def read_each(git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader) -> dict[str, View]:
-    """Read many branches, given as `{branch: commit id}`, together or else by halves. `failed` hears of the others."""
+    """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones."""
     if not tips:
         return {}
     try:

@@ -12,15 +12,15 @@ from bridge.system import environment, git_output
 from bridge.system.git import Git
 from runner import policy
 
-# The same for SSH, which also must not ask anybody anything.
+# The same for SSH, which also must not prompt.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 
-# As many as a command line takes without doubt.
+# How many references one command line takes on every system.
 _MOST_ENDS = 1000
 
 
 def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
-    """Return git in the store, made where it is not there yet. The secret goes to the bus's own server alone."""
+    """Return git in the store, which is created if needed. The secret is sent only to the bus's own server."""
     config = {
         "core.hooksPath": "/dev/null",
         "core.fsmonitor": "false",
@@ -28,10 +28,10 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "credential.helper": "",
         "fetch.fsckObjects": "true",
         "fetch.recurseSubmodules": "false",
-        # Old histories hold modes and dates that git once wrote itself.
+        # Old histories contain modes and dates that early versions of git wrote.
         "fetch.fsck.zeroPaddedFilemode": "ignore",
         "fetch.fsck.badTimezone": "ignore",
-        # What git may hold in memory at once; larger files pass through in pieces.
+        # How much git may hold in memory at once; larger files are streamed.
         "core.bigFileThreshold": "8m",
         "core.packedGitWindowSize": "32m",
         "core.packedGitLimit": "256m",
@@ -42,9 +42,9 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "maintenance.auto": "false",
         "protocol.allow": "never",
         f"protocol.{_scheme(settings.url)}.allow": "always",
-        # Git sends an `Authorization` of ours to whatever host the first answer redirects it to.
+        # Otherwise git would send our `Authorization` header to whatever host the first answer redirects it to.
         "http.followRedirects": "false",
-        # A server that says nothing for a minute is gone; git's own keep-alive is one byte a second.
+        # A server that is silent for a minute is gone: git's keep-alive sends one byte a second.
         "http.lowSpeedLimit": "1",
         "http.lowSpeedTime": "60",
         "core.sshCommand": _SSH,
@@ -62,19 +62,19 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
 
 
 def fetch_flags(url: str) -> tuple[str, ...]:
-    """Return what a fetch from this address needs, so that git checks what it gets.
+    """Return the extra options for a fetch from this address, so that git checks the objects that it receives.
 
-    Over the older, "dumb" HTTP protocol git takes single objects without checking them. It has no setting against
-    that, but refuses to ask such a server for a history of a given depth; this one is as deep as any.
+    Over the older "dumb" HTTP protocol, git accepts single objects without checking them. No setting forbids that, but
+    git refuses to use ``--depth`` with such a server. So HTTP fetches ask for a depth that no history reaches.
     """
     return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
 
 
 def take_cut(git: Git) -> list[str] | None:
-    """Return the references whose history the bus cut off in the last fetch, None if it cut off nothing.
+    """Return the references whose history the bus truncated in the last fetch, or None if there are none.
 
-    A fetch by depth takes such a history, and the store would then never ask for the rest of it. What marks it as cut
-    is removed, so the caller has to forget these references.
+    A fetch with ``--depth`` accepts a truncated history, and the store would then never ask for the rest. This function
+    removes the marks of truncation, so the caller has to forget these references.
     """
     cut = git.directory / "shallow"
     if not cut.exists():
@@ -86,7 +86,7 @@ def take_cut(git: Git) -> list[str] | None:
 
 
 def token_of(settings: policy.Bus) -> str | None:
-    """Return the token for the bus: from the file named in the policy, else from the environment of an Actions job."""
+    """Return the token for the bus: from the policy's token file, else from the environment of an Actions job."""
     if settings.token_file is None:
         return environment.get("KAKEYA_BUS_TOKEN")
     path = settings.token_file.expanduser()

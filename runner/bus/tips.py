@@ -1,8 +1,8 @@
-"""The tips of the request branches in the runner's store: references below `refs/bus/`, all in one file.
+"""The tips of the request branches in the runner's store: references below ``refs/bus/``, all in one file.
 
-Git would make a file for each new reference, which for ten thousand takes seconds and fails for names that do not fit
-below the store's path. So these references are written into git's file of packed references at once. Nobody else does
-that while the state folder is locked, and git is kept away by its own lock file.
+Git would write one file for each new reference. For ten thousand of them that takes seconds, and it fails for names
+that are too long below the store's path. So these references are written into git's ``packed-refs`` file at once. The
+state folder is locked meanwhile, and git's own lock file keeps git processes away.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 
 
 class Tips:
-    """The references below `refs/bus/` of a bare repository."""
+    """The references below ``refs/bus/`` of a bare repository."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
         self._file = git.directory / "packed-refs"
         if (git.directory / HEADS).exists():
-            # As git made them for earlier versions of this program.
+            # Loose references, which earlier versions of this program let git write.
             git("pack-refs", "--all", "--prune")
         listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", HEADS).stdout)
         self.at = {name.removeprefix(HEADS): oid for name, oid in listed.items()}
 
     def set(self, changes: Mapping[str, str | None]) -> None:
-        """Set branches to commits; None forgets a branch. Raises InfrastructureError, and then changes nothing."""
+        """Set branches to commits; None removes a branch. If it raises InfrastructureError, nothing has changed."""
         changes = {branch: oid for branch, oid in changes.items() if self.at.get(branch) != oid}
         if not changes:
             return
@@ -59,7 +59,7 @@ class Tips:
 
 
 def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
-    """Return the lines of the file with these changes made, sorted by name as git wants them."""
+    """Return the lines of the file after these changes, sorted by name as git requires."""
     now = {
         f"{HEADS}{branch}".encode(): oid and f"{oid} {HEADS}{branch}\n".encode()
         for branch, oid in changes.items()
@@ -69,7 +69,7 @@ def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
 
 
 def _packed(file: Path) -> list[tuple[bytes, bytes]]:
-    """Return the names that are packed, each with its lines: a tag has a second one."""
+    """Return the packed names, each with its lines: an annotated tag has two."""
     found: list[tuple[bytes, bytes]] = []
     for line in file.read_bytes().split(b"\n") if file.exists() else ():
         if line.startswith(b"^"):

@@ -1,1 +1,1 @@
-"""The checks behind `kakeya-runner check`, `init` and `status`."""
+"""The checks behind ``kakeya-runner check``, ``init`` and ``status``."""

@@ -1,4 +1,4 @@
-"""The host's properties for `kakeya-runner check`: hardware, versions, and the paths that the policy names."""
+"""The host's properties for ``kakeya-runner check``: hardware, versions, and the paths that the policy names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from bridge.checks import Check
 from bridge.errors import InfrastructureError
 from runner.bus.name_conflicts import alert, squatters
+from runner.context import RunnerContext
 from runner.host.facts import describe_host, describe_versions
 from runner.policy import Policy
-from runner.session import Session
 
 _POINTER = b"version https://git-lfs"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.npz")
@@ -30,7 +30,7 @@ def inventory(policy: Policy) -> Iterator[Check]:
 
 
 def _location(name: str, value: str) -> Check:
-    """Say whether a setting leads to something, and whether that is more than a stand-in for a file elsewhere."""
+    """Check that a path setting exists, and that its files are not Git LFS pointers."""
     path = Path(value)
     if value.startswith("~"):
         fix = f"Write {path.expanduser()} in the policy, because jobs have another home folder."
@@ -55,14 +55,14 @@ def _is_pointer(file: Path) -> bool:
         return opened.read(len(_POINTER)) == _POINTER
 
 
-def way_is_free(session: Session) -> Check:
-    """Say whether a branch on the bus keeps requests from being made."""
+def way_is_free(context: RunnerContext) -> Check:
+    """Check whether a branch name on the bus blocks requests."""
     try:
-        names = squatters(session.bus)
+        names = squatters(context.bus)
     except InfrastructureError as error:
         return Check("squatting", None, error.message, "See the line `bus` above.")
     if names:
-        remote = session.bus.url
+        remote = context.bus.url
         fix = "If nobody needs it, delete it: " + "; ".join(
             f"git push {remote} :refs/heads/{name}" for name in names
         )

@@ -1,4 +1,4 @@
-"""Which of the presets that the policy allows can run here, and why the others cannot: for `check` and `init`."""
+"""Which of the presets that the policy allows can run here, and why the others cannot: for ``check`` and ``init``."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from fnmatch import fnmatchcase
 
 from bridge.checks import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
+from runner.context import RunnerContext
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Models, Need, need_of, read_answer
 from runner.job.command import Command, job_environment
 from runner.job.logs import LogSink
 from runner.job.workspace import workspace
 from runner.policy import Policy
-from runner.session import Session
 
-# Weights of a hundred gigabytes come from a disk at a gigabyte a second or two.
+# Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.
 _LOAD_S = 600
 _SAID_BYTES = 1 << 20
 
 Found = Mapping[object, Mapping[str, Problem]]
 
 
-def load_problems(session: Session) -> Found:
-    """Load the models of every preset that the policy allows, as jobs would: what is wrong, by need and setting."""
+def load_problems(context: RunnerContext) -> Found:
+    """Load the models of every allowed preset, as jobs would. Returns what is wrong, by need and setting."""
     found: dict[object, Mapping[str, Problem]] = {}
     needs = [
-        (preset, need_of(preset, session.policy)) for preset in _allowed(session.presets, session.policy)
+        (preset, need_of(preset, context.policy)) for preset in _allowed(context.presets, context.policy)
     ]
-    # The largest set first: with its drafter a target is loaded once for all.
+    # The largest set first: a target loaded with its drafter is not loaded again.
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models) if pair[1] else 0):
-        if need is None or need.key in found or session.interpreter.problem_for(preset):
+        if need is None or need.key in found or context.interpreter.problem_for(preset):
             continue
         known = [seen for key, seen in found.items() if isinstance(key, tuple) and {*need.key} <= {*key}]
-        found[need.key] = known[0] if known else _load(session, preset, need)
+        found[need.key] = known[0] if known else _load(context, preset, need)
     return found
 
 
-def _load(session: Session, preset: Preset, need: Need) -> Mapping[str, Problem]:
-    """Load models in a job of their own, within the sandbox of the preset's jobs."""
-    policy, sink = session.policy, LogSink(_SAID_BYTES)
+def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Problem]:
+    """Load models in a separate job, in the sandbox of the preset's jobs."""
+    policy, sink = context.policy, LogSink(_SAID_BYTES)
     argv = need.command(str(policy.interpreter), files=False)
     with workspace(policy.state, "check") as place:
         env = job_environment(place.home, interpreter=policy.interpreter, extra=need.env)
-        inside = session.sandbox.around(argv, place, preset)
+        inside = context.sandbox.around(argv, place, preset)
         command = Command(
             argv, inside=inside, env=env, cwd=place.tree, timeout_s=_LOAD_S, grace_s=1, sink=sink
         )
@@ -64,9 +64,9 @@ def _load(session: Session, preset: Preset, need: Need) -> Mapping[str, Problem]
 
 
 def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check]:
-    """Say of the interpreter, of the models and of each allowed preset whether it could run now.
+    """Yield checks of the interpreter, the models and each allowed preset: whether it could run now.
 
-    Without `loaded` only the models' files are looked at.
+    Without ``loaded``, only the models' files are checked.
     """
     presets = load_presets(policy.preset_folder)
     interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
@@ -100,14 +100,14 @@ def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check
 
 
 def refusal_of(preset: Preset, policy: Policy) -> str | None:
-    """Say why the policy refuses a preset that it names, or None."""
+    """Return why the policy refuses a preset that it names, or None."""
     if preset.code == "request" and policy.trust.code_request == "deny":
         return "it runs the requester's own code, and trust.code_request is deny"
     return None
 
 
 def refused_by(policy: Policy) -> list[str]:
-    """Return a line for each preset that is installed and that the policy refuses, with the reason."""
+    """Return a line with the reason for each installed preset that the policy refuses."""
     lines = []
     for preset in load_presets(policy.preset_folder).values():
         why = (
@@ -119,12 +119,17 @@ def refused_by(policy: Policy) -> list[str]:
     return lines
 
 
+def allowed_names(presets: Mapping[str, Preset], policy: Policy) -> list[str]:
+    """Return the names of the presets that the policy does not refuse."""
+    return [preset.name for preset in _allowed(presets, policy) if refusal_of(preset, policy) is None]
+
+
 def _allowed(presets: Mapping[str, Preset], policy: Policy) -> list[Preset]:
     return [preset for preset in presets.values() if policy.allows(preset.name)]
 
 
 def _names(presets: Presets, policy: Policy) -> Iterator[Check]:
-    """Say which presets are broken, and which entries of the policy name none."""
+    """Yield checks for broken presets, and for entries of the policy that match no preset."""
     for name, error in presets.broken.items():
         yield Check("preset", None, f"{name}: invalid: {error.message}", error.fix)
     for pattern in policy.presets:
@@ -144,7 +149,7 @@ def _interpreter(interpreter: Interpreter) -> Check:
 
 
 def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Sequence[Problem]) -> Check:
-    """Say of one preset whether it could run now."""
+    """Check whether one preset could run now."""
     refused = refusal_of(preset, policy)
     if refused:
         fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'

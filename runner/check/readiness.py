@@ -1,4 +1,4 @@
-"""Whether this host can serve: each thing that is needed, and how to fix it if it is missing."""
+"""Checks whether this host can serve: what is needed, and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bridge.system.process import run
 from runner.admit.signature import check_list
 from runner.check.inventory import inventory, way_is_free
 from runner.check.presets import check_presets, load_problems
+from runner.context import RunnerContext, open_runner
 from runner.job.command import Command, job_environment
 from runner.job.logs import LogSink
 from runner.job.workspace import workspace
 from runner.policy import Policy, load_policy
-from runner.serve.lease import WHO
-from runner.session import Session, open_session
+from runner.state.identity import WHO
 
 _LEAST_FREE_GB = 10
 _SHOWN = 10
-# The check whose presence says that a runner serves already.
+# Name of the check that appears only if a runner serves already.
 SERVING = "serving"
 
 
 def examine(path: Path | None) -> Iterator[Check]:
-    """Yield what was found about the policy at `path` and about this host under it."""
+    """Yield the checks of the policy at ``path`` and of this host under that policy."""
     found = git.version()
     least = ".".join(map(str, git.MINIMUM))
     yield Check("git", found >= git.MINIMUM, ".".join(map(str, found)), f"Install git {least} or newer.")
@@ -42,15 +42,15 @@ def examine(path: Path | None) -> Iterator[Check]:
     yield _trust(policy)
     yield from inventory(policy)
     try:
-        with open_session(policy, lambda _: None) as session:
-            yield Check("state", ok=True, message=f"{policy.state}, instance {session.identity.instance}")
-            yield _evidence(session)
-            yield from _bus(session)
+        with open_runner(policy, lambda _: None) as context:
+            yield Check("state", ok=True, message=f"{policy.state}, instance {context.identity.instance}")
+            yield _evidence(context)
+            yield from _bus(context)
             yield _disk(policy)
-            yield _sandbox(session)
-            yield _supervisor(session)
-            yield from _engine(session)
-            yield from check_presets(policy, load_problems(session))
+            yield _sandbox(context)
+            yield _supervisor(context)
+            yield from _engine(context)
+            yield from check_presets(policy, load_problems(context))
     except KakeyaError as error:
         if error.code == "locked":
             yield _serving(policy)
@@ -76,7 +76,7 @@ def _trust(policy: Policy) -> Check:
 
 
 def _signers(policy: Policy) -> Check:
-    """Say whose code is run where signatures count."""
+    """Check the list of signers, if the policy runs signed code."""
     signers = policy.trust.allowed_signers
     if signers is None:
         return Check("trust", ok=True, message="only the code of approved requests runs")
@@ -88,46 +88,46 @@ def _signers(policy: Policy) -> Check:
     return Check("trust", ok=True, message=f"code runs if it is approved or signed with a key in {signers}")
 
 
-def _evidence(session: Session) -> Check:
-    if session.signer is None:
+def _evidence(context: RunnerContext) -> Check:
+    if context.signer is None:
         fix = "Create a key: kakeya-runner keygen. Readers then pin its public key."
         return Check("evidence", ok=None, message="answers are not signed: this runner has no key", fix=fix)
-    keyid = session.signer.public_key.keyid
+    keyid = context.signer.public_key.keyid
     return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
 
 
-def _bus(session: Session) -> Iterator[Check]:
+def _bus(context: RunnerContext) -> Iterator[Check]:
     try:
-        tips = session.bus.fetch()
+        tips = context.bus.fetch()
     except InfrastructureError as error:
         fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
         yield Check("bus", ok=False, message=error.message, fix=fix)
         return
-    yield Check("bus", ok=True, message=f"{session.bus.url}: reached, {len(tips)} request branches")
-    yield from _left_out(session)
-    repo = session.bus.git
+    yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {len(tips)} request branches")
+    yield from _left_out(context)
+    repo = context.bus.git
     commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
     ref = f"refs/heads/mac-bridge/check-{branch_names.new_nonce()}"
     try:
-        repo("push", "--quiet", "--dry-run", "--", session.bus.url, f"{commit}:{ref}", timeout=60)
+        repo("push", "--quiet", "--dry-run", "--", context.bus.url, f"{commit}:{ref}", timeout=60)
     except GitError as error:
         fix = "On the git server, give the runner's key or token the right to push request branches."
         yield Check("push", ok=False, message=error.words(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run succeeded")
-    yield way_is_free(session)
+    yield way_is_free(context)
 
 
-def _left_out(session: Session) -> Iterator[Check]:
-    """Name the branches that are not looked at, a few of them where there are many."""
-    listing = session.bus.listing
-    why = dict.fromkeys(listing.some_odd, "no request can have this name") | session.bus.quarantine.why
+def _left_out(context: RunnerContext) -> Iterator[Check]:
+    """Yield a check for each branch that is left out; of many, only for the first few."""
+    listing = context.bus.listing
+    why = dict.fromkeys(listing.some_odd, "no request can have this name") | context.bus.quarantine.why
     for branch in list(why)[:_SHOWN]:
-        # The name is a stranger's, and this line is made to be pasted.
-        command = shlex.join(["git", "push", session.bus.url, f":refs/heads/{branch}"])
+        # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.
+        command = shlex.join(["git", "push", context.bus.url, f":refs/heads/{branch}"])
         message = one_line(f"{branch} is left out: {why[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
-    more = len(session.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
+    more = len(context.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
     if more > 0:
         yield Check("branch", None, f"{more} more branches are left out", "See the lines above.")
 
@@ -138,8 +138,8 @@ def _disk(policy: Policy) -> Check:
     return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
 
 
-def _sandbox(session: Session) -> Check:
-    box = session.sandbox
+def _sandbox(context: RunnerContext) -> Check:
+    box = context.sandbox
     if box.kind == "off":
         fix = (
             "Install bubblewrap and allow it to use user namespaces. `sandbox: require` makes this an error."
@@ -148,13 +148,13 @@ def _sandbox(session: Session) -> Check:
     return Check("sandbox", ok=True, message=f"{box.kind}: a test job ran in it and could not get out")
 
 
-def _supervisor(session: Session) -> Check:
-    """Run a real job of one command under the supervisor, as requests are run."""
-    policy, argv = session.policy, ["/bin/echo", "ok"]
+def _supervisor(context: RunnerContext) -> Check:
+    """Run a test job of one command under the supervisor, like the jobs of requests."""
+    policy, argv = context.policy, ["/bin/echo", "ok"]
     sink = LogSink(1000)
     with workspace(policy.state, "check") as place:
         env = job_environment(place.home, interpreter=policy.interpreter, extra={})
-        inside = session.sandbox.around(argv, place)
+        inside = context.sandbox.around(argv, place)
         command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
         while command.poll(0.1) is None:
             pass
@@ -165,10 +165,10 @@ def _supervisor(session: Session) -> Check:
     )
 
 
-def _engine(session: Session) -> Iterator[Check]:
-    """Say what the engine computes with, if the policy's presets use it and it is there."""
-    allowed = [preset for preset in session.presets.values() if session.policy.allows(preset.name)]
+def _engine(context: RunnerContext) -> Iterator[Check]:
+    """Report the engine's BLAS, if the policy's presets use the engine and it is installed."""
+    allowed = [preset for preset in context.presets.values() if context.policy.allows(preset.name)]
     uses = any("mlx.core" in preset.requires for preset in allowed)
-    if uses and session.interpreter.problem(("mlx.core", "engine")) is None:
-        env = job_environment(Path("/"), interpreter=session.policy.interpreter, extra={})
-        yield engine_probe.engine(session.interpreter.path, env)
+    if uses and context.interpreter.problem(("mlx.core", "engine")) is None:
+        env = job_environment(Path("/"), interpreter=context.policy.interpreter, extra={})
+        yield engine_probe.engine(context.interpreter.path, env)

@@ -1,4 +1,4 @@
-"""The overview for `kakeya-runner status`: read without the runner's lock and without touching the bus."""
+"""The overview for ``kakeya-runner status``: read without the runner's lock and without touching the bus."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from bridge.bus.presence import Standing
 from bridge.checks import Check
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system import environment
@@ -23,7 +24,7 @@ _QUEUE_SHOWN = 10
 
 
 def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
-    """Return everything as data. With `blas` the engine is asked, which takes seconds."""
+    """Return the overview as data. With ``blas``, also query the engine, which takes seconds."""
     facts = read_facts(policy.state)
     free = shutil.disk_usage(policy.state).free if policy.state.is_dir() else None
     return {
@@ -40,7 +41,7 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
 
 
 def is_alive(facts: Facts) -> bool:
-    """Say whether the process that wrote the facts still serves."""
+    """Return whether the process that wrote the status file still serves."""
     if not facts.serving:
         return False
     try:
@@ -48,14 +49,16 @@ def is_alive(facts: Facts) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is another user's
+        pass  # the process belongs to another user
     return True
 
 
 def checks(found: dict[str, Any]) -> Iterator[Check]:
-    """Yield the overview as lines for people."""
+    """Yield the overview as checks for people."""
     facts = found["runner"]
     yield _serving(found)
+    if found["serving"] and facts["mode"] != Standing.SERVING:
+        yield _mode(facts)
     if facts:
         yield from _bus(found, facts)
         yield _job(facts, serving=found["serving"])
@@ -84,6 +87,14 @@ def _serving(found: dict[str, Any]) -> Check:
         "ended without a final message (killed, or the machine went down)" if facts["serving"] else "stopped"
     )
     return Check("runner", ok=False, message=f"{who}: {how}; it last wrote at {facts['written_at']}", fix=fix)
+
+
+def _mode(facts: dict[str, Any]) -> Check:
+    why = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
+    if facts["mode"] == Standing.DRAINING:
+        return Check("mode", ok=None, message="draining: it finishes its job, takes no other and then ends")
+    fix = "To take requests again: kakeya-runner maintenance off"
+    return Check("mode", ok=None, message=f"in maintenance{why}; it takes no requests", fix=fix)
 
 
 def _bus(found: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
@@ -158,7 +169,7 @@ def _engine(blas: dict[str, Any]) -> Check:
 
 
 def _key(policy: Policy) -> str | None:
-    """Return the short id of the key that the state folder holds."""
+    """Return the short id of the key in the state folder."""
     try:
         return signing_key.public_key(policy.state).short
     except (KakeyaError, OSError):
@@ -166,7 +177,7 @@ def _key(policy: Policy) -> str | None:
 
 
 def _blas(policy: Policy) -> dict[str, Any]:
-    """Ask the engine that jobs use which BLAS it has: in a process of its own, which may take a minute and no more."""
+    """Query the BLAS of the engine that jobs use, in a separate process that may take at most a minute."""
     argv = (str(policy.interpreter), "-P", "-m", "engine", "probe", "--json")
     try:
         done = run(

@@ -1,4 +1,4 @@
-"""The command `kakeya-runner`."""
+"""The command ``kakeya-runner``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from bridge.console import CONTEXT, LazyGroup, run_program
+from bridge.system.version import version_option
 
 COMMANDS = {
     "setup": ("runner.cli.setup", "Set up a runner: policy, key, checks, service."),
@@ -18,6 +19,8 @@ COMMANDS = {
     "status": ("runner.cli.status", "Show what the runner is doing: its job, its queue, its last answers."),
     "approve": ("runner.cli.approve", "Allow the code of one request to run on this host."),
     "serve": ("runner.cli.serve", "Serve requests from the bus until stopped."),
+    "drain": ("runner.cli.drain", "Let the running runner finish its job and end."),
+    "maintenance": ("runner.cli.maintenance", "Let the running runner take no requests for a while."),
     "once": ("runner.cli.once", "Handle one request branch and exit with its exit code."),
     "install": ("runner.cli.install", "Install the runner as a service of this machine."),
     "watchdog": ("runner.cli.watchdog", "Check once whether the runner hangs, and if so kill it."),
@@ -31,7 +34,7 @@ COMMANDS = {
     "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
 )  # fmt: skip
-@click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
+@version_option("kakeya-runner")
 @click.pass_context
 def cli(context: click.Context, policy: Path | None) -> None:
     """Run jobs that others request through a git repository, under this host's own rules.

@@ -1,4 +1,4 @@
-"""`kakeya-runner approve`."""
+"""``kakeya-runner approve``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
 
 
 def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:
-    """Take back what was approved: for a commit id on every branch on which it was, also if the branch is gone."""
+    """Withdraw approvals. A commit id withdraws them on every branch, even on deleted ones."""
     if COMMIT.fullmatch(request):
         commit, branches = request, approvals.branches_of(request)
     else:
@@ -65,7 +65,7 @@ def _operator() -> str:
 
 
 def _request_on(branch: str, rules: Policy) -> str:
-    """Return the request commit on a branch of the bus, and show what it asks for."""
+    """Return the request commit on a branch of the bus, and show its manifest."""
     commit, manifest = request_on(branch, rules)
     put_block(f"{manifest}\n", err=True)
     return commit

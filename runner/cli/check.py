@@ -1,4 +1,4 @@
-"""`kakeya-runner check`."""
+"""``kakeya-runner check``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def command(policy: Path | None, *, as_json: bool) -> int:
 
 
 def next_step(found: Sequence[Check]) -> str:
-    """Return what is left to do on a host that is ready: nothing where a runner serves it already."""
+    """Return the next step on a host that is ready; nothing if a runner serves already."""
     serves = any(check.name == SERVING for check in found)
     return "a runner is serving" if serves else "kakeya-runner serve"

@@ -12,18 +12,21 @@ from bridge.console import say
 from runner.check.presets import refused_by
 from runner.policy import Policy
 
+# How long a command waits until the runner confirms an order: longer than the default pause between polls.
+ACK_S = 20.0
+
 
 def tell(message: str) -> None:
-    """Print what happened as one line, with date and time. Nothing of it can steer a terminal or a CI system.
+    """Print a message as one line with date and time, cleaned of everything that could control a terminal or CI system.
 
-    A log file on a full disk loses lines, and stops no runner.
+    If the log file's disk is full, lines are lost, but the runner goes on.
     """
     with suppress(OSError):
         say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}")
 
 
 def say_refused(policy: Policy) -> None:
-    """Say which of the installed presets the policy refuses, and why."""
+    """Print which installed presets the policy refuses, and why."""
     lines = refused_by(policy)
     if lines:
         say("the policy refuses these presets and allows all others:")
@@ -32,7 +35,7 @@ def say_refused(policy: Policy) -> None:
 
 
 def stop_on_signals(stop: threading.Event) -> None:
-    """Let SIGTERM and ^C ask for an end; a second one does not wait for it."""
+    """Let SIGTERM and ^C request a clean stop. A second signal ends the process at once."""
 
     def ask(signum: int, frame: FrameType | None) -> None:
         del frame

@@ -1,4 +1,4 @@
-"""`kakeya-runner gc`."""
+"""``kakeya-runner gc``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 from bridge.console import json_option, put, put_json, say
 from bridge.errors import PolicyError
 from runner.cli.common import tell
+from runner.context import open_runner
 from runner.policy import load_policy
-from runner.session import open_session
 from runner.upkeep.retention import sweep
 
 
@@ -27,8 +27,8 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
     if rules.retention is None:
         fix = "Add one to the policy, for instance: retention: {days: 30, keep: 500}"
         raise PolicyError("the policy has no section `retention`, so nothing is removed", fix=fix)
-    with open_session(rules, tell) as session:
-        swept = sweep(session, rules.retention, dry_run=dry_run)
+    with open_runner(rules, tell) as context:
+        swept = sweep(context, rules.retention, dry_run=dry_run)
     if as_json:
         put_json({"dry_run": dry_run, **swept.as_dict()})
         return

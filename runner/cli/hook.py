@@ -1,4 +1,4 @@
-"""`kakeya-runner hook`."""
+"""``kakeya-runner hook``."""
 
 from __future__ import annotations
 

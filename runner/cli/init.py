@@ -1,4 +1,4 @@
-"""`kakeya-runner init`."""
+"""``kakeya-runner init``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya-runner install`."""
+"""``kakeya-runner install``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya-runner keygen`."""
+"""``kakeya-runner keygen``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya-runner once`."""
+"""``kakeya-runner once``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 from bridge.bus.wire import EXIT_CODES
 from bridge.errors import ExitCode
 from runner.cli.common import stop_on_signals, tell
+from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.keep_results import keep_results
 from runner.serve.loop import once
 from runner.service.workflow_models import with_workflow_models
-from runner.session import open_session
 
 
 @click.command()
@@ -33,9 +33,9 @@ def command(policy: Path | None, branch: str, commit: str | None, results: Path 
     KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, if the policy's
     actions.models allows them.
     """
-    with open_session(with_workflow_models(load_policy(policy), tell), tell) as session:
-        stop_on_signals(session.stop)
-        state = once(session, branch, commit)
+    with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
+        stop_on_signals(context.stop)
+        state = once(context, branch, commit)
         if results:
-            keep_results(session, branch, results)
+            keep_results(context, branch, results)
     return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)

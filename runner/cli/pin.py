@@ -1,4 +1,4 @@
-"""`kakeya-runner pin`."""
+"""``kakeya-runner pin``."""
 
 from __future__ import annotations
 

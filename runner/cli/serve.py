@@ -1,4 +1,4 @@
-"""`kakeya-runner serve`."""
+"""``kakeya-runner serve``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from runner.check.presets import allowed_names
 from runner.cli.common import stop_on_signals, tell
+from runner.context import open_runner
 from runner.host.awake import awake
 from runner.policy import load_policy
 from runner.serve.loop import serve
-from runner.session import open_session
 
 
 @click.command()
@@ -24,18 +25,18 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
     SIGTERM and ^C return a running job to the queue (or finish it, with `on_stop: finish` in the policy) and stop the
     runner.
     """
-    with open_session(load_policy(policy), tell) as session:
-        stop_on_signals(session.stop)
-        session.pulse.begin(session.policy.state)
+    with open_runner(load_policy(policy), tell) as context:
+        stop_on_signals(context.stop)
+        context.pulse.begin(context.policy.state)
         tell(
-            f"serving {session.bus.url} as {session.identity.id}; sandbox: {session.sandbox.kind}"
-            f"; presets: {', '.join(session.presets)}"
+            f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
+            f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
         )
-        for error in session.presets.broken.values():
+        for error in context.presets.broken.values():
             tell(f"invalid preset ignored: {error.message}")
         try:
             with awake() if keep_awake else nullcontext():
-                handled = serve(session, limit=limit)
+                handled = serve(context, limit=limit)
         finally:
-            session.pulse.end()
+            context.pulse.end()
         tell(f"stopped after {handled} requests")

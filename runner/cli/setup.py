@@ -1,4 +1,4 @@
-"""`kakeya-runner setup`."""
+"""``kakeya-runner setup``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
 
 
 def _is_fit(policy: Path, *, changes: bool) -> bool:
-    """Check the host before a service is installed on it, and show what was found."""
+    """Check the host before installing the service, and show the results."""
     if not changes:
         return True
     found = []
@@ -86,7 +86,7 @@ def _is_fit(policy: Path, *, changes: bool) -> bool:
 
 
 def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:
-    """Show a step and do it if that is agreed to. Returns whether it was done; None where it was turned down."""
+    """Show a step and do it after confirmation. Returns whether it was done; None if the user declined."""
     if not step.shown:
         put(f"{step.title}: already done")
         return False

@@ -1,4 +1,4 @@
-"""`kakeya-runner status`."""
+"""``kakeya-runner status``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya-runner watchdog`."""
+"""``kakeya-runner watchdog``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping a Mac awake while the runner serves."""
+"""Keeps a Mac awake while the runner serves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CAFFEINATE = "/usr/bin/caffeinate"
 
 @contextmanager
 def awake() -> Iterator[None]:
-    """Keep the system from sleeping, on mains power and while idle. Elsewhere than on a Mac this does nothing.
+    """Keep the system from sleeping while it is idle or on mains power. Does nothing except on a Mac.
 
-    caffeinate watches this process (-w), so it also ends where this one is killed.
+    ``caffeinate -w`` watches this process, so it also ends if this process is killed.
     """
     if sys.platform != "darwin":
         yield

@@ -1,9 +1,8 @@
-"""Whether this machine's wall clock can be trusted: it is compared with the monotonic clock.
+"""Decides whether this machine's wall clock can be trusted, by comparing it with the monotonic clock.
 
-Leases, time-outs and pauses are measured by the latter. The wall clock alone says how old a request and an answer
-are. While it is in doubt, nothing is refused or deleted for its age: for a while after it was set, forward or back,
-and after the start of this process, when it may be wrong since the machine started, unless something on the bus bears
-about the same time.
+Leases, time limits and pauses use the monotonic clock; only the ages of requests and answers use the wall clock. While
+the wall clock is in doubt, nothing is refused or deleted for its age. It is in doubt for a while after it was set,
+forward or back, and after the start of this process, unless a recent time on the bus confirms it.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from collections.abc import Callable
 from bridge.bus import times
 
 _DOUBT_S = 900.0
-# How often the bus is looked at for the time, at most.
+# Shortest interval between searches of the bus for a recent time.
 _LOOK_S = 5.0
 
 Witness = Callable[[], list[float]]
 
 
 class Clock:
-    """The wall clock, and what became of it since it was last looked at.
+    """The wall clock, and its jumps since the last check.
 
-    `witness` returns the times that were seen on the bus; without one the clock is believed from the start.
+    ``witness`` returns times that were seen on the bus. Without it, the clock is trusted from the start.
     """
 
     def __init__(self, tolerance_s: float = 300.0, witness: Witness | None = None) -> None:
@@ -37,15 +36,15 @@ class Clock:
         self._unconfirmed = False
 
     def is_doubtful(self) -> bool:
-        """Say whether it was set by more than the tolerance, slept through or started within a quarter of an hour.
+        """Return whether, in the last 15 minutes, it jumped by more than the tolerance, or this process started.
 
-        At the start it is believed as soon as the witness names a time that differs from it by no more than the
-        tolerance.
+        A sleep of the machine counts as a jump. After the start, the clock is trusted as soon as the witness returns a
+        time that differs from it by no more than the tolerance.
         """
         return self.was_set() or self._is_unconfirmed(time.monotonic())
 
     def was_set(self) -> bool:
-        """Say whether it was set by more than the tolerance, or slept through, within the last quarter of an hour."""
+        """Return whether it jumped by more than the tolerance, or the machine slept, in the last 15 minutes."""
         now = time.monotonic()
         self._watch(now)
         return self._set_at is not None and now - self._set_at < _DOUBT_S
@@ -72,7 +71,7 @@ class Clock:
         return True
 
     def news(self) -> str | None:
-        """Return a sentence about a clock that was set, or that nothing on the bus confirms, once."""
+        """Return a message, once, about a clock that jumped or that nothing on the bus confirms."""
         self._watch(time.monotonic())
         moved, self._news = self._news, 0.0
         rest = "for 15 minutes nothing is refused or deleted for its age"

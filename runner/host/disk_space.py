@@ -1,4 +1,4 @@
-"""Whether this host can still write: a full disk is not a branch's fault, and is temporary."""
+"""Checks whether this host can still write. A full disk is temporary and not the fault of a branch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import tempfile
 from pathlib import Path
 
-# More than the small files of a heartbeat, which may still fit when nothing else does.
+# Larger than a heartbeat's small files, which may still fit on a full disk.
 _PROBE_BYTES = 1 << 20
 
 
 def why_not_writable(folder: Path) -> str | None:
-    """Return why no file can be written in a folder, None if it can."""
+    """Return why no file can be written to a folder, or None if one can."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".room-") as probe:
             probe.write(bytes(_PROBE_BYTES))

@@ -1,7 +1,7 @@
 """The Python that runs jobs: found once, pinned in the policy by path and version, checked again before each job.
 
-A system update can replace `python3`, a package manager can move it, somebody can remove what a preset imports. A job
-that then fails after minutes, or worse measures something else, says nothing of the cause; a refusal does.
+A system update can replace ``python3``, a package manager can move it, and somebody can remove a package that a preset
+imports. A job would then fail after minutes, or measure something else, without naming the cause. A refusal names it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runner.policy import INTERPRETER, load_policy
 _BELIEVED_S = 60.0
 _ASK_S = 120.0
 _TOKEN = f"${{ENV:{INTERPRETER}}}"
-# A module may print, also while it is imported: the answer goes to the descriptor that standard output had.
+# Modules may print while they are imported, so the answer goes to a copy of the original standard output.
 _ASK = """
 import importlib, json, os, platform, sys
 out = os.fdopen(os.dup(1), "w")
@@ -47,14 +47,14 @@ os._exit(0)
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the interpreter cannot run a job, and the command that mends it."""
+    """Why the interpreter cannot run a job, and the command that fixes it."""
 
     message: str
     fix: str
 
 
 class Interpreter:
-    """The pinned interpreter. What it says of itself is believed for a minute, and while no file of it has changed."""
+    """The pinned interpreter. Its answers are cached for a minute, unless one of its files changes."""
 
     def __init__(self, path: Path, version: str | None = None) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Interpreter:
         self._known: dict[tuple[str, ...], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
 
     def problem(self, modules: Sequence[str] = ()) -> Problem | None:
-        """Say what keeps it from running a job that imports these modules, or None."""
+        """Return why it cannot run a job that imports these modules, or None."""
         if not os.access(self.path, os.X_OK):
             fix = "Pin another one: kakeya-runner pin --python PATH, and restart the runner."
             return Problem(f"there is no interpreter at {self.path}", fix)
@@ -80,13 +80,13 @@ class Interpreter:
         return None
 
     def problem_for(self, preset: Preset) -> Problem | None:
-        """Say what keeps it from running a preset, or None. A preset that does not use it is not concerned."""
+        """Return why it cannot run a preset, or None. A preset that does not use it always can."""
         if INTERPRETER not in preset.env_names and not preset.requires:
             return None
         return self.problem(_modules(preset))
 
     def _install(self, lacking: Sequence[str]) -> str:
-        """Return what brings missing modules: the engine's extras, or packages of their name."""
+        """Return the command that installs missing modules: the engine's extras, or packages of the same name."""
         packages = [module.partition(".")[0] for module in lacking]
         ours = {engine_install.EXTRAS[name] for name in packages if name in engine_install.EXTRAS}
         others = [name for name in packages if name not in engine_install.EXTRAS]
@@ -95,7 +95,7 @@ class Interpreter:
         return " ".join(ways)
 
     def _is_pinned(self, version: str) -> bool:
-        """Say whether a version is the pinned one; `3.13` stands for every 3.13.x."""
+        """Return whether a version matches the pinned one; ``3.13`` matches every 3.13.x."""
         return self.version is None or f"{version}.".startswith(f"{self.version}.")
 
     def _ask(self, modules: tuple[str, ...]) -> dict[str, Any]:
@@ -110,10 +110,13 @@ class Interpreter:
 
 
 def find(program: str | None = None) -> tuple[Path, str]:
-    """Return the real path and the version of an interpreter, by default of the one that runs this.
+    """Return the real path and the version of an interpreter; by default of the current one.
 
-    Links are followed, so that a later change of a link changes nothing here, except the last one into a virtual
-    environment, which would lead out of it. Raises PolicyError where it is no working Python.
+    Links are resolved, so that changing a link later has no effect. The last link into a virtual environment is kept,
+    because it leads out of the environment.
+
+    Raises:
+        PolicyError: the program is not a working Python.
     """
     named = shutil.which(program, path=environment.get("PATH")) if program else sys.executable
     if named is None:
@@ -128,7 +131,11 @@ def find(program: str | None = None) -> tuple[Path, str]:
 
 
 def pin(policy: Path, path: Path, version: str) -> None:
-    """Write an interpreter into an existing policy, and change nothing else there. Raises PolicyError."""
+    """Write an interpreter into an existing policy without other changes.
+
+    Raises:
+        PolicyError: the policy cannot be read or written.
+    """
     load_policy(policy)
     text = policy.read_text(encoding="utf-8")
     for key, value in (("interpreter", str(path)), ("interpreter_version", version)):
@@ -143,7 +150,11 @@ def pin(policy: Path, path: Path, version: str) -> None:
 
 
 def _ask(path: Path, *modules: str) -> dict[str, Any]:
-    """Ask an interpreter what it is and which modules it cannot import. Raises ProcessError."""
+    """Query an interpreter for its version and the modules that it cannot import.
+
+    Raises:
+        ProcessError: it cannot be started, or fails.
+    """
     argv = (str(path), "-I", "-c", _ASK, *modules)
     done = run(*argv, env={"LC_ALL": "C.UTF-8"}, cwd="/", timeout=_ASK_S, own_session=True)
     try:
@@ -154,7 +165,7 @@ def _ask(path: Path, *modules: str) -> dict[str, Any]:
 
 
 def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
-    """Return what changes when the interpreter is replaced, or a package is installed or removed."""
+    """Return a value that changes if the interpreter is replaced, or a package is installed or removed."""
     places = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
     return tuple(_stat(place) for place in places)
 
@@ -168,8 +179,8 @@ def _stat(path: Path) -> tuple[int, ...] | None:
 
 
 def _modules(preset: Preset) -> list[str]:
-    """Return what must be importable: what the preset names, and the installed modules that its commands run."""
-    # With the request's own code the module may stand in its tree.
+    """Return the modules that must be importable: those that the preset names or runs with ``-m``."""
+    # A preset with the request's own code may find the module in the request's tree.
     commands = [step.argv for step in preset.steps if preset.code == "installed" and step.argv[0] == _TOKEN]
     started = [name for argv in commands for option, name in pairwise(argv[:5]) if option == "-m"]
     return list(dict.fromkeys([*preset.requires, *started]))

@@ -1,6 +1,6 @@
 """The models that presets need: named by the policy, and checked by the engine of the jobs' own interpreter.
 
-Before a job only the files are looked at, in half a second; `kakeya-runner check` has one token run through them.
+Before a job, only the files are checked, which takes half a second. ``kakeya-runner check`` also generates one token.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from runner.policy import INTERPRETER, Policy
 TARGET = "KAKEYA_MAC_VERIFIER_PATH"
 DRAFTER = "KAKEYA_MAC_DRAFTER_ID"
 _ROLES = {TARGET: "target", DRAFTER: "draft"}
-# Presets that import it load models; another preset may use the settings for what it likes.
+# Only presets that import the engine load models; other presets may use the settings for anything.
 _LOADS_MODELS = "mlx_lm"
 _BELIEVED_S = 60.0
 _LOOK_S = 120.0
-# Jobs have a home of their own, which holds no hub's cache.
+# Jobs have their own home folder, without a Hugging Face cache.
 _NO_HOME = Path("/nonexistent")
 
 
@@ -39,11 +39,11 @@ class Need:
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What tells two needs apart."""
+        """The key that identifies a need."""
         return (*sorted(self.models.items()), *sorted(self.env.items()))
 
     def command(self, interpreter: str, *, files: bool) -> list[str]:
-        """Return the command that checks the models' files alone, or loads the models and runs a token."""
+        """Return the command that checks only the models' files, or loads the models and generates a token."""
         drafter = self.models.get(DRAFTER)
         options = ["--draft", drafter] if drafter else ["--no-draft"]
         options += ["--files"] if files else []
@@ -62,7 +62,7 @@ def need_of(preset: Preset, policy: Policy) -> Need | None:
 
 
 def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
-    """Return what is wrong with each model, by setting, from what the engine printed; None where it gave no answer."""
+    """Parse the engine's output: what is wrong with each model, by setting. None if there was no answer."""
     for line in reversed(said.decode("utf-8", "replace").splitlines()):
         if line.startswith('{"ok"'):
             try:
@@ -88,14 +88,14 @@ def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
 
 
 class Models:
-    """The models that the policy names. Files that were found are believed for a minute."""
+    """The models that the policy names. The result of a successful check is cached for a minute."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._seen: dict[object, float] = {}
 
     def problem_for(self, preset: Preset) -> Problem | None:
-        """Say what keeps a preset from finding its models, or None. Only files are looked at."""
+        """Return why a preset cannot find its models, or None. Only files are checked."""
         need = need_of(preset, self._policy)
         if need is None or time.monotonic() - self._seen.get(need.key, -_BELIEVED_S) < _BELIEVED_S:
             return None

@@ -1,1 +1,1 @@
-"""Running one job: its folder, its process, its sandbox, its output and its reports."""
+"""Runs one job: its folder, process, sandbox, output and reports."""

@@ -1,4 +1,4 @@
-"""The limits of a job: the smaller of what its preset and this host's policy say."""
+"""The limits of a job: for each, the smaller one of its preset and this host's policy."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from runner import policy
 
 _MIB = 1 << 20
 _WHY = {
-    "memory": "it took more memory than it may",
-    "processes": "it had more processes than it may",
-    "disk": "its folder took more of the disk than it may",
-    "files": "its folder held more files than it may",
+    "memory": "it exceeded its memory limit",
+    "processes": "it exceeded its limit of processes",
+    "disk": "its folder exceeded the disk limit",
+    "files": "its folder exceeded the limit of files",
     "free": "the host's disk was nearly full",
     "available": "the host's memory was nearly used up",
 }
 
 
 def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
-    """Return the bounds that the supervisor watches, in bytes or as counts. `free` must stay free on the disk.
+    """Return the bounds that the supervisor enforces, in bytes or as counts.
 
-    `available` must stay free of the host's memory.
+    ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.
     """
     most = {
         "memory": _smaller(preset.memory_mb, host.memory_mb, _MIB),
@@ -33,7 +33,7 @@ def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
 
 
 def explain(exceeded: str) -> str:
-    """Return a sentence for people about the bound that was passed."""
+    """Return a message about the bound that was exceeded."""
     return _WHY[exceeded]
 
 

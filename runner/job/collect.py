@@ -17,7 +17,7 @@ from runner.job.redact import Redactor
 
 _MAX_SEEN = 100_000
 _MAX_SKIPPED = 50
-# What every file system, every tree of git and every log can hold.
+# Name lengths that every file system, git tree and log accepts.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -25,13 +25,13 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass
 class Collected:
-    """The reports by path, and what was left behind with the reason."""
+    """The reports by path, and the files that were not collected, each with the reason."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
     def skip(self, path: str, why: str) -> None:
-        """Note what is left behind. Of very many only the first are named."""
+        """Record a file that is not collected. Of very many, only the first are named."""
         if len(self.skipped) < _MAX_SKIPPED:
             self.skipped.append(f"{path}: {why}")
         elif len(self.skipped) == _MAX_SKIPPED:
@@ -39,11 +39,11 @@ class Collected:
 
 
 def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Collected:
-    """Read the files that the preset declares.
+    """Read the report files that the preset declares.
 
-    Every folder is opened by descriptor and without following links, so a link that is swapped in while this runs leads
-    nowhere; only regular files with one name are read, each only up to the preset's bound, and all up to theirs. A
-    report that holds a secret of the runner's is left behind.
+    Each folder is opened by descriptor and without following links, so a link that is swapped in meanwhile has no
+    effect. Only regular files with one hard link are read, within the preset's bounds for one file and for all files.
+    A report that contains one of the runner's secrets is not collected.
     """
     found = Collected()
     limits = preset.limits
@@ -66,9 +66,9 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
 
 
 def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:
-    """Yield the path, the name and the open folder of everything that a pattern names, in order.
+    """Yield path, name and open folder of each file that a pattern matches, in order.
 
-    Only what lies below the folder of reports, and no deeper than a pattern reaches, is looked at.
+    Only the reports folder is searched, and only as deep as a pattern can match.
     """
     if not patterns:
         return
@@ -91,7 +91,11 @@ def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[t
 
 
 def _walk(tree: Path, start: str, deepest: int) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield each folder's path, descriptor, and names, from `start` down. Raises OSError where `start` is no folder."""
+    """Yield each folder's path, descriptor and names, from ``start`` down.
+
+    Raises:
+        OSError: ``start`` is not a folder.
+    """
     opened = [os.open(tree, _FOLDER)]
     try:
         for part in start.split("/"):
@@ -121,13 +125,13 @@ def _below(base: str, folder: int, levels: int) -> Iterator[tuple[str, int, list
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Match part by part, so that `*` does not cross a slash."""
+    """Match a path part by part, so that ``*`` does not match a slash."""
     parts, globs = PurePosixPath(path).parts, PurePosixPath(pattern).parts
     return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))
 
 
 def _read(name: str, folder: int, limit: int) -> bytes | str:
-    """Return a file's content, or why it is not taken."""
+    """Return a file's content, or why it is not collected."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:

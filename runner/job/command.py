@@ -1,4 +1,4 @@
-"""Runs one command of a job: starts from an empty environment; `stop()` leaves no descendant, or lists survivors."""
+"""Runs one command of a job from an empty environment. ``stop()`` leaves no process behind, or lists survivors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
 
-# The limit under which nothing is written when a job crashes. Linux ignores 0 if a program takes the cores (as
-# systemd-coredump does, which keeps them), and makes none at 1: see `do_coredump` in its fs/coredump.c.
+# Core size limit that prevents core dumps. Linux ignores 0 if cores are piped to a program (such as systemd-coredump,
+# which stores them), but writes none at 1: see `do_coredump` in its fs/coredump.c.
 NO_CORE = 1 if sys.platform == "linux" else 0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `exit_code` is negative for a signal, None where it could not be told."""
+    """How a command ended. ``exit_code`` is negative for a signal, None if it is unknown."""
 
     exit_code: int | None
     seconds: float
@@ -38,7 +38,7 @@ class Ended:
 
 
 def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return all that a job's environment holds: nothing is inherited."""
+    """Return the complete environment of a job: nothing is inherited."""
     return {
         **extra,
         "HOME": str(home),
@@ -52,7 +52,7 @@ def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) 
 
 
 class Command:
-    """A command that was started under the supervisor. `poll` until it has ended; `stop` to end it."""
+    """A command under the supervisor. ``poll`` waits for its end; ``stop`` ends it."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Command:
         self._ended: Ended | None = None
 
     def poll(self, wait_s: float = 0.0) -> Ended | None:
-        """Wait up to `wait_s` seconds for the end and return it, or None while the command runs."""
+        """Wait up to ``wait_s`` seconds for the end. Returns how the command ended, or None if it still runs."""
         if self._ended is None:
             try:
                 self._child.wait(wait_s)
@@ -114,7 +114,7 @@ class Command:
         return self._ended
 
     def stop(self) -> Ended:
-        """End the command and everything that it started, and wait until that is done."""
+        """End the command and everything that it started. Returns when that is done."""
         assert self._child.stdin  # noqa: S101 - asked for above
         if self._ended is None and not self._child.stdin.closed:
             self._child.stdin.close()
@@ -134,7 +134,7 @@ class Command:
             text = pipe.read()
         if not text:
             supervisor.end_marked(self._mark)
-        # Whoever holds the pipe was ended with the job; a survivor, which is reported, must not keep us.
+        # All writers of the pipe were ended with the job. Do not wait for a survivor, which is reported.
         self._reader.join(timeout=5)
         self._sink.close()
         if self._child.stdin and not self._child.stdin.closed:

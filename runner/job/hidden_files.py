@@ -1,8 +1,8 @@
-"""Memory and disk that a job holds outside its folder and resident memory: deleted files and memory files.
+"""Finds memory and disk that a job uses outside its folder and resident memory: deleted files and memory files.
 
-Linux only; elsewhere nothing is found. A file that has no name any more lives as long as somebody has it open or
-mapped; a memfd never had one. A segment of System V's shared memory belongs to no process at all and outlives the job,
-so those that came with it are removed at its end. What is sent through a socket and held nowhere else is not seen.
+Linux only; elsewhere it finds nothing. A deleted file exists as long as a process has it open or mapped; a memfd never
+has a name. A segment of System V shared memory belongs to no process and outlives the job, so segments that appeared
+with the job are removed at its end. A file descriptor that exists only inside a socket's queue is not found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_S = 0.01
 _IPC_RMID = 0
 _SEGMENTS = Path("/proc/sysvipc/shm")
 
-# A file's device and inode.
+# Device and inode of a file.
 Key = tuple[int, int]
 
 
@@ -36,12 +36,12 @@ class Found:
     disk: dict[Key, int] = field(default_factory=dict)
 
     def totals(self) -> tuple[int, int]:
-        """Return how much there is in memory and on disk."""
+        """Return the total sizes in memory and on disk, in bytes."""
         return sum(self.memory.values()), sum(self.disk.values())
 
 
 class Held:
-    """Follows what a job's processes hold, a few milliseconds at a look; where one look stops, the next goes on."""
+    """Tracks the hidden files of a job's processes. Each call takes a few milliseconds and continues the last one."""
 
     def __init__(self) -> None:
         self._before = set(_segments())
@@ -50,7 +50,7 @@ class Held:
         self._pids: set[int] = set()
 
     def look(self, pids: Sequence[int]) -> Found:
-        """Look at the files of these processes and return what they hold, as far as it was seen."""
+        """Examine the files of these processes and return what was found so far."""
         if sys.platform != "linux":
             return self._found
         self._pids.update(pids)
@@ -65,12 +65,12 @@ class Held:
         return self._found
 
     def release(self) -> None:
-        """Remove the segments that the job left behind."""
+        """Remove the shared memory segments that the job left behind."""
         for segment in self._segments():
             ctypes.CDLL(None).shmctl(segment, _IPC_RMID, None)
 
     def _segments(self) -> dict[int, int]:
-        """Return the new segments that one of the job's processes made, or one that is gone, with their sizes."""
+        """Return the new segments, with sizes, whose creator is one of the job's processes or no longer exists."""
         return {
             id_: size
             for id_, (size, maker) in _segments().items()
@@ -79,7 +79,7 @@ class Held:
 
 
 def _segments() -> dict[int, tuple[int, int]]:
-    """Return this user's segments of System V's shared memory: how much each takes up, and who made it."""
+    """Return this user's System V shared memory segments: the size and the creator's process id of each."""
     found = {}
     with suppress(OSError):
         for line in _SEGMENTS.read_text(encoding="ascii").splitlines()[1:]:
@@ -90,7 +90,7 @@ def _segments() -> dict[int, tuple[int, int]]:
 
 
 def _look_through(pids: Sequence[int], found: Found) -> Iterator[None]:
-    """Add what these processes have open, or mapped, and what has no name. Yields after each file."""
+    """Add the nameless files that these processes have open or mapped. Yields after each file."""
     for pid in pids:
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
@@ -102,7 +102,7 @@ def _look_through(pids: Sequence[int], found: Found) -> Iterator[None]:
 
 
 def _mapped(pid: int) -> Iterator[str]:
-    """Yield the mapped files without a name. Only root may look at them; the pages in use are counted anyway."""
+    """Yield mapped files without a name. Only root may list them; their resident pages are counted in any case."""
     with suppress(OSError), Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.endswith("(deleted)\n"):
@@ -110,7 +110,7 @@ def _mapped(pid: int) -> Iterator[str]:
 
 
 def _add(place: str, found: Found) -> None:
-    """Add an open file that has no name. Each is counted once, whoever has it open."""
+    """Add an open file without a name. Each file counts once, however many processes have it open."""
     with suppress(OSError):
         about = os.stat(place)  # noqa: PTH116 - called many thousand times
         if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
@@ -121,7 +121,7 @@ def _add(place: str, found: Found) -> None:
 
 @cache
 def _memory_device() -> int:
-    """Return the device on which the kernel keeps what is shared in memory and has no name."""
+    """Return the device on which the kernel keeps anonymous shared memory."""
     descriptor = os.memfd_create("probe")
     try:
         return os.fstat(descriptor).st_dev

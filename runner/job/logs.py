@@ -1,4 +1,4 @@
-"""One job's output, sanitised and limited: the part that is kept, and a digest of all of it."""
+"""One job's output, sanitised and limited: keeps a part, and computes the digest of the whole."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = ["REDACTED", "LogSink"]
 
 _SLACK = 64 * 1024
 
-# Terminal control (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible stand-ins.
+# Control characters (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible placeholders.
 _TABLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
 _TABLE |= dict.fromkeys(
     [*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], "\ufffd"
 )
 
-# What needs no second look: printed ASCII, lines and tabs.
+# Bytes that need no sanitising: printable ASCII, newlines and tabs.
 _PLAIN = bytes([*range(0x20, 0x7F), *b"\n\t"])
 _UNSAFE = re.compile("[" + "".join(map(re.escape, map(chr, _TABLE))) + "]")
 
-# GitHub's runner takes lines that begin with `::` (after white space) or hold `##[` as commands to itself.
+# GitHub's runner executes lines that begin with `::` (after white space) or contain `##[` as workflow commands.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
 _MARK = re.compile(r"##(?=\[)")
 
 
 class LogSink:
-    """Takes a program's output as bytes and gives out text. Safe for one writer and one reader in two threads.
+    """Receives a program's output as bytes and provides sanitised text. Safe for one writer and one reader thread.
 
-    At most `limit` bytes are kept: a third from the beginning, the rest from the end. `secrets` never appear,
-    also where they arrive in two pieces. All of it goes to `stream` too, which the steps of a job share.
+    It keeps at most ``limit`` bytes: a third from the beginning, the rest from the end. ``secrets`` never appear, even
+    if they arrive in two pieces. All output also goes to ``stream``, which the steps of a job share.
     """
 
     def __init__(self, limit: int, secrets: Iterable[str] = (), stream: LogStream | None = None) -> None:
@@ -55,37 +55,37 @@ class LogSink:
         self.truncated = False
 
     def write(self, data: bytes) -> None:
-        """Take some more output."""
+        """Append output."""
         with self._lock:
             if self._sealed:
                 return
             self._take(self._redactor.feed(self._decoder.decode(data)))
 
     def close(self) -> None:
-        """Take what was held back: nothing more will come."""
+        """Flush output that was held back: no more will come."""
         with self._lock:
             self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
             self._take(self._redactor.close())
 
     def seal(self) -> None:
-        """Ignore whatever else comes: the next step's output follows, and this log is already described."""
+        """Ignore further output: the next step begins, and this log's digest is already recorded."""
         with self._lock:
             self._sealed = True
 
     @property
     def kept(self) -> bytes:
-        """The log as it is stored."""
+        """The log in its stored form."""
         with self._lock:
             if not self.truncated:
                 return bytes(self._head + self._tail)
             head, tail = whole_letters(self._head), whole_letters(self._tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
-            # No new line before the tail: what begins it was not at the beginning of a line.
+            # No newline before the tail, because the tail may begin in the middle of a line.
             return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail
 
     @property
     def sha256(self) -> str:
-        """The digest of the whole log, in hexadecimal, what was left out included."""
+        """The hexadecimal digest of the whole log, including the part that is left out."""
         return self._digest.hexdigest()
 
     def _take(self, text: str) -> None:
@@ -100,10 +100,10 @@ class LogSink:
         self._store(self._harmless(text).encode("utf-8", "replace"))
 
     def _harmless(self, text: str) -> str:
-        """Break up what GitHub's runner would take for a command, also where it arrives in pieces.
+        """Break up workflow commands of GitHub's runner, even if they arrive in pieces.
 
-        `self._line` stands for the line that has begun: empty while it is only white space, `:` after a first
-        colon, else `x` and up to two number signs.
+        ``self._line`` summarizes the current line: empty while it has only white space, ``:`` after a first colon,
+        otherwise ``x`` and up to two number signs.
         """
         if "::" in text or ("#" in text and "##[" in text) or (self._line and text[0] in ":#["):
             text = _MARK.sub("## ", _COMMAND.sub(r"\1 ", self._line + text))[len(self._line) :]

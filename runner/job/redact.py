@@ -1,8 +1,9 @@
-r"""Removes secrets from logs and reports, also in pieces and in common encodings.
+r"""Removes secrets from logs and reports, even if they are split into pieces or in common encodings.
 
-A secret is found as it is, in hexadecimal, in base64 at each of its three alignments, and where any of its characters
-is escaped as in a URL (`%41`) or in JSON (`\u0041`). Not found is what somebody hid on purpose: reversed, encrypted,
-a character a line. Redaction guards against accidents; against a hostile job, that it cannot read the secret.
+It finds a secret as plain text, in hexadecimal, in base64 at each of the three alignments, and with any of its
+characters escaped as in a URL (``%41``) or in JSON (``\u0041``). It does not find a secret that somebody hides on
+purpose, for example reversed, encrypted, or one character per line. So redaction protects only against accidents. The
+protection against a hostile job is that the job cannot read the secret.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 
 REDACTED = "[redacted]"
 
-# Encoded, a shorter secret would be found in ordinary text.
+# The encoded form of a shorter secret would often occur in ordinary text.
 _LEAST_ENCODED = 8
-_ESCAPE = re.compile(r'%([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\(["\\/bfnrt])')
-_BEGUN_ESCAPE = re.compile(r"(?:%[0-9A-Fa-f]?|\\(?:u[0-9A-Fa-f]{0,3})?)\Z")
+_URL = r"%(?P<url>[0-9A-Fa-f]{2})"
+_JSON = r'\\u(?P<code>[0-9A-Fa-f]{4})|\\(?P<short>["\\/bfnrt])'
+_URL_BEGUN = r"%[0-9A-Fa-f]?"
+_JSON_BEGUN = r"\\(?:u[0-9A-Fa-f]{0,3})?"
 _LONGEST_ESCAPE = 6
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
@@ -27,10 +30,10 @@ Span = tuple[int, int]
 
 
 class Redactor:
-    """Takes text in pieces and gives it out without the secrets.
+    """Redacts text that arrives in pieces.
 
-    Where forms overlap, the one that begins first is taken, and of those the longest. At most as much is held back as
-    the longest form is long, and only where one may have begun.
+    If several forms of secrets overlap, the one that begins first is redacted, and among these the longest. Text is
+    held back only if a secret may have begun in it, and at most as much as the longest form.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -46,11 +49,11 @@ class Redactor:
         self._pending = ""
 
     def feed(self, text: str) -> str:
-        """Take some more text and return what is safe to pass on."""
+        """Add text, and return the redacted text that is safe to pass on."""
         if not self._forms:
             return text
         text = self._pending + text
-        views = _views(text)
+        views = _views(text, more=True)
         held = min(self._held(view) for view in views)
         spans = [span for span in self._spans(views) if span[0] < held]
         end = max(held, spans[-1][1]) if spans else held
@@ -58,16 +61,16 @@ class Redactor:
         return _replace(text[:end], spans)
 
     def close(self) -> str:
-        """Return what was held back: nothing more will come."""
+        """Return the text that was held back: no more will come."""
         text, self._pending = self._pending, ""
-        return _replace(text, self._spans(_views(text))) if self._forms else text
+        return _replace(text, self._spans(_views(text, more=False))) if self._forms else text
 
     def finds(self, data: bytes) -> bool:
-        """Say whether a secret stands in a file."""
-        return bool(self._forms and self._spans(_views(data.decode("utf-8", "replace"))))
+        """Return whether a file contains a secret."""
+        return bool(self._forms and self._spans(_views(data.decode("utf-8", "replace"), more=False)))
 
     def _spans(self, views: Sequence[Unescaped]) -> list[Span]:
-        """Return where secrets stand, in order, overlapping ones as one."""
+        """Return the spans of secrets in order, with overlapping ones merged."""
         found = [
             view.place(match.start(), match.end())
             for view in views
@@ -83,7 +86,7 @@ class Redactor:
         return merged
 
     def _held(self, view: Unescaped) -> int:
-        """Return where the first form begins that the end of the text may cut off."""
+        """Return where a form begins that the end of the text may truncate."""
         text = view.text
         for i in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[i] in self._by_first:
@@ -94,13 +97,13 @@ class Redactor:
 
 
 def forms_of(secret: str) -> set[str]:
-    """Return the forms in which a secret is looked for, besides those that only escape characters."""
+    """Return the encoded forms of a secret, except those that only escape characters."""
     raw = secret.encode("utf-8", "surrogateescape")
     if len(raw) < _LEAST_ENCODED:
         return {secret}
     forms = {secret, raw.hex(), raw.hex().upper()}
     for before in range(3):
-        # What stands before and after shares the first and the last character with it.
+        # The first and last base64 characters also depend on the neighbouring bytes, so they are left out.
         first, last = (before * 8 + 5) // 6, (before + len(raw)) * 8 // 6
         padded = bytes(before) + raw
         forms |= {
@@ -111,10 +114,10 @@ def forms_of(secret: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Unescaped:
-    """A text, or what it says once escapes are undone, with the way back to where things stand in it.
+    """A text, original or unescaped, with a map from its positions to positions in the original text.
 
-    `starts` and `offsets`: from each such place on, this much is added to a place in `text`. `end` is where the text
-    ends, or where an escape begins that it cuts off.
+    From position ``starts[i]`` of ``text`` on, the original position is ``offsets[i]`` larger. ``end`` is the end of
+    the original, or the start of an escape that the end truncates.
     """
 
     text: str
@@ -123,38 +126,63 @@ class Unescaped:
     offsets: Sequence[int] = ()
 
     def start_of(self, i: int) -> int:
-        """Return where the character at `i` begins in the original."""
+        """Return the original position of the character at ``i``."""
         k = bisect_right(self.starts, i)
         return i + (self.offsets[k - 1] if k else 0)
 
     def place(self, start: int, end: int) -> Span:
-        """Return a span of this view in the original."""
+        """Return the original positions of a span."""
         return self.start_of(start), self.start_of(end)
 
 
-def _views(text: str) -> list[Unescaped]:
-    """Return the text as it is and, where it holds escapes, with these undone."""
-    plain = Unescaped(text, len(text))
-    if "%" not in text and "\\" not in text:
-        return [plain]
-    begun = _BEGUN_ESCAPE.search(text, max(0, len(text) - _LONGEST_ESCAPE))
-    whole = text[: begun.start()] if begun else text
+@dataclass(frozen=True)
+class _Escapes:
+    """Which escapes a view undoes, and what such an escape looks like when the text ends within it."""
+
+    marks: str
+    whole: re.Pattern[str]
+    begun: re.Pattern[str]
+
+
+# A secret may itself hold what looks like an escape of the other kind.
+_ESCAPES = (
+    _Escapes("%", re.compile(_URL), re.compile(rf"(?:{_URL_BEGUN})\Z")),
+    _Escapes("\\", re.compile(_JSON), re.compile(rf"(?:{_JSON_BEGUN})\Z")),
+    _Escapes("%\\", re.compile(f"{_URL}|{_JSON}"), re.compile(rf"(?:{_URL_BEGUN}|{_JSON_BEGUN})\Z")),
+)
+
+
+def _views(text: str, *, more: bool) -> list[Unescaped]:
+    """Return the text as it is and, for each kind of escape that it holds, with these undone.
+
+    ``more``: further text follows, which may complete an escape at the end of this text.
+    """
+    kinds = [kind for kind in _ESCAPES if all(mark in text for mark in kind.marks)]
+    return [Unescaped(text, len(text)), *(_unescaped(text, kind, more) for kind in kinds)]
+
+
+def _unescaped(text: str, kind: _Escapes, more: bool) -> Unescaped:
     pieces: list[str] = []
     starts: list[int] = []
     offsets: list[int] = []
     at = length = 0
-    for match in _ESCAPE.finditer(whole):
-        pieces += (whole[at : match.start()], _undo(match))
+    for match in kind.whole.finditer(text):
+        pieces += (text[at : match.start()], _undo(match))
         length += match.start() - at + 1
         at = match.end()
         starts.append(length)
         offsets.append(at - length)
-    return [plain, Unescaped("".join([*pieces, whole[at:]]), len(whole), starts, offsets)]
+    begun = kind.begun.search(text, max(at, len(text) - _LONGEST_ESCAPE)) if more else None
+    end = begun.start() if begun else len(text)
+    return Unescaped("".join([*pieces, text[at:end]]), end, starts, offsets)
 
 
 def _undo(match: re.Match[str]) -> str:
-    url, json, short = match.groups()
-    return chr(int(url or json, 16)) if url or json else _SHORT.get(short, short)
+    groups = match.groupdict()
+    if code := groups.get("url") or groups.get("code"):
+        return chr(int(code, 16))
+    short = match["short"]
+    return _SHORT.get(short, short)
 
 
 def _replace(text: str, spans: Sequence[Span]) -> str:

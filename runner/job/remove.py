@@ -12,10 +12,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(root: Path) -> None:
-    """Remove a folder with all that it holds. What cannot be removed stays for the next sweep.
+    """Remove a folder with its content. What cannot be removed stays until the next sweep.
 
-    Folders are not descended into but moved up to the top, one level at a time, so that neither a path nor a stack
-    grows with their depth. Links are removed and not followed.
+    Nested folders are moved up to the top, one level at a time, so that neither paths nor the stack grow with the
+    depth. Links are removed and not followed.
     """
     with suppress(OSError):
         root.chmod(0o700)
@@ -29,7 +29,7 @@ def remove(root: Path) -> None:
 
 
 def _empty(folder: int, top: int) -> bool:
-    """Remove a folder's files, and move its folders up to `top`, where they are emptied. Says whether anything went."""
+    """Remove a folder's files, and move its folders up to ``top``. Returns whether anything was removed or moved."""
     went = False
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -45,7 +45,7 @@ def _empty(folder: int, top: int) -> bool:
 
 
 def _move_up(name: str, folder: int, top: int) -> None:
-    os.chmod(name, 0o700, dir_fd=folder)  # a folder can be moved only by who may write to it
+    os.chmod(name, 0o700, dir_fd=folder)  # moving a folder needs write permission on it
     os.rename(name, f"left-{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
 
 

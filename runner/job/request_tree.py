@@ -1,4 +1,4 @@
-"""A request's tree, listed and judged entry by entry: a small push can stand for more names than memory holds."""
+"""Lists and checks a request's tree entry by entry: a small push can contain more names than fit into memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
-from bridge.bus import objects, wire
+from bridge.bus import lookup, objects, wire
 from bridge.errors import GitError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -19,15 +19,19 @@ _ENTRY_BYTES = 512
 _SPARE_BYTES = 64
 _SHOWN_CHARS = 80
 _TREE_BYTES = 64 << 20
-# What an entry's mode says that it is: a folder, a file, a link, a submodule.
+# The type in an entry's mode: folder, file, link, submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
-# Folders that are there before anything is written.
+# Folders that exist before anything is written.
 _TAKEN = [str(parent) for parent in (PurePosixPath(wire.REPORTS), *PurePosixPath(wire.REPORTS).parents)][:-1]
 
 
 def listed(git: Git, commit: str, most: int, *paths: str) -> Iterator[Entry]:
-    """Yield what a commit's tree holds, without holding it all. Raises Refusal past `most` entries or their bytes."""
-    top = objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid
+    """Yield the entries of a commit's tree.
+
+    Raises:
+        Refusal: there are more than ``most`` entries, or too many bytes.
+    """
+    top = lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid
     child = git.start("ls-tree", "-z", "-r", "-l", "--full-tree", top, "--", *paths)
     count = size = 0
     rest = b""
@@ -48,21 +52,21 @@ def listed(git: Git, commit: str, most: int, *paths: str) -> Iterator[Entry]:
 
 
 class Names:
-    """The names of one tree, checked one after the other. What is remembered of each is its digest."""
+    """Checks the names of one tree one after another. It remembers only a digest of each."""
 
     def __init__(self, root: Path, most_folders: int) -> None:
-        # Somewhat less than the file system takes: jobs write beside these files.
+        # A little less than the file system's limit, because jobs write files beside these.
         there = root if root.exists() else root.parent
         self._longest_path = os.pathconf(there, "PC_PATH_MAX") - len(os.fsencode(root)) - _SPARE_BYTES
         self._longest_name = os.pathconf(there, "PC_NAME_MAX")
         self._most_folders = most_folders
         self._folders = 0
         self._seen: dict[int, int] = {}
-        # The folders of the entry before, each with its folded path: a listing goes folder by folder.
+        # The folders of the last entry, each with its case-folded path: entries are listed folder by folder.
         self._last: list[tuple[str, str]] = []
 
     def check(self, path: str) -> None:
-        """Raise Refusal for a name that is too long, leads elsewhere, or is another one in a different spelling."""
+        """Raise Refusal for a name that is too long, leads elsewhere, or may equal another one on some system."""
         parts = path.split("/")
         encoded = os.fsencode(path)
         if len(encoded) > self._longest_path or max(map(len, encoded.split(b"/"))) > self._longest_name:
@@ -102,7 +106,7 @@ def _digest(text: str) -> int:
 
 
 def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> None:
-    """Refuse what git shows as a submodule because its mode is none that git knows: a device, a FIFO, a socket."""
+    """Refuse entries with a mode unknown to git (device, FIFO, socket), which git lists as submodules."""
     if not submodules:
         return
     holders = {entry.path.rpartition("/")[0] for entry in submodules}
@@ -110,7 +114,7 @@ def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> No
         folders = objects.list_tree(git, commit, recursive=True, folders=True, most=(most + 1) * _ENTRY_BYTES)
     except GitError as error:
         raise Refusal("tree_too_large", f"the tree holds far more than {most} folders") from error
-    oids = [objects.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else []
+    oids = [lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else []
     oids += [entry.oid for entry in folders if entry.kind == "tree" and entry.path in holders]
     for oid in dict.fromkeys(oids):
         (raw,) = objects.read_many(git, [oid], max_bytes=_TREE_BYTES, kind="tree")
@@ -127,7 +131,7 @@ def _modes(tree: bytes, id_bytes: int) -> Iterator[int]:
 
 
 def _is_forbidden(part: str) -> bool:
-    """Say whether a name is none, leads elsewhere or is git's own, also as other systems read it."""
+    """Return whether a name is invalid, leads elsewhere, or means ``.git`` on some file system."""
     pieces = [fold(piece.partition(":")[0]) for piece in part.split("\\")]
     return not fold(part) or any(piece in (".git", "git~1") for piece in pieces)
 
@@ -136,6 +140,6 @@ _IGNORED = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range
 
 
 def fold(name: str) -> str:
-    """Return a name as case-insensitive file systems that normalise and skip zero-width characters see it."""
+    """Fold a name like file systems that ignore case, normalise Unicode and skip zero-width characters."""
     plain = unicodedata.normalize("NFD", name).translate(_IGNORED)
     return unicodedata.normalize("NFD", plain.casefold()).rstrip(" .")

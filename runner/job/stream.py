@@ -1,7 +1,7 @@
-"""A job's output on its way to the branch: the output of its steps in order, in pieces with their positions.
+"""Queues a job's output for the branch: the output of its steps in order, in pieces with their positions.
 
-One stream serves all steps of a job, so whatever a step leaves unsent goes out before the first byte of the next one.
-Each piece says how many bytes before it are missing. The pieces and these gaps, added up, are the job's whole output.
+All steps of a job share one stream, so a step's unsent output is sent before the first byte of the next step. Each
+piece says how many bytes before it are missing. The pieces and the gaps add up to the job's whole output.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class Piece:
-    """Output for one commit: `left_out` bytes that will never be streamed, then `data`."""
+    """Output for one commit: ``left_out`` bytes that will never be streamed, then ``data``."""
 
     data: bytes = b""
     left_out: int = 0
 
 
 class LogStream:
-    """Output that is not on the branch yet. Safe for one writer and one reader in two threads.
+    """Output that is not on the branch yet. Safe for one writer and one reader thread.
 
-    At most CHUNK_BYTES wait. Once more comes, everything is left out until what waits has been sent.
+    At most CHUNK_BYTES wait. If more arrives, it is dropped until the waiting bytes have been sent.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class LogStream:
 
     @property
     def waits(self) -> bool:
-        """Say whether there is something to send."""
+        """Return whether there is something to send."""
         return bool(self._waiting)
 
     def add(self, data: bytes) -> None:
-        """Take more output: whole letters of UTF-8."""
+        """Append output, which must consist of whole UTF-8 characters."""
         with self._lock:
             room = 0 if self._gap_after else CHUNK_BYTES - len(self._waiting)
             fits = data if len(data) <= room else whole_letters(data[:room])
@@ -46,12 +46,12 @@ class LogStream:
             self._gap_after += len(data) - len(fits)
 
     def piece(self) -> Piece:
-        """Return what is to be sent next. It stays until `sent` says that it arrived."""
+        """Return the next piece to send. It stays queued until ``sent`` is called."""
         with self._lock:
             return Piece(bytes(self._waiting), self._gap_before)
 
     def sent(self, piece: Piece) -> None:
-        """Note that a piece is on the branch."""
+        """Remove a piece that is on the branch now."""
         if not piece.data:
             return
         with self._lock:
@@ -62,5 +62,5 @@ class LogStream:
 
 
 def whole_letters(data: bytes | bytearray) -> bytes:
-    """Return what was cut without the half of a letter that may be left at an end."""
+    """Remove incomplete UTF-8 characters at the ends of a truncated text."""
     return data.decode("utf-8", "ignore").encode()

@@ -1,12 +1,12 @@
 """The process between the runner and a job: it starts the job, ends it in time, and leaves no process behind.
 
-Run as a program of its own. The first line on standard input is the job as JSON; when that pipe ends (the runner is
-gone, however it went) or says `stop`, the job is ended. What happened is written as JSON lines to the
-descriptor `report_fd`.
+It runs as a separate program. The first line on standard input describes the job as JSON. The supervisor ends the job
+if that pipe is closed (because the runner is gone, for whatever reason) or if ``stop`` arrives. It writes events as
+JSON lines to the descriptor ``report_fd``.
 
-Nothing survives: on Linux this process is the reaper of every orphan below it, so also a child that left its
-session and its parent is found; elsewhere descendants are watched while they run and found by a mark in their
-environment. Not a sandbox: it limits how long and how much, not what.
+No process of the job survives. On Linux, the supervisor is the reaper of all orphans below it, so it also finds
+children that left their session and their parent. Elsewhere it observes descendants while they run, and recognizes them
+by a mark in their environment. This is not a sandbox: it limits time and resources, not access.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runner.job.usage import Usage
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
-# What this program, or Python for every program, ignores or handles.
+# Signals that this program, or Python itself, ignores or handles.
 _RESTORED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ,
 )  # fmt: skip
@@ -44,7 +44,7 @@ _ROUNDS = 1_000
 
 
 class Family:
-    """Everything that descends from the job: what is below `root`, what bears the mark, and what is below that."""
+    """All descendants of the job: processes below ``root``, processes with the mark, and those below them."""
 
     def __init__(self, mark: str, root: psutil.Process | None = None) -> None:
         self._mark = mark
@@ -52,7 +52,7 @@ class Family:
         self._known: dict[int, psutil.Process] = {}
 
     def look(self) -> list[psutil.Process]:
-        """Return the live members, having looked for new ones below the known, in one pass over all processes."""
+        """Find new descendants of known members in one pass over all processes, and return the live members."""
         below: defaultdict[int, list[psutil.Process]] = defaultdict(list)
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -67,7 +67,7 @@ class Family:
         return list(self._known.values())
 
     def look_everywhere(self) -> list[psutil.Process]:
-        """Return the live members, those included that only their environment gives away."""
+        """Return the live members, including those that only the mark in their environment identifies."""
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
@@ -76,7 +76,7 @@ class Family:
 
 
 def main() -> int:
-    """Run the job that standard input describes. Returns 0 once it was run, however it ended."""
+    """Run the job that standard input describes. Returns 0 if it ran, however it ended."""
     job = json.loads(_first_line())
     report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
     os.set_inheritable(job["report_fd"], False)
@@ -97,7 +97,7 @@ def main() -> int:
     watched = Usage(job["bounds"], job["watched"])
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = time.monotonic() - began
-    # bubblewrap stays above the job; seatbelt becomes the job.
+    # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
     survivors, ended = _end_all(
@@ -119,7 +119,7 @@ def main() -> int:
 
 
 def end_marked(mark: str) -> None:
-    """End what bears a mark, and what is below that, where the supervisor itself was killed."""
+    """End all processes with a mark and their descendants. Used if the supervisor itself was killed."""
     family = Family(mark)
     until = time.monotonic() + _KILL_S
     while (members := family.look_everywhere()) and time.monotonic() < until:
@@ -150,6 +150,8 @@ def _spawn(job: Mapping[str, Any]) -> int:
         try:
             os.close(read)
             os.setsid()
+            # The files that a job creates are the same whatever umask its runner inherited.
+            os.umask(0o022)
             for signum in _RESTORED:
                 signal.signal(signum, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDONLY)
@@ -162,7 +164,7 @@ def _spawn(job: Mapping[str, Any]) -> int:
                 resource.setrlimit(kind, (limit, limit))
             os.chdir(job["cwd"])
             argv = [*_with_filter(job["inside"]), *job["argv"]]
-            if job["inside"]:  # a sandbox would say this in its own way, and later
+            if job["inside"]:  # otherwise a sandbox would report this later, in its own words
                 _check_program(job["argv"][0])
             os.execve(argv[0], argv, job["env"])  # noqa: S606 - there is no shell
         except OSError as error:
@@ -178,7 +180,7 @@ def _spawn(job: Mapping[str, Any]) -> int:
 
 
 def _with_filter(inside: Sequence[str]) -> list[str]:
-    """Return a sandbox's words with a descriptor in which its filter lies, where it takes one."""
+    """Return a sandbox's argv prefix, with the descriptor of its seccomp filter if it uses one."""
     if syscalls.PLACEHOLDER not in inside:
         return list(inside)
     read, write = os.pipe()
@@ -198,7 +200,7 @@ def _check_program(path: str) -> None:
 def _watch(
     child: int, family: Family, wake: int, deadline: float, watched: Usage
 ) -> tuple[str | None, int | None, Any]:
-    """Wait until the job has ended or is to be ended. Returns why it is to be ended, or how it ended."""
+    """Wait until the job has ended or must be ended. Returns how it ended, or why it must be."""
     with selectors.DefaultSelector() as selector:
         selector.register(wake, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
@@ -216,16 +218,16 @@ def _watch(
             over = watched.exceeded()
             if over:
                 return over, None, None
-            if not _REAPER:  # elsewhere who leaves its parent must have been seen before
+            if not _REAPER:  # elsewhere, a process that leaves its parent must have been seen before that
                 family.look()
 
 
 def _end_all(
     child: int, family: Family, grace: float, *, wrapped: bool, watched: Usage
 ) -> tuple[list[str], tuple[int, Any] | None]:
-    """End everything that descends from the job: politely for `grace` seconds, then by force until nothing is left.
+    """End all descendants of the job: with SIGTERM and ``grace`` seconds, then with SIGKILL until none is left.
 
-    Returns what could not be ended, and how the job itself ended where that was still open.
+    Returns the survivors, and how the job itself ended if that was still unknown.
     """
     ended: tuple[int, Any] | None = None
 
@@ -241,7 +243,7 @@ def _end_all(
                     ended = status, usage
 
     if grace:
-        # A sandbox's own process would take the job with it at once.
+        # Not the sandbox's own process: its end would kill the job at once.
         _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
         while family.look() and time.monotonic() < until:
@@ -254,7 +256,7 @@ def _end_all(
         if not members:
             reap()
             return [], ended
-        # Stopped first, so that none can fork while the others are being killed.
+        # Stop all of them first, so that none can fork while the others are killed.
         _signal(members, signal.SIGSTOP)
         _signal(family.look(), signal.SIGKILL)
         time.sleep(0.01)
@@ -262,10 +264,10 @@ def _end_all(
 
 
 def _kill_children(reap: Callable[[], None]) -> None:
-    """Kill this process's children until there are none, where the system lists them.
+    """Kill this process's children until there are none, if the system lists them.
 
-    To a reaper every orphan below comes in turn, so this outruns what forks. A child that is not reaped yet keeps its
-    id, so nobody else can be hit.
+    Every orphan becomes a child of its reaper, so this also ends processes that keep forking. An unreaped child keeps
+    its process id, so no unrelated process can be killed.
     """
     listed = Path(f"/proc/self/task/{os.getpid()}/children")
     for _ in range(_ROUNDS):
@@ -278,7 +280,7 @@ def _kill_children(reap: Callable[[], None]) -> None:
 
 
 def _exit_code(status: int, *, wrapped: bool) -> int:
-    """Return how the job ended. A sandbox's own process passes a signal on as shells do: 128 and its number."""
+    """Return the job's exit code. A sandbox reports a signal like a shell: 128 plus its number."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
 

@@ -1,7 +1,7 @@
-"""What a job uses while it runs, and which limit it exceeded: memory, processes, disk, files.
+"""Measures what a running job uses, and which limit it exceeds: memory, processes, disk, files.
 
-Looked at by the supervisor a few times a second, so a bound can be overrun for a moment. Each look takes little: the
-job's folder is walked a few milliseconds at a time, and what the walk has found so far already counts.
+The supervisor measures a few times a second, so a job can exceed a limit for a moment. Each measurement is cheap: the
+job's folder is walked for a few milliseconds at a time, and the partial result already counts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BOUNDS = ("memory", "processes", "disk", "files", "free", "available")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WALK_S = 0.005
 _REST_S = 5.0
-_ELSEWHERE_S = 1.0  # between looks at processes where each look has to go through all of the machine's
+_ELSEWHERE_S = 1.0  # pause between measurements if each has to list all processes of the machine
 
 
 class Usage:
-    """Follows a job's processes and its folder.
+    """Measures a job's processes and its folder.
 
-    `bounds` holds the most that is allowed, in bytes or as a count; `free` is what must stay free on the disk, and
-    `available` of the machine's memory, which also ends a job whose memory cannot be seen to be its own.
+    ``bounds`` are the limits, in bytes or as counts. ``free`` bytes must stay free on the disk, and ``available`` bytes
+    of the machine's memory. The last one also ends jobs whose memory cannot be attributed to them.
     """
 
     def __init__(self, bounds: Mapping[str, int], folder: str) -> None:
@@ -45,7 +45,7 @@ class Usage:
         self.peaks = dict.fromkeys(("memory", "processes", "disk", "files"), 0)
 
     def exceeded(self) -> str | None:
-        """Look, and return the name of a bound that is passed."""
+        """Measure once, and return the name of an exceeded limit, or None."""
         self._look_at_processes()
         self._look_at_folder()
         if "free" in self._bounds and _free(self._folder) < self._bounds["free"]:
@@ -56,12 +56,12 @@ class Usage:
         return next(over, None)
 
     def note(self, ended: resource.struct_rusage | None) -> None:
-        """Take note of how large a process that has ended was, or one that it waited for."""
+        """Record the peak memory of an ended process, or of a child that it waited for."""
         if ended:
             self.largest = max(self.largest, ended.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
     def release(self) -> None:
-        """Remove what a job can leave in memory although all of its processes have ended."""
+        """Remove memory that a job can leave behind after all of its processes have ended."""
         self._held.release()
 
     def _look_at_processes(self) -> None:
@@ -80,7 +80,7 @@ class Usage:
         resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
         memory = resident + unnamed
         if memory > self._bounds.get("memory", sys.maxsize):
-            # Pages that several processes share were counted once for each, and mapped ones of `unnamed` twice.
+            # So far, shared pages counted once for each process, and mapped pages of `unnamed` files twice.
             memory = sum(_share(pid, held.memory) for pid in pids) + unnamed
         else:
             memory = resident + max(0, unnamed - shared)
@@ -117,7 +117,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def _resident(pid: int) -> tuple[int, int]:
-    """Return how much of a process is in memory, and how much of that others may share."""
+    """Return the resident memory of a process, and how much of it may be shared, in bytes."""
     with suppress(OSError, psutil.Error, IndexError):
         if sys.platform == "linux":
             _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
@@ -127,7 +127,7 @@ def _resident(pid: int) -> tuple[int, int]:
 
 
 def _share(pid: int, but: Mapping[Key, int]) -> int:
-    """Return a process's share of the memory that it uses, without what it maps of these files."""
+    """Return a process's proportional share of memory, in bytes, without its mappings of these files."""
     total, counts = 0, True
     try:
         with Path(f"/proc/{pid}/smaps").open(encoding="utf-8", errors="replace") as lines:
@@ -145,7 +145,7 @@ def _share(pid: int, but: Mapping[Key, int]) -> int:
 
 
 def _available() -> int:
-    """Return how much memory the machine can still give, where it says so well enough: on Linux."""
+    """Return the machine's available memory in bytes, or None if no good estimate exists (only Linux has one)."""
     if sys.platform != "linux":
         return sys.maxsize
     with suppress(OSError, psutil.Error):
@@ -161,7 +161,7 @@ def _free(folder: str) -> int:
 
 
 def _walk(folder: str) -> Iterator[tuple[int, int]]:
-    """Yield the bytes on disk and the number of entries found so far. Links are not followed."""
+    """Yield running totals: bytes on disk and number of entries. Links are not followed."""
     disk = files = 0
     folders = [folder]
     while folders:

@@ -1,6 +1,6 @@
 """A temporary folder for one run: a home, a temporary folder, and the request's tree if its code is to run.
 
-The tree is written from git objects, file by file: no checkout, no `.git`, no hook, no filter, no submodule.
+The tree is written from git objects, file by file: no checkout, no ``.git``, no hook, no filter, no submodule.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20
 _LINK_BYTES = 4_095
 _PIECE_BYTES = 1 << 20
-# Looked through for a job's inputs: all files below their folder, whatever they are called.
+# How many files below the inputs' folder are examined, whatever their names.
 _INPUT_ENTRIES = 100_000
 _SHOWN_CHARS = 80
-# Links and submodules are few in honest trees, and are held in memory.
+# Links and submodules are held in memory; honest trees have few of them.
 _MOST_ODD = 20_000
-# Errors whose cause is a tree that a file system cannot hold, whatever host it is.
+# Errors caused by a tree that no file system could store, on any host.
 _OF_THE_TREE = frozenset(
     (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EILSEQ, errno.EINVAL)
 )
@@ -42,7 +42,7 @@ _OF_THE_TREE = frozenset(
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where a job runs: `tree` is its working directory, `home` its home."""
+    """A job's folders: ``tree`` is its working directory, ``home`` its home."""
 
     tree: Path
     home: Path
@@ -50,7 +50,7 @@ class Workspace:
 
 @contextmanager
 def workspace(state: Path, name: str) -> Iterator[Workspace]:
-    """Make a folder for one run and remove it with all it holds afterwards."""
+    """Create a folder for one run, and remove it with its content afterwards."""
     parent = state / "work"
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
@@ -65,7 +65,7 @@ def workspace(state: Path, name: str) -> Iterator[Workspace]:
 
 
 def sweep(state: Path) -> None:
-    """Remove what runs that were killed left behind."""
+    """Remove the folders of killed runs."""
     for left in (state / "work").glob("*"):
         remove(left)
 
@@ -73,12 +73,15 @@ def sweep(state: Path) -> None:
 def export_tree(
     git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None] = lambda: None
 ) -> list[Pointer]:
-    """Write a commit's tree below `root`. Raises Refusal where it is too large or holds what no tree should.
+    """Write a commit's tree below ``root``.
 
-    `attend` is called now and then while this works, and may raise.
+    ``attend`` is called regularly meanwhile, and may raise.
 
-    Symbolic links are written only where they point inside the tree; submodules stay empty folders. Returns the files
-    that are only pointers of Git LFS.
+    Symbolic links are written only if they stay inside the tree; submodules become empty folders. Returns the files
+    that are Git LFS pointers.
+
+    Raises:
+        Refusal: it is too large or has forbidden entries.
     """
     with _refusing_what_no_disk_holds():
         return _export(git, commit, root, limits, attend)
@@ -86,7 +89,7 @@ def export_tree(
 
 @contextmanager
 def _refusing_what_no_disk_holds() -> Iterator[None]:
-    """Turn the errors whose cause is the tree into a Refusal."""
+    """Convert errors that the tree itself causes into a Refusal."""
     try:
         yield
     except OSError as error:
@@ -111,7 +114,7 @@ def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[
 
 
 def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Entry]:
-    """Go through a tree before any of it is written. Returns what is no file: submodules and links."""
+    """Check a whole tree before any of it is written. Returns its links and submodules."""
     names, size, odd = request_tree.Names(root, limits.tree_files), 0, []
     for i, entry in enumerate(request_tree.listed(git, commit, limits.tree_files)):
         size += entry.size
@@ -130,9 +133,12 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
 
 
 def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
-    """Write the files of a commit that a job reads as data. Raises Refusal for what is no plain file, and for too much.
+    """Write only the files that a job reads as data.
 
-    Everything else of the tree stays where it is: nothing of it is run.
+    The rest of the commit is not written, and none of it is run.
+
+    Raises:
+        Refusal: there are irregular files, or they are too large.
     """
     entries, count = [], 0
     for entry in request_tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
@@ -163,7 +169,11 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
-    """Check that each path parameter names something that really lies below its folder. Raises Refusal."""
+    """Check that each path parameter, with links resolved, is below its allowed folder.
+
+    Raises:
+        Refusal: one of them is not.
+    """
     for name, param in preset.params.items():
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0]
@@ -171,12 +181,14 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
                 real = (root / file).resolve()
             except (OSError, RuntimeError) as error:
                 raise Refusal(
-                    "path_escape", f"{name}: {file} leads nowhere: its links go round in a circle"
+                    "path_escape", f"{name}: {file} cannot be resolved: its links form a loop"
                 ) from error
             if not real.exists():
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
             if real.is_dir() and not any(real.iterdir()):
-                raise Refusal("no_such_path", f"{name}: {file} is a submodule, and a request brings none")
+                raise Refusal(
+                    "no_such_path", f"{name}: {file} is a submodule, and requests do not include submodules"
+                )
             if not any(real.is_relative_to((root / folder).resolve()) for folder in param.under) or (
                 not real.is_relative_to(root.resolve())
             ):
@@ -184,7 +196,7 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
 
 
 def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield files that may be held in memory together; a larger one goes alone."""
+    """Yield batches of files that fit into memory together. A larger file is a batch of its own."""
     batch: list[Entry] = []
     size = 0
     for file in files:
@@ -198,7 +210,7 @@ def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
-    """Write files, and return those that are pointers of Git LFS."""
+    """Write files, and return those that are Git LFS pointers."""
     if len(files) == 1 and files[0].size > _BATCH_BYTES:
         _write_large(git, files[0], root)
         return []
@@ -222,7 +234,7 @@ def _write_large(git: Git, entry: Entry, root: Path) -> None:
 
 
 def _create(root: Path, entry: Entry) -> IO[bytes]:
-    """Open a new file for an entry, never through a link."""
+    """Create a file for an entry, never through a link."""
     target = root / entry.path
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o755 if entry.mode == "100755" else 0o644
@@ -230,7 +242,7 @@ def _create(root: Path, entry: Entry) -> IO[bytes]:
 
 
 def _write_links(git: Git, links: list[Entry], root: Path) -> None:
-    """Links come last, so that no file is ever written through one; then each must lead to somewhere inside."""
+    """Write links last, so that no file is written through one. Then check that each stays inside the tree."""
     targets = objects.read_many(git, [link.oid for link in links], max_bytes=_LINK_BYTES)
     for link, target in zip(links, targets, strict=True):
         if not target or target.startswith(b"/") or b"\0" in target:
@@ -243,7 +255,7 @@ def _write_links(git: Git, links: list[Entry], root: Path) -> None:
         if not Path(os.path.realpath(root / link.path)).is_relative_to(inside):
             raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
         if _goes_in_a_circle(root / link.path):
-            raise Refusal("hostile_tree", f"the link {link.path!a} goes round in a circle")
+            raise Refusal("hostile_tree", f"the link {link.path!a} is part of a loop")
 
 
 def _goes_in_a_circle(link: Path) -> bool:

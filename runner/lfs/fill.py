@@ -1,4 +1,4 @@
-"""Replaces the Git LFS pointers in a request's tree by the files, within the policy's limits, checked by digest."""
+"""Replaces the Git LFS pointers in a request's tree with their files: within limits, and checked by digest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.lfs.pointer import Pointer
-from runner.lfs.remote import source_of
 from runner.lfs.source import Missing, Source
 from runner.policy import Bus, Lfs
 
@@ -28,14 +27,16 @@ def fill_from_bus(
     rule: Lfs | None,
     attend: Callable[[], None],
 ) -> Left:
-    """Fetch what the pointers below `root` stand for from the bus, if the policy allows it. Returns what stays.
+    """Replace the pointers below ``root`` with files from the bus, if the policy allows. Returns what stays a pointer.
 
-    `attend` is called often while this works, and may raise.
+    ``attend`` is called often meanwhile, and may raise.
     """
     if not pointers:
         return {}
     if rule is None:
         return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
+    from runner.lfs.remote import source_of  # noqa: PLC0415 - loads an HTTP library, which few requests need
+
     try:
         return fill(pointers, root, source_of(bus, secret, rule.hosts), rule, attend)
     except Missing as problem:
@@ -45,7 +46,7 @@ def fill_from_bus(
 def fill(
     pointers: Sequence[Pointer], root: Path, source: Source, rule: Lfs, attend: Callable[[], None]
 ) -> Left:
-    """Fetch what the pointers below `root` stand for, each object once. Returns what stays a pointer, and why."""
+    """Replace the pointers below ``root``; each object is fetched once. Returns what stays a pointer, and why."""
     left = {pointer.path: why for pointer in pointers if (why := _too_much(pointer, rule))}
     wanted = [pointer for pointer in pointers if pointer.path not in left]
     if len(wanted) > rule.files:
@@ -70,7 +71,7 @@ def fill(
 
 
 def told(left: Left) -> str:
-    """Return a sentence for the requester on the files that stayed pointers: a few of the names, and the reason."""
+    """Return a message for the requester about files that stayed pointers: some names, and the first one's reason."""
     names = sorted(left)
     shown = ", ".join(ascii(name)[1:-1] for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -93,13 +94,17 @@ def _too_much(pointer: Pointer, rule: Lfs) -> str | None:
 def _fetch(
     same: Sequence[Pointer], source: Source, draft: Path, ends: float, rule: Lfs, attend: Callable[[], None]
 ) -> None:
-    """Write an object to `draft`. Raises Missing unless it has exactly the size and the digest that were promised."""
+    """Write an object to ``draft``.
+
+    Raises:
+        Missing: its size or digest is not what its pointer gives.
+    """
     wanted, digest, size = same[0], hashlib.sha256(), 0
     if any(pointer.size != wanted.size for pointer in same):
         raise Missing("pointers to it disagree about its size")
     attend()
     if time.monotonic() > ends:
-        raise Missing(f"the files did not come within lfs.timeout_s, {rule.timeout_s} s")
+        raise Missing(f"the files did not arrive within lfs.timeout_s, {rule.timeout_s} s")
     with draft.open("xb") as file:
         for chunk in source.read(wanted):
             attend()
@@ -107,7 +112,7 @@ def _fetch(
             if size > wanted.size:
                 raise Missing("what came is larger than the pointer says")
             if time.monotonic() > ends:
-                raise Missing(f"the files did not come within lfs.timeout_s, {rule.timeout_s} s")
+                raise Missing(f"the files did not arrive within lfs.timeout_s, {rule.timeout_s} s")
             digest.update(chunk)
             file.write(chunk)
     if size != wanted.size or digest.hexdigest() != wanted.oid:
@@ -115,7 +120,7 @@ def _fetch(
 
 
 def _put(same: Sequence[Pointer], root: Path, draft: Path) -> None:
-    """Put a file in the place of each pointer to it, which this runner wrote itself; its mode stays."""
+    """Replace each pointer to an object with the file. The mode stays. The runner wrote these pointers itself."""
     for n, pointer in enumerate(same):
         target = root / pointer.path
         copy = draft

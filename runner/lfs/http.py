@@ -1,7 +1,7 @@
 """Objects of Git LFS over HTTP: the batch API, https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
 
-The bus's secret goes to the bus's own server alone. Redirects are not followed. What a server says is bounded and
-read strictly; which other servers it may point to is the policy's decision.
+The bus's secret is sent only to the bus's own server. Redirects are not followed. Answers are bounded and parsed
+strictly. The policy decides to which other servers an answer may point.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH = 100
 _MAX_ANSWER = 4 << 20
 _MAX_HEADERS = 16
 _CONNECT_S, _SILENCE_S, _HEADERS_S = 10, 30, 30
-# Servers that drip, and are not heard any more, are waited for by threads that cannot be ended: so many at most.
+# A thread that waits for a slow server's headers cannot be ended, so the number of such threads is limited.
 _WAITING = threading.BoundedSemaphore(16)
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -39,11 +39,11 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     try:
         return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except ValueError as error:
-        raise Missing("the bus names an address that is none") from error
+        raise Missing("the bus gives an invalid address") from error
 
 
 class HttpSource:
-    """An LFS server, by its endpoint. `headers` are sent to the endpoint's own server and to no other."""
+    """An LFS server. ``headers`` are sent only to the endpoint's own server."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], hosts: Sequence[str]) -> None:
         self._endpoint = endpoint.rstrip("/")
@@ -51,11 +51,11 @@ class HttpSource:
         self._hosts = frozenset(hosts)
         self._actions: dict[str, tuple[str, dict[str, str]] | str] = {}
         self._session = requests.Session()
-        # Nothing is taken from ~/.netrc, which requests would send to any server that it names.
+        # Ignore ~/.netrc: requests would send its passwords to any server that it lists.
         self._session.trust_env = False
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Ask where the objects lie, a hundred at a time."""
+        """Ask for the objects' addresses, a hundred at a time."""
         for start in range(0, len(wanted), _BATCH):
             self._ask(wanted[start : start + _BATCH])
 
@@ -91,14 +91,14 @@ class HttpSource:
             raise Missing("the bus's answer is not that of an LFS server") from error
 
     def _action(self, entry: Mapping[str, Any], wanted: Pointer) -> tuple[str, dict[str, str]] | str:
-        """Return address and headers for an object, or why there are none."""
+        """Return the address and headers for an object, or why there are none."""
         if entry.get("error"):
             return one_line(f"the bus says: {entry['error'].get('message', 'an error')}"[:200])
         if entry["size"] != wanted.size:
             return "the bus knows it by another size"
         action = entry.get("actions", {}).get("download")
         if not action:
-            return "the bus does not hold it"
+            return "the bus does not have it"
         url, given = str(action["href"]), dict(action.get("header") or {})
         refused = self._refuses(url)
         if refused:
@@ -112,7 +112,7 @@ class HttpSource:
         return url, given
 
     def _refuses(self, url: str) -> str | None:
-        """Say why nothing is fetched from an address, or None."""
+        """Return why an address is not allowed, or None."""
         scheme, host, port = origin_of(url)
         if urlsplit(url).username or not url.isprintable():
             return "the bus names an address that holds a user or a control character"
@@ -127,24 +127,29 @@ class HttpSource:
     def _open(
         self, method: str, url: str, headers: Mapping[str, str], body: str | None = None
     ) -> Iterator[bytes]:
-        """Yield what a server answers. Raises Missing for all but a plain success."""
+        """Yield a server's answer in pieces.
+
+        Raises:
+            Missing: the status is no plain success.
+        """
         try:
             with self._answer(method, url, headers, body) as answer:
                 if answer.status_code != requests.codes.ok:
                     more = ", and redirects are not followed" if answer.is_redirect else ""
                     raise Missing(f"the server answered {answer.status_code}{more}")
-                # What has come is passed on at once, so that whoever counts the time sees a server that drips.
+                # Pass on small pieces at once, so that the caller's time limit also works for a slow server.
                 while chunk := answer.raw.read1(CHUNK, decode_content=False):
                     yield chunk
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise Missing(f"the server could not be asked: {type(error).__name__}") from error
+            raise Missing(f"the request to the server failed: {type(error).__name__}") from error
 
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: str | None
     ) -> requests.Response:
-        """Return an answer of which the headers are there: all of them within _HEADERS_S, however slowly they drip.
+        """Send a request and return the answer once all headers have arrived, at most after _HEADERS_S.
 
-        No timeout of a socket bounds that, so a thread waits for them. One that is given up ends with the connection.
+        A socket's timeout does not bound this, so a thread waits for them. An abandoned thread ends with its
+        connection.
         """
         if not _WAITING.acquire(blocking=False):
             raise Missing("too many servers are being waited for")

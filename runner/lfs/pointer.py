@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 # The specification: a pointer is smaller than this.
 MAX_BYTES = 1024
-# Extensions, which change the content, may come before the id. Such a file cannot be made from its object alone.
+# Extensions, which change the content, may come before the id. Then the object alone is not the file.
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n"
     rb"(?P<extensions>(?:ext-[0-9]-[\w.-]+ sha256:[0-9a-f]{64}\n)*)"
@@ -18,7 +18,7 @@ _POINTER = re.compile(
 
 @dataclass(frozen=True)
 class Pointer:
-    """A file of a request's tree that is only a pointer: where it lies, and what it stands for."""
+    """A pointer file in a request's tree: its path, and the id and size of its object."""
 
     path: str
     oid: str
@@ -27,7 +27,7 @@ class Pointer:
 
 
 def parse_pointer(path: str, content: bytes) -> Pointer | None:
-    """Return what a file points to, or None where it is no pointer."""
+    """Parse a pointer file; None if it is not one."""
     found = _POINTER.fullmatch(content) if len(content) < MAX_BYTES else None
     if found is None:
         return None

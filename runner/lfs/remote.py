@@ -1,4 +1,4 @@
-"""Which server has a bus's Git LFS objects: derived from the bus's address as git-lfs does it."""
+"""Derives the LFS server from the bus's address, as git-lfs does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _SSH_BYTES = 64 << 10
 
 
 def source_of(bus: Bus, secret: str | None, hosts: Sequence[str]) -> Source:
-    """Return where a bus's objects are. Raises Missing where it has none that can be reached."""
+    """Return the source of a bus's objects.
+
+    Raises:
+        Missing: there is none that can be reached.
+    """
     if bus.is_local:
         return FolderSource(bus.url)
     parts = urlsplit(bus.url)
@@ -33,7 +37,7 @@ def source_of(bus: Bus, secret: str | None, hosts: Sequence[str]) -> Source:
         return HttpSource(_endpoint(bus.url), headers, hosts)
     if parts.scheme == "ssh" or _SCP.fullmatch(bus.url):
         return _over_ssh(bus.url, hosts)
-    raise Missing(f"LFS is not spoken over {parts.scheme or 'this kind of address'}")
+    raise Missing(f"LFS is not supported over {parts.scheme or 'this kind of address'}")
 
 
 def _endpoint(url: str) -> str:
@@ -42,7 +46,7 @@ def _endpoint(url: str) -> str:
 
 
 def _over_ssh(url: str, hosts: Sequence[str]) -> Source:
-    """Ask the bus over SSH for its LFS server and for what to show there: `git-lfs-authenticate PATH download`."""
+    """Ask the bus over SSH for its LFS server and the headers to send: ``git-lfs-authenticate PATH download``."""
     target, port, path = _address(url)
     argv = [
         "ssh",
@@ -72,7 +76,7 @@ def _over_ssh(url: str, hosts: Sequence[str]) -> Source:
 
 
 def _address(url: str) -> tuple[str, str | None, str]:
-    """Return user and host, the port, and the repository's path there."""
+    """Return user and host, the port, and the repository's path on the server."""
     parts = urlsplit(url)
     if parts.scheme == "ssh":
         user = f"{parts.username}@" if parts.username else ""

@@ -1,4 +1,4 @@
-"""Where objects of Git LFS come from: the interface, and a bus that is a folder on this machine."""
+"""Sources of Git LFS objects: the interface, and the source for a bus that is a local folder."""
 
 from __future__ import annotations
 
@@ -15,21 +15,29 @@ CHUNK = 1 << 20
 
 
 class Missing(Exception):  # noqa: N818 - one object, of which the others are independent
-    """An object that the bus does not give, and why."""
+    """An object cannot be had from the bus. The message says why."""
 
 
 class Source(Protocol):
-    """Something that has objects."""
+    """A source of objects."""
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Say which objects will be asked for. Raises Missing when the bus gives none of them."""
+        """Announce which objects will be opened.
+
+        Raises:
+            Missing: none of them can be had.
+        """
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
-        """Yield an object's content, a megabyte at a time at most. Raises Missing."""
+        """Yield an object's content in pieces of at most a megabyte.
+
+        Raises:
+            Missing: the object cannot be had.
+        """
 
 
 class FolderSource:
-    """The bus is a folder: its objects lie below `lfs/objects` in the repository, where git-lfs puts them."""
+    """The source for a bus that is a folder: objects are below ``lfs/objects`` in the repository, as in git-lfs."""
 
     def __init__(self, url: str) -> None:
         path = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
@@ -38,17 +46,17 @@ class FolderSource:
         self._objects = git_dir / "lfs" / "objects"
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Nothing has to be asked for."""
+        """Do nothing: a folder needs no announcement."""
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
-        """Yield a regular file's content; never through a link in its place."""
+        """Yield a regular file's content. Links are not followed."""
         file = self._objects / wanted.oid[:2] / wanted.oid[2:4] / wanted.oid
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise Missing(f"the bus does not hold it ({error.strerror})") from error
+            raise Missing(f"the bus does not have it ({error.strerror})") from error
         with os.fdopen(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise Missing("the bus holds something that is no file in its place")
+                raise Missing("on the bus, it is not a regular file")
             while chunk := opened.read(CHUNK):
                 yield chunk

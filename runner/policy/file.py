@@ -1,4 +1,4 @@
-"""The policy's file: where it lies, who may change it, and a first one to start from."""
+"""The policy file: finds it, checks who may change it, and writes a first one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runner.policy.model import Bus, Policy
 
 
 def default_path() -> Path:
-    """Return where the policy is looked for: KAKEYA_RUNNER_POLICY, else the user's configuration folder."""
+    """Return the default path of the policy: KAKEYA_RUNNER_POLICY, else in the user's configuration folder."""
     named = environment.get("KAKEYA_RUNNER_POLICY")
     return Path(named) if named else environment.config_home() / "runner.yaml"
 
@@ -27,8 +27,9 @@ def default_path() -> Path:
 def load_policy(path: Path | None = None) -> Policy:
     """Read the policy.
 
-    Raises PolicyError, which names the file and what is wrong, where it is missing or not valid, or where others may
-    change it, the presets or where the state lies.
+    Raises:
+        PolicyError: the policy is missing or invalid, or others may change it, the presets or the state folder. The
+            message names the file and the fault.
     """
     path = path or default_path()
     if not path.exists():
@@ -79,7 +80,11 @@ def write_template(
     interpreter: Path | None = None,
     version: str | None = None,
 ) -> None:
-    """Write a commented policy. Raises PolicyError where one exists already or the URL is none that is served."""
+    """Write a commented policy.
+
+    Raises:
+        PolicyError: one exists or the URL is not supported.
+    """
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
     try:
@@ -93,7 +98,7 @@ def write_template(
         [platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")]
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A JSON text is a YAML text, whatever stands in it.
+    # Every JSON text is a valid YAML text, whatever it contains.
     quoted = {
         "url": json.dumps(url),
         "interpreter": json.dumps(str(interpreter or sys.executable)),

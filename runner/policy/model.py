@@ -1,4 +1,4 @@
-"""What a host can decide: the sections of its policy and their bounds."""
+"""The settings that a host decides: the sections of its policy and their bounds."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from pydantic import (
 )
 
 from bridge.bus import branch_names
+from bridge.bus.wire import Name
+from bridge.limits import PRESENCE_LABELS
 from bridge.presets import ENV_LONGEST, ENV_VALUE
 from bridge.system import environment
 
@@ -39,7 +41,11 @@ class _Section(BaseModel):
 
 
 def _whole(path: Path | None) -> Path | None:
-    """Return a path with `~` resolved. Raises ValueError where it is not absolute."""
+    """Return a path with ``~`` expanded.
+
+    Raises:
+        ValueError: it is not absolute.
+    """
     if path is None:
         return None
     if "\0" in str(path):
@@ -50,18 +56,21 @@ def _whole(path: Path | None) -> Path | None:
 
 
 class Bus(_Section):
-    """The git remote that is served, and how hard it may be worked."""
+    """The git remote of the bus, and how often it may be used."""
 
     url: Annotated[str, Field(min_length=1)]
     patterns: Annotated[list[str], Field(min_length=1)] = list(branch_names.DEFAULT_PATTERNS)
-    # A file with the token for an HTTPS remote. It is handed to git in the environment, and to nothing else.
+    # File with the token for an HTTPS remote. The token is passed only to git, in its environment.
     token_file: Path | None = None
     poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
     lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
-    # The longest lease of another runner that is waited for; by default 15 minutes, or `lease_s` if that is longer.
+    # Longest lease of another runner that is respected; by default 15 minutes, or `lease_s` if that is longer.
     max_lease_s: Annotated[float, Field(ge=1, le=86_400)] | None = None
+
+    # This runner announces itself on the bus at least this often; null: never.
+    presence_s: Annotated[float, Field(ge=1, le=7200)] | None = 300.0
 
     @field_validator("token_file")
     @classmethod
@@ -85,19 +94,19 @@ class Bus(_Section):
         dashed = value.startswith("-") or (parts.hostname or "").startswith("-")
         if dashed or "::" in value or not value.isprintable():
             raise ValueError(f"{value!r} is not the address of a repository")
-        # A token is taken as a user's name too, and git would show it to everyone who lists processes.
+        # Servers also accept a token as the user name, and git would show it in the list of processes.
         if parts.password or (parts.username and parts.scheme in ("http", "https")):
             raise ValueError("the URL holds a user or a password; put it into token_file")
         return value
 
     @property
     def is_local(self) -> bool:
-        """Say whether the bus is a folder on this machine."""
+        """Return whether the bus is a folder on this machine."""
         return self.url.startswith(("/", "./", "../", "file://"))
 
     @property
     def longest_lease_s(self) -> float:
-        """How long a claim is waited for, whatever it says of itself: anyone who can push can write one."""
+        """Longest lease that is respected. A claim's own value is not trusted: anyone who can push can write one."""
         return max(self.lease_s, self.max_lease_s or _LONGEST_LEASE_S)
 
     @property
@@ -108,24 +117,24 @@ class Bus(_Section):
 
     @property
     def budget(self) -> int:
-        """How many pushes a minute are allowed. GitHub documents six a repository."""
+        """Pushes allowed per minute. GitHub documents six per repository."""
         return self.pushes_per_minute or (600 if self.is_local else 6)
 
 
 class Trust(_Section):
     """Whose code may run."""
 
-    # `deny`: presets that run the requester's code are refused. `signed`: they are run where somebody on the list below
-    # signed the request, or the operator approved it. `allow`: whoever can push can run code here.
+    # `deny`: presets that run the requester's code are refused. `signed`: they run if somebody on the list below signed
+    # the request, or the operator approved it. `allow`: whoever can push can run code here.
     code_request: Literal["deny", "signed", "allow"] = "deny"
-    # OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). It is read anew at each decision.
+    # In OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). Read again for each decision.
     allowed_signers: Path | None = None
-    # Under `signed`, what becomes of a request that nobody vouches for: an answer, or a place to wait in.
+    # Under `signed`, whether a request without signature or approval is refused or waits for approval.
     unapproved: Literal["refuse", "hold"] = "refuse"
-    # Under which names, beside that in bus.url, requesters know the bus, such as github.com/owner/name.
+    # Further names of the bus beside bus.url that requesters sign for, such as github.com/owner/name.
     repositories: list[str] = []
-    # Public key files of the runners that serve this bus. If there are any, states that none of these keys, nor this
-    # runner's own, signed are ignored.
+    # Public key files of the runners that serve this bus. If the list is not empty, states count only if they are
+    # signed with one of these keys or by this runner.
     runners: list[Path] = []
 
     @field_validator("allowed_signers")
@@ -140,15 +149,15 @@ class Trust(_Section):
 
 
 class Actions(_Section):
-    """Which jobs GitHub may start here: what `kakeya-runner hook` holds them against."""
+    """Which jobs GitHub may start here; ``kakeya-runner hook`` checks them."""
 
     repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
-    # PATH@REF; in REF `*` stands for anything.
+    # PATH@REF; in REF, `*` matches anything.
     workflows: Annotated[list[_WORKFLOW], Field(min_length=1)]
     events: Annotated[list[str], Field(min_length=1)] = ["push"]
     # By default `bus.patterns`.
     branches: Annotated[list[str], Field(min_length=1)] | None = None
-    # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF decides what stands in it.
+    # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF can change the file.
     workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
     # Folders below which a workflow's variables may name models: see runner.workflow_models.
     models: list[Path] = []
@@ -160,7 +169,7 @@ class Actions(_Section):
 
 
 class Retention(_Section):
-    """How long answered requests stay on the bus: one that is older, or not among the newest, is archived and goes."""
+    """How long answered requests stay on the bus. Those that are too old, or too many, are archived and deleted."""
 
     days: Annotated[float, Field(gt=0, le=3650)] | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
@@ -180,28 +189,28 @@ class Retention(_Section):
 
 
 class Lfs(_Section):
-    """Files that Git LFS keeps, fetched for jobs that run a request's tree. Without this section none are."""
+    """Limits for Git LFS files of jobs that run the request's tree. Without this section, none are fetched."""
 
     file_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 2_048
     total_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 8_192
     files: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     timeout_s: Annotated[int, Field(ge=1, le=7_200)] = 600
-    # Other servers, as HOST or HOST:PORT, from which the bus's server may say that files are to be fetched. They see
-    # no secret of this host.
+    # Other servers, as HOST or HOST:PORT, to which the bus's server may refer for the files. This host sends them no
+    # secret.
     hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$")]] = []
 
 
 class Quota(_Section):
-    """What one requester may ask of this host. More of it waits; nothing is refused for it."""
+    """Quota of one requester on this host. Requests beyond it wait; none is refused for it."""
 
     # How many requests are considered at once.
     waiting: Annotated[int, Field(ge=1)] = 100
-    # How many are taken up in an hour; by default as many as there are.
+    # How many are started per hour; by default, no limit.
     per_hour: Annotated[int, Field(ge=1)] | None = None
 
 
 class Limits(_Section):
-    """Bounds that hold for every job, whatever its preset says."""
+    """Limits for every job, whatever its preset allows."""
 
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
     grace_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
@@ -211,7 +220,7 @@ class Limits(_Section):
     disk_mb: Annotated[int, Field(ge=1)] = 65_536
     files: Annotated[int, Field(ge=16)] = 1_000_000
     keep_free_mb: Annotated[int, Field(ge=0)] = 512
-    # Of the host's memory, on Linux.
+    # How much of the host's memory must stay free, on Linux.
     keep_memory_mb: Annotated[int, Field(ge=0)] = 128
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
@@ -225,8 +234,8 @@ class Policy(_Section):
     """The whole policy."""
 
     schema_version: Literal[1]
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "runner"
-    labels: list[str] = []
+    id: Name = "runner"
+    labels: Annotated[list[Name], Field(max_length=PRESENCE_LABELS)] = []
     bus: Bus
     state: Path = Field(default_factory=lambda: environment.state_home() / "runner")
     presets: list[str] = ["*"]
@@ -240,7 +249,8 @@ class Policy(_Section):
     actions: Actions | None = None
     retention: Retention | None = None
     lfs: Lfs | None = None
-    # `auto`: the sandbox that this host has. `require`: none, no runner. `off`: jobs see what this user sees.
+    # `auto`: this host's sandbox, if it has one. `require`: without one, the runner does not start. `off`: no sandbox,
+    # so jobs have this user's rights.
     sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"
@@ -248,7 +258,7 @@ class Policy(_Section):
     @field_validator("sandbox", mode="before")
     @classmethod
     def _off_is_a_word(cls, value: object) -> object:
-        """YAML reads a plain `off` as false."""
+        """Accept false for "off": YAML reads a plain ``off`` as false."""
         return "off" if value is False else value
 
     @field_validator("state", "interpreter", "preset_folder")
@@ -257,15 +267,15 @@ class Policy(_Section):
         return _whole(value)
 
     def allows(self, preset: str) -> bool:
-        """Say whether a preset may be run on this host."""
+        """Return whether a preset may run on this host."""
         return any(fnmatchcase(preset, pattern) for pattern in self.presets)
 
     @property
     def archive(self) -> Path:
-        """Where answered requests go before they leave the bus."""
+        """The repository to which answered requests are archived before they are deleted."""
         return (self.retention and self.retention.archive) or self.state / "archive.git"
 
     @property
     def settings(self) -> dict[str, str]:
-        """The values for `${ENV:NAME}` in presets."""
+        """The values for ``${ENV:NAME}`` in presets."""
         return {INTERPRETER: str(self.interpreter), **self.env}

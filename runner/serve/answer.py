@@ -1,4 +1,4 @@
-"""Builds the answer with its result and the older client's summary, and gets it onto the bus despite failures."""
+"""Builds an answer (the result, and a summary for older clients) and pushes it, again after failures and crashes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from bridge.verify import attestation
 from bridge.verify.state_signature import signed_message
 from runner.admit.admission import Admitted
 from runner.bus.bus import Pushed
-from runner.serve.lease import WHO, Lease
-from runner.session import Session
+from runner.context import RunnerContext
+from runner.serve.lease import Lease
+from runner.state.identity import WHO
 from runner.state.ledger import Pending
 
 
@@ -40,57 +41,63 @@ class Outcome:
     began: float = field(default_factory=time.monotonic)
 
     def end(self, state: State, code: str, message: str) -> None:
-        """Set how it ended."""
+        """Record how the request ended."""
         self.state = state
         self.reason = Reason(code=code, message=message)
 
 
-def answer(session: Session, lease: Lease, outcome: Outcome) -> State | None:
-    """Commit the answer, note it in the ledger, and push it.
+def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | None:
+    """Commit the answer, record it in the ledger, and push it.
 
-    Returns the state that is on the bus, or None where it is not there: another runner answered, or the bus
-    cannot be reached and the answer stays in the ledger for later.
+    Returns the published state. Returns None if nothing was published: another runner answered first, or the bus cannot
+    be reached and the answer stays in the ledger until a later push.
     """
     parent = lease.tip
     piece = lease.log.piece()
+    writer = lease.writer()
     if piece.data:
-        # One more state, pushed along with the answer: who follows the log sees its end.
-        parent = lease.running(piece, parent)
+        # One more state, pushed together with the answer, so that followers see the end of the log.
+        parent = lease.running(piece, parent, writer=writer)
     files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
-    result = _result(lease, session, outcome, files)
+    result = _result(lease, context, outcome, files)
     whole = {**files, wire.RESULT: result.to_bytes()}
-    if session.signer:
-        signed = _what_is_signed(session, lease, whole)
+    if context.signer:
+        signed = _what_is_signed(context, lease, whole)
         statement = attestation.make_statement(result, attestation.digests(signed), upon=lease.tip)
-        whole[wire.EVIDENCE] = attestation.sign(statement, session.signer)
+        whole[wire.EVIDENCE] = attestation.sign(statement, context.signer)
     commit = lease.commit(
         outcome.state,
         whole,
         parent,
         detail=outcome.reason.message,
         title=f"mac-bridge results: {lease.branch}",
+        writer=writer,
     )
-    session.bus.keep(commit)
-    noted = session.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
-    state = publish(session, Pending(lease.request, lease.branch, commit, lease.tip))
+    writer.store()
+    context.bus.keep(commit)
+    noted = context.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
+    state = publish(context, Pending(lease.request, lease.branch, commit, lease.tip))
     if state is None and not noted:
-        # A refusal without a ledger entry is made anew when its turn comes again.
-        session.bus.release(commit)
+        # A refusal that is not in the ledger is made again at the request's next turn.
+        context.bus.release(commit)
     return state
 
 
-def publish(session: Session, pending: Pending) -> State | None:
-    """Push an answer that was noted. A requester's commit on top is built upon; another claim ends it."""
-    bus, ledger = session.bus, session.ledger
+def publish(context: RunnerContext, pending: Pending) -> State | None:
+    """Push a recorded answer. If the requester pushed a commit meanwhile, the answer goes on top of it.
+
+    If another runner claimed the request meanwhile, the answer is dropped.
+    """
+    bus, ledger = context.bus, context.ledger
     ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
     if ours is None:
-        _drop(session, pending, "the answer that was kept cannot be read again")
+        _drop(context, pending, "the answer that was kept cannot be read again")
         return None
     commit, expect = pending.answer, pending.expect
     for _ in range(10):
         pushed = bus.push(pending.branch, commit, expect=expect)
         if pushed is Pushed.FAILED and bus.quarantine.is_hostile(pending.branch):
-            _drop(session, pending, "git refuses what was pushed to it")
+            _drop(context, pending, "git refuses what was pushed to it")
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
@@ -98,53 +105,53 @@ def publish(session: Session, pending: Pending) -> State | None:
             bus.release(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
-        view = session.reader.view(bus.git, pending.branch, tip) if tip else None
+        view = context.reader.view(bus.git, pending.branch, tip) if tip else None
         if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
-            # An earlier attempt arrived, and the disk was too full to note it.
+            # An earlier push succeeded, but the disk was too full to record that.
             ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
             bus.release(pending.answer)
             return view.stands
-        if view is None or not _was_left_alone(session, view, expect):
-            _drop(session, pending, "the branch is gone or another runner has it")
+        if view is None or not _was_left_alone(context, view, expect):
+            _drop(context, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
-        commit = _upon(session, pending, expect)
+        commit = _upon(context, pending, expect)
         bus.keep(commit)
         ledger.answered(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
 
 
-def _drop(session: Session, pending: Pending, why: str) -> None:
-    """Give up an answer that can no longer be published."""
-    session.tell(f"{pending.branch}: {why}; this answer is dropped")
-    session.ledger.settled(branch=pending.branch, state="fenced")
-    session.bus.release(pending.answer)
+def _drop(context: RunnerContext, pending: Pending, why: str) -> None:
+    """Drop an answer that can no longer be published."""
+    context.tell(f"{pending.branch}: {why}; this answer is dropped")
+    context.ledger.settled(branch=pending.branch, state="fenced")
+    context.bus.release(pending.answer)
 
 
-def _was_left_alone(session: Session, view: View, expect: str) -> bool:
-    """Say whether no runner has put a state upon the one that this runner left."""
-    git = session.bus.git
+def _was_left_alone(context: RunnerContext, view: View, expect: str) -> bool:
+    """Return whether the last state is still this runner's own: no other runner has added one."""
+    git = context.bus.git
     if not history.is_ancestor(git, expect, view.tip):
         return False
-    if session.reader.has_keys:
+    if context.reader.has_keys:
         return view.stated is None or history.is_ancestor(git, view.stated, expect)
     names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]
     before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
     return before == now
 
 
-def _upon(session: Session, pending: Pending, parent: str) -> str:
-    """Make the answer's commit anew upon another one; a signature is for one place in the history."""
-    git = session.bus.git
+def _upon(context: RunnerContext, pending: Pending, parent: str) -> str:
+    """Rebuild the answer's commit on another parent, and sign it again: a signature covers one place in the history."""
+    git = context.bus.git
     tree = git.text("rev-parse", "--verify", f"{pending.answer}^{{tree}}")
     message = git.text("log", "-1", "--format=%B", pending.answer) + "\n"
-    message = signed_message(message, session.signer, branch=pending.branch, parent=parent, tree=tree)
+    message = signed_message(message, context.signer, branch=pending.branch, parent=parent, tree=tree)
     return objects.commit(git, tree, [parent], message, WHO)
 
 
-def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
+def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
     admitted, request = outcome.admitted, outcome.request
-    # The wall clock may be set while a job runs.
+    # Use the monotonic clock: the wall clock may be set while a job runs.
     seconds = time.monotonic() - outcome.began
     params: Mapping[str, Value] = admitted.params if admitted else {}
     return Result(
@@ -164,9 +171,9 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         commands=outcome.commands,
         exit_code=int(EXIT_CODES[outcome.state]),
         token=lease.token,
-        runner=session.identity,
-        host=session.host,
-        versions=session.versions,
+        runner=context.identity,
+        host=context.host,
+        versions=context.versions,
         started_at=format_time(outcome.started),
         finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
         seconds=round(seconds, 3),
@@ -177,20 +184,20 @@ def _result(lease: Lease, session: Session, outcome: Outcome, files: Mapping[str
         ],
         skipped=outcome.skipped,
         gate=outcome.gate,
-        sandbox=session.sandbox.kind,
+        sandbox=context.sandbox.kind,
     )
 
 
-def _what_is_signed(session: Session, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the answer's files with the manifest that they answer."""
+def _what_is_signed(context: RunnerContext, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return the answer's files, and the manifest of the request."""
     if lease.manifest is None:
         return answer
-    (manifest,) = objects.read_many(session.bus.git, [lease.manifest], max_bytes=wire.MAX_FILE)
+    (manifest,) = objects.read_many(context.bus.git, [lease.manifest], max_bytes=wire.MAX_FILE)
     return answer if manifest is None else {**answer, wire.REQUEST: manifest}
 
 
 def _summary(outcome: Outcome) -> bytes:
-    """Return `summary.json` as the older client reads it."""
+    """Return ``summary.json`` in the form that older clients read."""
     request = outcome.request
     summary = {
         "preset": request.preset if request else None,
@@ -208,6 +215,6 @@ def _summary(outcome: Outcome) -> bytes:
 
 
 def _older_exit_code(outcome: Outcome) -> int:
-    """Return what the older executor would have ended with: the code of the command that failed."""
+    """Return the exit code that the older executor would have had: the code of the command that failed."""
     last = outcome.commands[-1].exit_code if outcome.commands else None
     return last if outcome.state is State.FAILED and last else int(EXIT_CODES[outcome.state])

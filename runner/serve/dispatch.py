@@ -8,16 +8,16 @@ from bridge.bus import history, objects
 from bridge.bus.history import View
 from bridge.bus.wire import Reason, State
 from runner.admit.admission import OF_AGE, Admitted, admit, wants_another
-from runner.admit.manifests import Asked, belongs
+from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
+from runner.context import RunnerContext
 from runner.refusal import Held, Refusal, with_place
 from runner.serve.answer import Outcome, publish
 from runner.serve.execute import answer_without_running, execute
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action
-from runner.session import Session
 from runner.state.ledger import Pending
 
 _CLOSED = {
@@ -27,98 +27,98 @@ _CLOSED = {
 }
 
 
-def handle(session: Session, asked: Asked, action: Action) -> State | None:
-    """Do what was decided about a branch.
+def handle(context: RunnerContext, candidate: Candidate, action: Action) -> State | None:
+    """Carry out the action that was decided for a branch.
 
-    Returns the state that was published, None where nothing was, REQUESTED where the request waits (for approval,
-    or for a clock that can be believed).
+    Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
+    this machine's clock can be trusted).
     """
-    view = asked.view
+    view = candidate.view
     if action is Action.WAIT:
-        session.tell(f"{view.branch}: another runner holds it")
+        context.tell(f"{view.branch}: another runner holds it")
         return None
-    if kept := _kept_answer(session, view):
-        session.tell(f"{view.branch}: the bus lost the answer; it is published again")
-        return publish(session, kept)
-    if not belongs(session.bus.git, view):
+    if kept := _kept_answer(context, view):
+        context.tell(f"{view.branch}: the bus lost the answer; it is published again")
+        return publish(context, kept)
+    if not belongs(context.bus.git, view):
         outcome = Outcome(
             State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
         )
-        return answer_without_running(session, Lease(session, replace(view, request=view.tip)), None, outcome)
+        return answer_without_running(context, Lease(context, replace(view, request=view.tip)), None, outcome)
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
         outcome = Outcome(state, Reason(code=code, message=message))
-        return answer_without_running(session, Lease(session, view), asked.request, outcome)
+        return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:
-        admitted = admit(session.bus.git, asked, session.presets, session.policy, session.ledger)
-        _check_host(session, admitted)
+        admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
+        _check_host(context, admitted)
     except Refusal as refusal:
-        return _turn_down(session, view, refusal)
-    return execute(session, admitted)
+        return _turn_down(context, view, refusal)
+    return execute(context, admitted)
 
 
-def _kept_answer(session: Session, view: View) -> Pending | None:
-    """Return the answer that was pushed already, if the bus has gone back to where it was before that."""
-    seen = session.ledger.seen(view.branch)
-    if seen is None or seen.published is None or not objects.is_commit(session.bus.git, seen.published):
+def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
+    """Return the answer that this runner pushed earlier, if the bus has lost it since."""
+    seen = context.ledger.seen(view.branch)
+    if seen is None or seen.published is None or not objects.is_commit(context.bus.git, seen.published):
         return None
-    if seen.published == view.tip or not history.is_ancestor(session.bus.git, view.tip, seen.published):
+    if seen.published == view.tip or not history.is_ancestor(context.bus.git, view.tip, seen.published):
         return None
-    session.bus.keep(seen.published)
-    session.ledger.answered(branch=view.branch, state=seen.state, answer=seen.published, expect=view.tip)
+    context.bus.keep(seen.published)
+    context.ledger.answered(branch=view.branch, state=seen.state, answer=seen.published, expect=view.tip)
     return Pending(seen.request, view.branch, seen.published, view.tip)
 
 
-def _turn_down(session: Session, view: View, refusal: Refusal) -> State | None:
-    """Refuse a request, or let it wait where somebody, or another time of day, may still change that."""
+def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | None:
+    """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, Held):
-        return hold(session, view, refusal)
-    if refusal.code in OF_AGE and session.clock.is_doubtful():
+        return hold(context, view, refusal)
+    if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
-    message = with_place(refusal.code, refusal.message, session.identity.id)
+    message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
-    return answer_without_running(session, Lease(session, view), refusal.request, outcome)
+    return answer_without_running(context, Lease(context, view), refusal.request, outcome)
 
 
-def _check_host(session: Session, admitted: Admitted) -> None:
-    """Refuse what this host lacks the interpreter, the packages or the models for, and say who can change that."""
-    for code, judge in (("interpreter", session.interpreter), ("models", session.models)):
+def _check_host(context: RunnerContext, admitted: Admitted) -> None:
+    """Refuse a request for which this host lacks the interpreter, packages or models, and say who can install them."""
+    for code, judge in (("interpreter", context.interpreter), ("models", context.models)):
         problem = judge.problem_for(admitted.preset)
         if problem:
-            where = f"The operator of the runner {session.identity.id} can fix it there"
+            where = f"The operator of the runner {context.identity.id} can fix it there"
             raise Refusal(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
 
 
-def hold(session: Session, view: View, held: Held) -> State:
-    """Leave a request waiting, and say so on its branch unless that was said already."""
+def hold(context: RunnerContext, view: View, held: Held) -> State:
+    """Let a request wait, and publish the reason on its branch unless it is there already."""
     told = view.state is not None and view.state.detail.startswith(WAITS)
-    if not told and Lease(session, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
-        session.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
+    if not told and Lease(context, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
+        context.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
     return State.REQUESTED
 
 
-def flush(session: Session, patience: Patience) -> dict[str, str]:
-    """Push the answers that a failure or a crash left in the ledger. Returns what still waits, by branch."""
-    for pending in session.ledger.pending():
+def flush(context: RunnerContext, patience: Patience) -> dict[str, str]:
+    """Push the answers that a failure or a crash left in the ledger. Returns those that still wait, by branch."""
+    for pending in context.ledger.pending():
         if not patience.allows(pending.answer):
             continue
         try:
-            published = publish(session, pending)
+            published = publish(context, pending)
         except Exception as error:  # noqa: BLE001 - one answer that fails keeps nothing else from being done
-            session.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
+            context.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
             published = None
         if published is not None:
-            session.tell(f"{pending.branch}: the answer that was waiting is published")
+            context.tell(f"{pending.branch}: the answer that was waiting is published")
         else:
             patience.failed(pending.answer)
-    return {pending.branch: pending.answer for pending in session.ledger.pending()}
+    return {pending.branch: pending.answer for pending in context.ledger.pending()}
 
 
-def is_for_others(session: Session, asked: Asked) -> bool:
-    """Say whether a request asks for labels that this runner lacks."""
-    request = asked.request
+def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
+    """Return whether a request asks for labels that this runner lacks."""
+    request = candidate.request
     return (
         request is not None
-        and wants_another(request, session.presets, session.policy)
-        and belongs(session.bus.git, asked.view)
+        and wants_another(request, context.presets, context.policy)
+        and belongs(context.bus.git, candidate.view)
     )

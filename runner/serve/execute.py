@@ -19,6 +19,7 @@ from runner.admit import trust
 from runner.admit.admission import Admitted
 from runner.admit.approvals import Approvals
 from runner.bus.bus import Pushed
+from runner.context import RunnerContext
 from runner.job.bounds import bounds, explain
 from runner.job.collect import collect
 from runner.job.command import NO_CORE, Command, Ended, job_environment
@@ -32,7 +33,6 @@ from runner.serve.gate import judge_reports
 from runner.serve.heartbeat import Heartbeat
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Halt, Halted, attend, attendant
-from runner.session import Session
 
 _CANCELLED = {
     Halt.CANCELLED: "the requester cancelled it",
@@ -40,43 +40,45 @@ _CANCELLED = {
 }
 
 
-def execute(session: Session, admitted: Admitted) -> State | None:
-    """Claim a request, run it, and answer. Returns the state that was published, None where nothing was.
+def execute(context: RunnerContext, admitted: Admitted) -> State | None:
+    """Claim a request, run it, and answer. Returns the published state, or None if nothing was published.
 
-    Nothing is published where another runner was faster, where the request was handed back because this runner stops,
-    or where the bus cannot be reached (the answer is then kept and pushed later).
+    Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
+    cannot be reached. In the last case the answer is kept and pushed later.
     """
-    lease = Lease(session, admitted.view)
+    lease = Lease(context, admitted.view)
     request = admitted.request
-    session.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
+    context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
     claimed = lease.advance(State.CLAIMED)
     if claimed is not Pushed.DONE:
         why = "another runner was faster" if claimed is Pushed.STALE else "the claim could not be pushed"
-        session.tell(f"{lease.branch}: {why}")
+        context.tell(f"{lease.branch}: {why}")
         return None
     what = describe(request, admitted.params)
-    session.tell(f"{lease.branch}: claimed; {what}")
-    session.standing.began(lease.branch, what)
+    context.tell(f"{lease.branch}: claimed; {what}")
+    context.status_file.began(lease.branch, what)
+    context.holds(lease.branch)
     try:
-        return _run(session, lease, admitted)
+        return _run(context, lease, admitted)
     finally:
-        session.standing.ended()
+        context.status_file.ended()
+        context.holds(None)
 
 
-def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
+def _run(context: RunnerContext, lease: Lease, admitted: Admitted) -> State | None:
     """Run a claimed request and answer it."""
     request = admitted.request
     outcome = Outcome(
         State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
     )
-    with workspace(session.policy.state, request.preset) as place:
+    with workspace(context.policy.state, request.preset) as place:
         try:
-            left = _prepare(session, lease, admitted, place)
+            left = _prepare(context, lease, admitted, place)
             if left:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
-            halt = None if left else _run_steps(session, lease, admitted, place, outcome)
+            halt = None if left else _run_steps(context, lease, admitted, place, outcome)
         except Refusal as refusal:
-            message = with_place(refusal.code, refusal.message, session.identity.id)
+            message = with_place(refusal.code, refusal.message, context.identity.id)
             outcome.end(State.REFUSED, refusal.code, message)
             halt = None
         except Halted as ended:
@@ -84,63 +86,65 @@ def _run(session: Session, lease: Lease, admitted: Admitted) -> State | None:
             if halt in _CANCELLED:
                 outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
         if halt in (Halt.FENCED, Halt.STOPPING):
-            _let_go(session, lease, halt)
+            _let_go(context, lease, halt)
             return None
         if halt is None:
-            _gather(session, lease, admitted, place, outcome)
-    published = deliver(session, lease, outcome)
+            _gather(context, lease, admitted, place, outcome)
+    # This runner's presence record is pushed together with the answer.
+    context.holds(None)
+    published = deliver(context, lease, outcome)
     if (admitted.trusted_by or "").startswith(trust.APPROVAL):
-        # It was for this once, whatever becomes of the ledger that knows of the answer.
-        Approvals(session.policy.state).withdraw(lease.branch, lease.request)
-    _tell_end(session, lease, outcome, published)
+        # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
+        Approvals(context.policy.state).withdraw(lease.branch, lease.request)
+    _tell_end(context, lease, outcome, published)
     return published
 
 
-def _prepare(session: Session, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
-    """Put into the workspace what the job gets of the request's tree. Returns the files that stayed LFS pointers."""
-    git, preset, policy = session.bus.git, admitted.preset, session.policy
+def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
+    """Write the job's part of the request's tree into the workspace. Returns the files that remained LFS pointers."""
+    git, preset, policy = context.bus.git, admitted.preset, context.policy
     if preset.code == "installed":
         if preset.inputs:
             export_inputs(git, lease.request, preset.inputs, place.tree)
         return {}
-    # Once more: a key may have been taken off the list since the request was admitted.
+    # Check the trust again: a key may have been taken off the list since the request was admitted.
     trust.why_trusted(git, admitted.view, preset, policy)
-    keep_claim = attendant(session, lease, "the request's files are being written")
+    keep_claim = attendant(context, lease, "the request's files are being written")
     pointers = export_tree(git, lease.request, place.tree, policy.limits, keep_claim)
     check_paths(preset, admitted.params, place.tree)
-    secret = next(iter(session.bus.secrets), None)
-    keep_claim = attendant(session, lease)
+    secret = next(iter(context.bus.secrets), None)
+    keep_claim = attendant(context, lease)
     return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
 def answer_without_running(
-    session: Session, lease: Lease, request: Request | None, outcome: Outcome
+    context: RunnerContext, lease: Lease, request: Request | None, outcome: Outcome
 ) -> State | None:
-    """Refuse or close a request: one commit, in competition with other runners."""
+    """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
     outcome.request = request
     if request:
-        seen = session.ledger.seen(lease.branch)
+        seen = context.ledger.seen(lease.branch)
         if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
-            session.ledger.begin(
+            context.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )
-    published = answer(session, lease, outcome)
-    _tell_end(session, lease, outcome, published)
+    published = answer(context, lease, outcome)
+    _tell_end(context, lease, outcome, published)
     return published
 
 
 def describe(request: Request, params: Mapping[str, Value]) -> str:
-    """Return in one line what is asked for and by whom."""
+    """Return one line with the preset, its parameters and the requester."""
     asked = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
     return one_line(f"{asked}, asked by {request.requested_by}")
 
 
-def _tell_end(session: Session, lease: Lease, outcome: Outcome, published: State | None) -> None:
-    """Say how a request ended. Of an answer that was dropped no outcome is told: readers of the bus see none."""
+def _tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
+    """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
     seconds = time.monotonic() - outcome.began
-    kept = published is None and any(one.request == lease.request for one in session.ledger.pending())
+    kept = published is None and any(one.request == lease.request for one in context.ledger.pending())
     if published is None and not kept:
-        session.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
+        context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
     what = (
         describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
@@ -149,35 +153,35 @@ def _tell_end(session: Session, lease: Lease, outcome: Outcome, published: State
     )
     said = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
     said += f"; {what}" if what else ""
-    session.tell(said + ("; the answer is kept until the bus takes it" if kept else ""))
+    context.tell(said + ("; the answer is kept until the bus takes it" if kept else ""))
     reason, state = outcome.reason.message, str(outcome.state)
-    session.standing.answered(lease.branch, what, state, reason, seconds, published=not kept)
+    context.status_file.answered(lease.branch, what, state, reason, seconds, published=not kept)
 
 
-def _let_go(session: Session, lease: Lease, halt: Halt) -> None:
+def _let_go(context: RunnerContext, lease: Lease, halt: Halt) -> None:
     if halt is Halt.STOPPING:
         lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
-        session.tell(f"{lease.branch}: handed back")
+        context.tell(f"{lease.branch}: handed back")
     else:
-        session.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-    session.ledger.settled(branch=lease.branch, state=str(halt.value))
+        context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+    context.ledger.settled(branch=lease.branch, state=str(halt.value))
 
 
 def _run_steps(
-    session: Session, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
+    context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
 ) -> Halt | None:
-    """Run the steps in order until one fails. Returns why the job was ended from outside, if it was."""
-    limits = session.policy.limits
+    """Run the steps in order until one fails. Returns why the job was stopped from outside, or None."""
+    limits = context.policy.limits
     preset = admitted.preset
     deadline = time.monotonic() + admitted.timeout_s
-    passed = {name: session.policy.env[name] for name in preset.pass_env if name in session.policy.env}
+    passed = {name: context.policy.env[name] for name in preset.pass_env if name in context.policy.env}
     told = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
     env = job_environment(
-        place.home, interpreter=session.policy.interpreter, extra={**passed, **preset.env, **told}
+        place.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **told}
     )
-    heartbeat = Heartbeat(session, lease)
+    heartbeat = Heartbeat(context, lease)
     for i, argv in enumerate(admitted.commands):
-        sink = LogSink(int(limits.log_mb * (1 << 20)), session.bus.secrets, lease.log)
+        sink = LogSink(int(limits.log_mb * (1 << 20)), context.bus.secrets, lease.log)
         command = Command(
             argv,
             env=env,
@@ -185,7 +189,7 @@ def _run_steps(
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
-            inside=session.sandbox.around(argv, place, preset),
+            inside=context.sandbox.around(argv, place, preset),
             limits={
                 "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -195,7 +199,7 @@ def _run_steps(
             watched=place.tree.parent,
         )
         try:
-            halt = attend(session, lease, command, heartbeat, i)
+            halt = attend(context, lease, command, heartbeat, i)
         finally:
             ended = command.stop()
         if halt in (Halt.FENCED, Halt.STOPPING):
@@ -207,7 +211,7 @@ def _run_steps(
         if _failed(outcome, ended, i, admitted.timeout_s):
             reason = outcome.reason
             outcome.end(
-                outcome.state, reason.code, with_place(reason.code, reason.message, session.identity.id)
+                outcome.state, reason.code, with_place(reason.code, reason.message, context.identity.id)
             )
             return None
     return None
@@ -248,7 +252,7 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
 
 
 def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
-    """Set the outcome where a step did not end well, and say whether that is so."""
+    """Record the outcome if a step failed. Returns whether it did."""
     if ended.exceeded:
         message = f"step {step} was ended: {explain(ended.exceeded)}"
         outcome.end(State.FAILED, ended.exceeded, message)
@@ -270,16 +274,18 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
     return True
 
 
-def _gather(session: Session, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome) -> None:
-    """Collect the reports, also of a run that failed, and judge those of one that did not."""
-    collected = collect(admitted.preset, Path(place.tree), Redactor(session.bus.secrets))
+def _gather(
+    context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
+) -> None:
+    """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
+    collected = collect(admitted.preset, Path(place.tree), Redactor(context.bus.secrets))
     logs = tuple(outcome.files.values())
     outcome.files |= collected.files
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:
         return
     outcome.gate = judge_reports(
-        admitted.preset, collected.files, _bound(session, lease, admitted, outcome, logs)
+        admitted.preset, collected.files, _bound(context, lease, admitted, outcome, logs)
     )
     if outcome.gate and outcome.gate.verdict != "ACCEPTED":
         first = outcome.gate.violations[0]
@@ -288,15 +294,15 @@ def _gather(session: Session, lease: Lease, admitted: Admitted, place: Workspace
 
 
 def _bound(
-    session: Session, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
+    context: RunnerContext, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
 ) -> Bound:
-    """Return the run that the job's reports have to be of; the request's own code has to show that they are."""
+    """Return the description of this run that the reports must match."""
     return Bound(
         run_id(lease.branch, lease.request, lease.token),
         outcome.started,
         outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
-        session.host,
-        session.versions,
+        context.host,
+        context.versions,
         logs,
         required=admitted.preset.code == "request",
         argvs=tuple(map(tuple, admitted.commands)),

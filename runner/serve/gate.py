@@ -1,4 +1,4 @@
-"""The gate on the machine that measured: applies the installed rules to the files that the job left."""
+"""Runs the gate on the host: applies the installed rules to the reports that the job wrote."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from bridge.presets import Preset
 
 
 def judge_reports(preset: Preset, reports: Mapping[str, bytes], bound: Bound | None = None) -> Gate | None:
-    """Return the gate's verdict on a job's reports, or None where the preset asks for none."""
+    """Return the gate's verdict on a job's reports, or None if the preset does not use the gate."""
     return evidence.judge(reports, preset.kinds, bound) if preset.gated else None

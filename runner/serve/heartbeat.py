@@ -1,4 +1,4 @@
-"""When to push while a job runs: soon after there is news, otherwise as often as the lease needs."""
+"""Decides when to push while a job runs: soon after new output, otherwise as often as the lease needs."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import time
 
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
+from runner.context import RunnerContext
 from runner.serve.lease import Lease
-from runner.session import Session
 
-# Between two pieces of log lie at most this share of the run time so far and at most so many seconds. A day of steady
-# output thus makes fewer commits than readers look through.
+# The time between two pieces of log grows with the run time: this share of it, up to so many seconds. A day of steady
+# output thus stays below the number of commits that readers look through.
 _SHARE = 1 / 200
 _LONGEST_PAUSE_S = 5.0
-# So many heartbeats fit into a lease, whatever the push budget says.
+# At least so many heartbeats are pushed per lease, even if the push budget is used up.
 _PER_LEASE = 3
 
 
 class Heartbeat:
-    """One job's heartbeats."""
+    """The heartbeats of one job."""
 
-    def __init__(self, session: Session, lease: Lease) -> None:
-        self._budget = session.bus.budget
-        self._longest = session.policy.bus.lease_s / _PER_LEASE
+    def __init__(self, context: RunnerContext, lease: Lease) -> None:
+        self._budget = context.bus.budget
+        self._longest = context.policy.bus.lease_s / _PER_LEASE
         self._lease = lease
         self._began = self._last = time.monotonic()
-        # The step that readers of the branch know to be running.
+        # The running step that the branch shows.
         self._known: int | None = None
 
     def maybe(self, step: int) -> Pushed | None:
-        """Push one if it is time. Returns how that ended, None where it was not tried."""
+        """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""
         now = time.monotonic()
         if now - self._last < self._pause(now, news=self._lease.log.waits or step != self._known):
             return None
@@ -37,7 +37,7 @@ class Heartbeat:
         try:
             pushed = self._lease.beat(step)
         except (InfrastructureError, OSError):
-            # A disk that is full is no reason to end a job: it may have room again before the job has ended.
+            # A full disk does not end the job: there may be room again before the job ends.
             return Pushed.FAILED
         if pushed is Pushed.DONE:
             self._known = step

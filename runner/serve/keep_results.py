@@ -1,4 +1,4 @@
-"""Writing an answer to disk on the host as well, where a workflow picks it up as an artifact."""
+"""Also writes an answer to the host's disk, so that a GitHub workflow can upload it as an artifact."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from bridge.errors import KakeyaError
 from bridge.verify.check import verify
 from bridge.verify.export import write_answer
-from runner.session import Session
+from runner.context import RunnerContext
 
 
-def keep_results(session: Session, branch: str, folder: Path) -> None:
-    """Write the files of the answer on a branch into a folder, if it has one that holds.
+def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:
+    """Write the files of a branch's answer into a folder, if the answer exists and verifies.
 
-    The answer is on the bus already: what goes wrong here is said, and changes nothing.
+    The answer is already on the bus, so a failure here is only reported.
     """
     try:
-        tip = session.bus.tip(branch)
+        tip = context.bus.tip(branch)
         if tip is None:
             return
-        view = session.reader.view(session.bus.git, branch, tip)
+        view = context.reader.view(context.bus.git, branch, tip)
         if view.stands.is_final:
-            report = verify(session.bus.git, view, session.presets)
-            write_answer(session.bus.git, view, report, folder)
+            report = verify(context.bus.git, view, context.presets)
+            write_answer(context.bus.git, view, report, folder)
     except (KakeyaError, OSError) as error:
-        session.tell(f"{branch}: its results were not written to {folder}: {error}")
+        context.tell(f"{branch}: its results were not written to {folder}: {error}")

@@ -1,7 +1,7 @@
 """Holds a claim on a request: every state is a commit on top of the last one, pushed by compare-and-swap.
 
-Two runners that claim the same tip make different commits, so at most one push wins. Whoever claims later has
-the higher token; a runner that slept finds the branch moved and can publish nothing.
+Two runners that claim the same tip make different commits, so at most one push succeeds. Each later claim has a higher
+fencing token. A runner that was suspended finds that the branch has moved, and can no longer publish.
 """
 
 from __future__ import annotations
@@ -9,50 +9,47 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
-from bridge.bus import objects, times, wire
+from bridge.bus import objects, wire
 from bridge.bus.history import View
-from bridge.bus.objects import Existing, Files, Identity
+from bridge.bus.objects import Existing, Files
 from bridge.bus.wire import State, StateFile
+from bridge.bus.writer import Writer
 from bridge.manifest import format_time
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
+from runner.context import RunnerContext
 from runner.job.stream import LogStream, Piece
-from runner.session import Session
-
-# More than these bounds readers do not take.
-_LABEL, _LABELS = 64, 32
-
-WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
+from runner.state.identity import WHO
 
 
 class Lease:
-    """One request in this runner's hands, from the claim to the answer."""
+    """One request that this runner works on, from the claim to the answer."""
 
-    def __init__(self, session: Session, view: View) -> None:
-        self._bus = session.bus
-        self._ledger = session.ledger
-        self._identity = session.identity
-        self._signer = session.signer
-        self._reader = session.reader
-        self._lease_s = session.policy.bus.lease_s
-        self._labels = [label for label in session.policy.labels if len(label) <= _LABEL][:_LABELS]
+    def __init__(self, context: RunnerContext, view: View) -> None:
+        self._bus = context.bus
+        self._ledger = context.ledger
+        self._identity = context.identity
+        self._signer = context.signer
+        self._reader = context.reader
+        self._lease_s = context.policy.bus.lease_s
+        self._labels = context.policy.labels
         found = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
-        # The manifest's blob, which every commit of this runner carries on.
+        # The manifest's blob, which is part of each commit that this runner makes.
         self.manifest = found.oid if found and found.is_file else None
         self.view = view
         self.branch = view.branch
         self.request = view.request
         self.tip = view.tip
         self.token = wire.next_count(view.token)
-        # The job's output that is not on the branch yet.
+        # Output of the job that is not on the branch yet.
         self.log = LogStream()
         self._sequence = view.sequence
         self._salts: set[str] = set()
-        # What was pushed upon the tip without an answer: any of it may have arrived.
+        # Commits whose push got no reply: the bus may have any of them.
         self._unsure: dict[str, Piece] = {}
 
     def advance(self, state: State, *, detail: str = "") -> Pushed:
-        """Push a new state upon the last one. STALE means that the branch is no longer where this runner left it."""
+        """Push a new state on top of the last one. STALE means that somebody else has moved the branch."""
         return self._push(self.commit(state, {}, self.tip, detail=detail), Piece())
 
     def beat(self, step: int) -> Pushed:
@@ -60,11 +57,13 @@ class Lease:
         piece = self.log.piece()
         return self._push(self.running(piece, self.tip, step=step), piece)
 
-    def running(self, piece: Piece, parent: str, *, step: int | None = None) -> str:
-        """Make the commit that brings a piece of log."""
+    def running(
+        self, piece: Piece, parent: str, *, step: int | None = None, writer: Writer | None = None
+    ) -> str:
+        """Make the commit for a heartbeat and a piece of log. See ``commit`` for ``writer``."""
         files: Files = {wire.STREAM: piece.data} if piece.data else {}
         left_out = piece.left_out if piece.data else 0
-        return self.commit(State.RUNNING, files, parent, step=step, left_out=left_out)
+        return self.commit(State.RUNNING, files, parent, step=step, left_out=left_out, writer=writer)
 
     def _push(self, commit: str, piece: Piece) -> Pushed:
         pushed = self._bus.push(self.branch, commit, expect=self.tip)
@@ -89,8 +88,12 @@ class Lease:
         detail: str = "",
         title: str = "",
         left_out: int = 0,
+        writer: Writer | None = None,
     ) -> str:
-        """Make the commit of a state upon `parent`: the request's tree with its manifest, the state, and `files`."""
+        """Make the commit of a state on ``parent``: the request's tree with the manifest, the state, and ``files``.
+
+        With a ``writer``, whoever gave it stores it with what else is made.
+        """
         self._sequence = wire.next_count(self._sequence)
         now = StateFile(
             schema_version=2,
@@ -115,22 +118,31 @@ class Lease:
             content[wire.REQUEST] = Existing(self.manifest)
         if self.view.cancel:
             content[wire.CANCEL] = self.view.cancel.to_bytes()
-        git = self._bus.git
-        tree = objects.overlay(git, f"{self.request}^{{tree}}", content)
-        # GitHub starts no workflow for a push whose head commit says this, so an answer never asks for another run.
+        made = writer or self.writer()
+        tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, made)
+        # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
         message = signed_message(message, self._signer, branch=self.branch, parent=parent, tree=tree)
-        return objects.commit(git, tree, [parent], message, WHO)
+        commit = made.commit(tree, [parent], message, WHO)
+        if writer is None:
+            made.store()
+        return commit
+
+    def writer(self) -> Writer:
+        """Return a writer of objects of this runner's store."""
+        return Writer(self._bus.git, self.tip)
 
     def moved(self) -> View | None:
-        """Fetch the branch. Return how it stands where somebody else put a commit on it, else None.
+        """Fetch the branch. Return its view if somebody else added a commit, None if not.
 
-        Raises InfrastructureError where the bus cannot be reached. A branch that is gone counts as moved, to
-        an empty view.
+        A deleted branch returns an empty view.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
         """
         tip = self._bus.tip(self.branch)
         if tip in self._unsure:
-            # The push was reported as failed, and it had arrived.
+            # The push was reported as failed, but it had succeeded.
             self._arrived(tip, self._unsure[tip])
         if tip == self.tip:
             return None
@@ -139,15 +151,15 @@ class Lease:
         return self._reader.view(self._bus.git, self.branch, tip)
 
     def build_on(self, view: View) -> None:
-        """Take what the requester put on the branch as the ground for what comes next."""
+        """Continue on top of the commit that the requester added to the branch."""
         self.view = view
         self.tip = view.tip or self.tip
 
     def stands(self, view: View) -> bool:
-        """Say whether the branch still stands at a state of this runner, with nothing but unsigned states on top."""
+        """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = view.state is not None and view.state.salt in self._salts
         return ours and view.unsigned is not None and not view.foreign
 
     def is_fenced(self, view: View) -> bool:
-        """Say whether somebody else's claim or answer stands on the branch, so that nothing more can be published."""
+        """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""
         return view.state is not None and view.state.salt not in self._salts and view.token >= self.token

@@ -1,73 +1,100 @@
-"""Serves requests from the bus: one by name (`once`), or all that arrive (`serve`)."""
+"""Serves requests from the bus: one by name (``once``), or all that arrive (``serve``)."""
 
 from __future__ import annotations
 
 import random
 
 from bridge.bus import branch_names
+from bridge.bus.presence import Standing
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
-from runner.admit.manifests import read_asked
+from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Patience
+from runner.context import RunnerContext
 from runner.serve.dispatch import flush, handle
 from runner.serve.next_action import TipWatch, decide
-from runner.serve.poll import Rounds
-from runner.session import Session
+from runner.serve.poll import Poller
 from runner.upkeep.chores import Chores
 
 _GROWTH = 1.5
 _LONGEST_TROUBLE_S = 60.0
 
 
-def serve(session: Session, *, limit: int | None = None) -> int:
-    """Poll the bus and handle what comes until the session is to stop or `limit` requests were handled.
+def serve(context: RunnerContext, *, limit: int | None = None) -> int:
+    """Poll the bus and handle requests until the runner is told to stop or has handled ``limit`` requests.
 
-    Requesters take turns. Returns how many were handled. The bus being out of reach is waited out.
+    Requesters take turns. While the bus cannot be reached, polling is retried. Returns how many requests were handled.
     """
-    shortest, longest = session.policy.bus.poll
-    rounds, chores = Rounds(session), Chores(session)
+    shortest, longest = context.policy.bus.poll
+    poller, chores = Poller(context), Chores(context)
     pause, handled = shortest, 0
-    box = session.sandbox
-    session.standing.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
-    while not session.stop.is_set():
-        session.pulse.beat()
+    box = context.sandbox
+    context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
+    _begin(context)
+    while not context.stop.is_set():
+        context.pulse.beat()
         try:
-            worked = rounds.next()
+            order = context.obey()
+            if order.state is Standing.DRAINING:
+                kept = flush(context, Patience())
+                later = f"; {len(kept)} answers are pushed at the next start" if kept else ""
+                context.tell(f"drained: no job is running, and no other request is taken{later}")
+                break
+            worked = poller.poll(order)
+            if context.announcer:
+                context.announcer.maybe()
             chores.maybe()
         except (InfrastructureError, OSError) as error:
-            if session.stop.is_set():
+            if context.stop.is_set():
                 break
-            session.tell(f"{error}; trying again")
-            session.standing.failed(str(error))
+            context.tell(f"{error}; trying again")
+            context.status_file.failed(str(error))
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
-            session.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
+            context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
         handled += worked
         if limit is not None and handled >= limit:
             break
         pause = shortest if worked else min(pause * _GROWTH, longest)
         if not worked:
-            session.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
-    session.standing.serves(serving=False)
+            context.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
+    context.status_file.serves(serving=False)
+    if context.announcer:
+        context.announcer.end()
     return handled
 
 
-def once(session: Session, branch: str, commit: str | None = None) -> State | None:
-    """Handle one branch and return the state of its answer, None where this runner did not give one.
+def _begin(context: RunnerContext) -> None:
+    context.orders.begin()
+    if context.announcer:
+        context.announcer.begin()
 
-    With `commit`, only that commit is taken as the request: a branch that has moved on is left alone.
-    Raises RefusedError where the branch is not one that this runner serves or does not exist.
+
+def once(context: RunnerContext, branch: str, commit: str | None = None) -> State | None:
+    """Handle one branch and return the state of its answer, or None if this runner did not answer.
+
+    With ``commit``, only that commit is accepted as the request: a branch with another request is left alone.
+
+    Raises:
+        RefusedError: this runner does not serve the branch or the branch does not exist.
     """
-    if not branch_names.is_safe(branch) or not branch_names.matches(branch, session.bus.patterns):
-        patterns = ", ".join(session.bus.patterns)
+    if not branch_names.is_safe(branch) or not branch_names.matches(branch, context.bus.patterns):
+        patterns = ", ".join(context.bus.patterns)
         raise RefusedError(
             f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served"
         )
-    waiting = flush(session, Patience())
-    tip = session.bus.tip(branch)
+    order = context.obey()
+    if not order.takes_requests:
+        said = (
+            f"this runner is in {order.state}: {order.reason}" if order.reason else f"it is in {order.state}"
+        )
+        fix = "On its machine: kakeya-runner maintenance off"
+        raise InfrastructureError(said, fix=fix, code="maintenance")
+    waiting = flush(context, Patience())
+    tip = context.bus.tip(branch)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    view = session.reader.view(session.bus.git, branch, tip)
+    view = context.reader.view(context.bus.git, branch, tip)
     if view.too_large:
         raise RefusedError(f"{branch} cannot be read: {view.too_large}", code="too_large")
     if commit is not None and view.request != commit:
@@ -78,4 +105,4 @@ def once(session: Session, branch: str, commit: str | None = None) -> State | No
         return view.stands
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
-    return handle(session, read_asked(session.bus.git, view), decide(session, view, TipWatch()))
+    return handle(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))

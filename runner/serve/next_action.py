@@ -9,9 +9,9 @@ from enum import Enum
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from runner.admit.unsigned_answers import answered_before_keys
-from runner.session import Session
+from runner.context import RunnerContext
 
-# An observer's clock may run a little faster than the holder's.
+# Margin for an observer whose clock runs faster than the holder's.
 _MARGIN = 1.2
 
 
@@ -27,19 +27,19 @@ class Action(Enum):
 
 
 class TipWatch:
-    """How long each branch has been seen at the same commit, by this process's own monotonic clock.
+    """Measures how long each branch has stayed at the same commit, by this process's monotonic clock.
 
-    Clocks of two machines are never compared: a lease has lapsed when the observer itself saw nothing move for
-    that long.
+    The clocks of two machines are never compared. A lease has lapsed if this process itself has seen no movement for
+    the length of the lease.
     """
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
-        # Since when the state that counts has been the same, where a commit above it does not make it another one.
+        # Since when the last state that counts has been the same. Commits without such a state do not restart it.
         self._stated: dict[str, tuple[str, float]] = {}
 
     def see(self, tips: Mapping[str, str]) -> None:
-        """Take note of where the branches are now."""
+        """Record the current tips."""
         now = time.monotonic()
         self._since = {
             branch: held if (held := self._since.get(branch)) and held[0] == tip else (tip, now)
@@ -48,10 +48,10 @@ class TipWatch:
         self._stated = {branch: held for branch, held in self._stated.items() if branch in tips}
 
     def unchanged_s(self, branch: str, stated: str | None = None) -> float:
-        """Return for how many seconds the branch has not moved, as far as this process saw.
+        """Return for how many seconds this process has seen the branch at the same commit.
 
-        With `stated`, the commit of the signed state that counts, it is for how long that has been the same: unsigned
-        states above it neither renew a lease nor end one.
+        With ``stated`` (the commit of the last signed state), return for how long that state has been the last one:
+        unsigned states on top of it neither renew nor end a lease.
         """
         held = self._since.get(branch)
         if held and stated:
@@ -61,30 +61,33 @@ class TipWatch:
         return time.monotonic() - held[1] if held else 0.0
 
 
-def decide(session: Session, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
-    """Decide on one branch. This runner runs one job at a time, so a branch that it holds is one it was killed on."""
+def decide(context: RunnerContext, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
+    """Decide on one branch.
+
+    This runner runs one job at a time, so if it already holds the branch, an earlier process died during that job.
+    """
     state = view.state
-    if answered_before_keys(session, view):
+    if answered_before_keys(context, view):
         return Action.NOTHING
     if state is None:
         return Action.CANCEL if view.cancel else Action.TAKE
     if state.state.is_final:
         return Action.NOTHING
     if state.state.is_taken:
-        # A name can be copied or forged; what this runner wrote stands in its ledger.
-        ours = in_our_name(session, view) and session.ledger.wrote(state.salt)
-        lease_s = min(state.lease_s, session.policy.bus.longest_lease_s)
+        # The id on the bus can be copied or forged, so check the ledger, which lists the states that this runner wrote.
+        ours = in_our_name(context, view) and context.ledger.wrote(state.salt)
+        lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
         if not ours and watch.unchanged_s(view.branch, view.stated) < lease_s * _MARGIN:
             return Action.WAIT
     if view.cancel:
         return Action.CANCEL
     if view.foreign:
         return Action.SUPERSEDE
-    if state.state is not State.REQUESTED and view.token >= session.policy.limits.attempts:
+    if state.state is not State.REQUESTED and view.token >= context.policy.limits.attempts:
         return Action.LOSE
     return Action.TAKE
 
 
-def in_our_name(session: Session, view: View) -> bool:
-    """Say whether the last state was written under this runner's id."""
-    return view.state is not None and view.state.runner.instance == session.identity.instance
+def in_our_name(context: RunnerContext, view: View) -> bool:
+    """Return whether the last state has this runner's id."""
+    return view.state is not None and view.state.runner.instance == context.identity.instance

@@ -1,4 +1,4 @@
-"""Watches a command while it runs: sends heartbeats with its output, and watches the branch and for a stop."""
+"""Watches a running command: pushes heartbeats with its output, and ends it when it is cancelled or told to stop."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from enum import Enum
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
+from runner.context import RunnerContext
 from runner.job.command import Command
 from runner.serve.heartbeat import Heartbeat
 from runner.serve.lease import Lease
-from runner.session import Session
 
 _TICK_S = 0.1
-# Looking at the branch takes processor time, which the job is to have.
+# Fetching the branch takes processor time that the job should have.
 _LOOK_S = 0.3
-# How often the status file shows that a long job is still attended to.
+# How often the status file is updated during a long job.
 _NOTE_S = 5.0
 
 
 class Halt(Enum):
-    """Why a running job was ended from outside."""
+    """Why a running job was stopped from outside."""
 
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"
@@ -31,7 +31,7 @@ class Halt(Enum):
 
 
 class Halted(Exception):  # noqa: N818 - an end from outside, no fault
-    """The job was ended from outside before its first step."""
+    """The job was stopped from outside before its first step."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(halt.value)
@@ -39,17 +39,17 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
 
 
 def attendant(
-    session: Session, lease: Lease, doing: str = "files of Git LFS are being fetched"
+    context: RunnerContext, lease: Lease, doing: str = "files of Git LFS are being fetched"
 ) -> Callable[[], None]:
-    """Return what keeps a claim alive before the first step, and raises Halted when the job is to end."""
+    """Return a function that keeps the claim alive before the first step, and raises Halted when the job must end."""
     last = time.monotonic()
 
     def attend() -> None:
         nonlocal last
-        session.pulse.beat()
-        if session.stop.is_set() and session.policy.on_stop == "hand_back":
+        context.pulse.beat()
+        if context.stop.is_set() and context.policy.on_stop == "hand_back":
             raise Halted(Halt.STOPPING)
-        if time.monotonic() - last >= session.policy.bus.lease_s / 3:
+        if time.monotonic() - last >= context.policy.bus.lease_s / 3:
             last = time.monotonic()
             lease.advance(State.RUNNING, detail=doing)
             if halt := _look(lease):
@@ -58,22 +58,28 @@ def attendant(
     return attend
 
 
-def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbeat, step: int) -> Halt | None:
-    """Wait for a command to end. Returns why it is to be ended from outside, None where it ended by itself."""
-    shortest, _ = session.policy.bus.poll
+def attend(
+    context: RunnerContext, lease: Lease, command: Command, heartbeat: Heartbeat, step: int
+) -> Halt | None:
+    """Wait until a command ends. Returns why it has to be stopped from outside, or None if it ended by itself."""
+    shortest, _ = context.policy.bus.poll
     between_looks = max(shortest, _LOOK_S)
-    last_look = last_note = time.monotonic()
-    session.standing.steps(step)
+    last_look = last_note = last_obeyed = time.monotonic()
+    context.status_file.steps(step)
     while command.poll(_TICK_S) is None:
-        session.pulse.beat()
-        if session.stop.is_set() and session.policy.on_stop == "hand_back":
+        context.pulse.beat()
+        if context.stop.is_set() and context.policy.on_stop == "hand_back":
             return Halt.STOPPING
         if heartbeat.maybe(step) is Pushed.STALE:
             last_look = 0.0
         now = time.monotonic()
+        if now - last_obeyed >= _LOOK_S:
+            # No order stops a running job, but the status file shows that the order was received.
+            last_obeyed = now
+            context.obey()
         if now - last_note >= _NOTE_S:
             last_note = now
-            session.standing.steps(step)
+            context.status_file.steps(step)
         if now - last_look >= between_looks:
             last_look = now
             halt = _look(lease)
@@ -83,7 +89,7 @@ def attend(session: Session, lease: Lease, command: Command, heartbeat: Heartbea
 
 
 def _look(lease: Lease) -> Halt | None:
-    """See whether somebody put a commit on the branch, and what it means for the job."""
+    """Return why the job has to end if somebody pushed to the branch, else None."""
     try:
         view = lease.moved()
     except InfrastructureError:

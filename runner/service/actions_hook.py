@@ -1,11 +1,11 @@
 """The check behind GitHub's job-started hook: refuses every job that this host's policy does not name.
 
-GitHub takes workflows from the commit that was pushed, so any of them can name this machine. The hook runs on the
-machine before the job's first command; what it does not know it refuses. It reads what GitHub's own runner says
-of the job, which a workflow cannot set, and nothing of the pushed tree.
+GitHub takes workflows from the pushed commit, so any pushed workflow can select this machine. The hook runs on the
+machine before the job's first command, and refuses everything that the policy does not list. It reads only what
+GitHub's own runner says about the job, which a workflow cannot change, and nothing from the pushed tree.
 
-A workflow's reference names a file and a branch, not what stands in it: whoever may push that branch may change that
-file. `actions.workflow_sha256` closes this; it needs a `bus` that can be fetched from without the job's token.
+A workflow's reference names a file and a branch, but not the file's content: whoever may push to that branch may change
+the file. ``actions.workflow_sha256`` prevents this; it needs a ``bus`` that can be fetched without the job's token.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ VARIABLES = (
 
 
 def check_job(policy: Policy, told: Mapping[str, str | None]) -> str:
-    """Check a job by GitHub's variables and return what it is. Raises RefusedError for any but an allowed one."""
+    """Check a job by GitHub's variables and return its description.
+
+    Raises:
+        RefusedError: it is not allowed.
+    """
     actions = policy.actions
     if actions is None:
         raise _no("not_configured", "the policy has no section `actions`, so no job of GitHub's may run here")
@@ -79,7 +83,7 @@ def _branch(ref: str, patterns: list[str]) -> str:
 
 
 def _check_workflow(ref: str, actions: Actions) -> None:
-    """The reference is `OWNER/REPO/PATH@REF`. In a pattern's REF `*` stands for anything; its PATH is a name."""
+    """Match ``OWNER/REPO/PATH@REF`` against the patterns. ``*`` matches anything in a pattern's REF, not its PATH."""
     where, _, branch = ref.partition("@")
     for pattern in actions.workflows:
         path, _, of = pattern.partition("@")
@@ -104,7 +108,7 @@ def _read_event(path: Path) -> dict[str, Any]:
 
 
 def _check_event(event: Mapping[str, Any], job: Mapping[str, str]) -> None:
-    """The event says the same as the variables. Of a push, also that it is no deletion."""
+    """Check that the event file agrees with the variables, and that a push is not a deletion."""
     full_name: object = event["repository"].get("full_name")
     expected: dict[str, tuple[object, object]] = {"repository": (full_name, job["GITHUB_REPOSITORY"])}
     if job["GITHUB_EVENT_NAME"] == "push":
@@ -119,7 +123,7 @@ def _check_event(event: Mapping[str, Any], job: Mapping[str, str]) -> None:
 
 
 def _check_content(policy: Policy, branch: str, commit: str, told: Mapping[str, str | None]) -> None:
-    """The workflow's file at the job's commit must be, to the byte, one that the host knows."""
+    """Check that the workflow file at the job's commit has one of the digests in the policy."""
     assert policy.actions  # noqa: S101 - for the type checker: the caller looked
     if told.get("GITHUB_WORKFLOW_SHA") != commit:
         raise _no("commit", "the workflow is not of the commit that the job is for")

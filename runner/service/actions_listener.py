@@ -1,4 +1,4 @@
-"""Sets up GitHub's own self-hosted runner as far as possible from here: the hook, and the manual steps."""
+"""Prepares GitHub's own self-hosted runner: installs the hook, and lists the manual steps."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _VARIABLE = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
 
 
 def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
-    """Return what puts the job-started hook before every job of the listener in `folder`.
+    """Return the plan that installs the job-started hook for the listener in ``folder``.
 
-    What needs the network, GitHub's token or another user's rights is left as commands to run.
+    Steps that need the network, GitHub's token or another user's rights are listed as commands for a person.
     """
     hook = hook_script.install(policy, root)
     file = folder / ".env"
@@ -29,7 +29,7 @@ def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
 
 
 def by_hand(folder: Path) -> list[str]:
-    """Return what a person has to do for the listener."""
+    """Return the manual steps for the listener."""
     sudo = "" if sys.platform == "darwin" else "sudo "
     todo = []
     if not (folder / "config.sh").is_file():

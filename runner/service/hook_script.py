@@ -1,4 +1,4 @@
-"""The script to which ACTIONS_RUNNER_HOOK_JOB_STARTED points."""
+"""Writes the script that ACTIONS_RUNNER_HOOK_JOB_STARTED names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TEXT = """\
 
 
 def hook_script(python: Path, policy: Path) -> bytes:
-    """Return the script: nothing in it depends on the folder, the PATH or the environment that it is started with.
+    """Return the script. It does not depend on the folder, the PATH or the environment in which it starts.
 
-    Only GitHub's own variables are passed on. The home and the PATH are those of whoever installs it.
+    It passes on only GitHub's own variables. HOME and PATH are those of the user who installs it.
     """
     words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
     told = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
@@ -34,9 +34,10 @@ def hook_script(python: Path, policy: Path) -> bytes:
 
 
 def install(policy: Path, root: Path | None = None) -> Plan:
-    """Return what writes the script. Where GitHub's runner lies is for a person to say, in that runner's own settings.
+    """Return the plan that writes the script. A person has to name it in the settings of GitHub's runner.
 
-    Raises UsageError where GitHub's runner could not start it: it does not quote the path.
+    Raises:
+        UsageError: the path has a space, because GitHub's runner does not quote it.
     """
     file = place(policy)
     if any(character.isspace() for character in str(file)):
@@ -48,11 +49,11 @@ def install(policy: Path, root: Path | None = None) -> Plan:
 
 
 def uninstall(policy: Path, root: Path | None = None) -> Plan:
-    """Return what removes the script."""
+    """Return the plan that removes the script."""
     note = "Remove ACTIONS_RUNNER_HOOK_JOB_STARTED from GitHub's runner too: without the script it starts no job."
     return Plan([Remove(below(root, place(policy)))], (note,))
 
 
 def place(policy: Path) -> Path:
-    """Return where the script lies: beside the policy."""
+    """Return the script's path, beside the policy."""
     return policy.absolute().with_name("job-started.sh")

@@ -15,25 +15,26 @@ WATCHDOG = f"{LABEL}-watchdog"
 
 
 def plist(settings: Settings) -> bytes:
-    """Return the property list of an agent, which starts at login, or of a daemon, which starts at boot."""
+    """Return the property list of an agent (starts at login) or a daemon (starts at boot)."""
     return _plist(settings, LABEL, settings.argv, {
-        "KeepAlive": True,
+        # Exit code 0 means a requested end (SIGTERM or `kakeya-runner drain`), so there is no restart.
+        "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,
-        # Anything else may be moved to the efficiency cores and slowed down, and with it every measurement.
+        # macOS may move other process types to the efficiency cores, which would slow down every measurement.
         "ProcessType": "Interactive",
         "ExitTimeOut": settings.stop_s,
     })  # fmt: skip
 
 
 def watchdog_plist(settings: Settings) -> bytes:
-    """Return the property list of the second job: it looks every minute whether the first one hangs.
+    """Return the property list of the watchdog, which checks every minute whether the runner hangs.
 
-    launchd itself only notices a process that ended.
+    launchd itself notices only processes that end.
     """
     return _plist(settings, WATCHDOG, settings.watchdog, {
         "StartInterval": EVERY_S,
         "ProcessType": "Background",
-        # What it starts goes on when it ends.
+        # Processes that the watchdog starts must survive its end.
         "AbandonProcessGroup": True,
     })  # fmt: skip
 
@@ -57,13 +58,13 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
 
 
 def place(settings: Settings, root: Path | None, label: str = LABEL) -> Path:
-    """Return where a property list lies."""
+    """Return the path of a property list."""
     folder = Path("/Library/LaunchDaemons") if settings.system else settings.home / "Library/LaunchAgents"
     return below(root, folder / f"{label}.plist")
 
 
 def install(settings: Settings, root: Path | None = None) -> Plan:
-    """Return what makes the service run, now and after each start of the machine, and what watches it."""
+    """Return the plan that installs and starts the service and its watchdog."""
     domain = _domain(settings)
     steps: list[Step] = []
     for label, content in ((LABEL, plist(settings)), (WATCHDOG, watchdog_plist(settings))):
@@ -79,7 +80,7 @@ def install(settings: Settings, root: Path | None = None) -> Plan:
 
 
 def uninstall(settings: Settings, root: Path | None = None) -> Plan:
-    """Return what ends the service and removes it. Policy, state and log stay."""
+    """Return the plan that stops and removes the service. Policy, state and log stay."""
     steps: list[Step] = []
     for label in (WATCHDOG, LABEL):
         steps.append(Call(["launchctl", "bootout", f"{_domain(settings)}/{label}"], may_fail=True))

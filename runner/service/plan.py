@@ -17,7 +17,7 @@ _COMMAND_S = 60
 
 @dataclass(frozen=True)
 class Write:
-    """A file that is to hold this."""
+    """Writes a file with this content."""
 
     path: Path
     content: bytes
@@ -25,11 +25,11 @@ class Write:
 
     @property
     def is_needed(self) -> bool:
-        """Say whether the file does not hold it already."""
+        """Return whether the file does not have this content yet."""
         return not self.path.is_file() or self.path.read_bytes() != self.content
 
     def show(self) -> Iterator[str]:
-        """Say what changes: the whole file where it is new, a diff where it is not."""
+        """Yield the change as lines: the whole content of a new file, a diff for an existing one."""
         old = self.path.read_text(errors="replace").splitlines() if self.path.is_file() else []
         new = self.content.decode().splitlines()
         yield f"{'change' if old else 'write'} {self.path}"
@@ -40,7 +40,7 @@ class Write:
             yield from (f"    {line}" for line in new)
 
     def do(self) -> None:
-        """Write it, whole or not at all."""
+        """Write the file atomically."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(f".{self.path.name}.new")
         draft.write_bytes(self.content)
@@ -50,38 +50,42 @@ class Write:
 
 @dataclass(frozen=True)
 class Remove:
-    """A file that is to be gone."""
+    """Removes a file."""
 
     path: Path
 
     @property
     def is_needed(self) -> bool:
-        """Say whether there is such a file."""
+        """Return whether the file exists."""
         return self.path.exists()
 
     def show(self) -> Iterator[str]:
-        """Say what goes."""
+        """Yield the change as a line."""
         yield f"remove {self.path}"
 
     def do(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A command of the system. `may_fail` where it undoes something that need not be there."""
+    """Runs a system command. ``may_fail`` is for commands that undo something that may not exist."""
 
     argv: Sequence[str]
     may_fail: bool = False
     is_needed: bool = field(default=True, init=False)
 
     def show(self) -> Iterator[str]:
-        """Show the command."""
+        """Yield the command as a line."""
         yield f"run {' '.join(self.argv)}"
 
     def do(self) -> None:
-        """Run it. Raises InfrastructureError where it fails and may not."""
+        """Run the command.
+
+        Raises:
+            InfrastructureError: it fails and may not.
+        """
         env = environment.for_user_git()
         run(*self.argv, env=env, timeout=_COMMAND_S, check=not self.may_fail, own_session=True)
 
@@ -91,24 +95,24 @@ Step = Write | Remove | Call
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order. Where no file changes there is nothing to do, and the commands are left out too."""
+    """Steps in order. If no file changes, nothing is done and the commands are skipped too."""
 
     steps: Sequence[Step]
-    # What is left for a person to do.
+    # Manual steps.
     then: Sequence[str] = ()
 
     @property
     def is_done(self) -> bool:
-        """Say whether everything is as it is to be."""
+        """Return whether everything is up to date."""
         return not any(step.is_needed for step in self.steps if not isinstance(step, Call))
 
     def show(self) -> Iterator[str]:
-        """Say what would be done, line by line."""
+        """Yield the changes, line by line."""
         for step in self._due:
             yield from step.show()
 
     def carry_out(self, *, commands: bool = True) -> Iterator[str]:
-        """Do it, and say each step before it is done. Without `commands` those are said and not run."""
+        """Carry out the steps, and print each before it is done. Without ``commands``, commands are only printed."""
         for step in self._due:
             line = next(step.show())
             yield line if commands or not isinstance(step, Call) else f"left to you: {line}"
@@ -125,5 +129,5 @@ class Plan:
 
 
 def below(root: Path | None, path: Path) -> Path:
-    """Return where a file goes when the whole system is thought to begin at `root`."""
+    """Return a file's path below ``root``, as if that were the system's root folder."""
     return path if root is None else Path(f"{root}{os.sep}{path.relative_to(path.anchor)}")

@@ -14,13 +14,13 @@ from bridge.system import environment
 from runner.policy import Policy
 
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
-# A job is asked to end for `grace_s`, killed within 15 s, and the hand-back is one push.
+# A job has `grace_s` to end and is then killed within 15 s; handing the request back takes one push.
 _HAND_BACK_S = 60
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Which runner is started, as whom, and how long it needs to end."""
+    """Which runner is started, as which user, and how long it may take to stop."""
 
     argv: tuple[str, ...]
     user: str
@@ -29,14 +29,18 @@ class Settings:
     path: str
     stop_s: int
     system: bool
-    # What looks every minute whether the runner hangs, where the system does not do it by itself.
+    # The command that checks every minute whether the runner hangs, for systems without a watchdog.
     watchdog: tuple[str, ...] = ()
 
 
 def settings_for(
     policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool, listener: Path | None = None
 ) -> Settings:
-    """Return the settings for serving a policy. Raises UsageError where a system service would run as root."""
+    """Return the settings for serving a policy.
+
+    Raises:
+        UsageError: a system service would run as root.
+    """
     if system and who.pw_uid == 0:
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)
@@ -56,7 +60,7 @@ def settings_for(
 
 
 def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
-    """Return whom a service runs as: the user that is named, or who called sudo, or who is here."""
+    """Return the user that a service runs as: the named one, else the caller of sudo, else the current user."""
     name = name or (environment.get("SUDO_USER") if system else None)
     try:
         return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
@@ -65,7 +69,7 @@ def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
 
 
 def search_path() -> str:
-    """Return a PATH on which git is found: services do not inherit that of a shell."""
+    """Return a PATH with git on it: services do not inherit a shell's PATH."""
     found = shutil.which("git", path=environment.get("PATH"))
     first = [str(Path(found).parent)] if found else []
     return os.pathsep.join(dict.fromkeys([*first, *_SYSTEM_PATH]))

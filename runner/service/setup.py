@@ -26,7 +26,7 @@ SYSTEMS = {"darwin": launchd, "linux": systemd}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `kakeya-runner setup` was asked for."""
+    """The options of ``kakeya-runner setup``."""
 
     policy: Path
     url: str
@@ -39,20 +39,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it is about, what it would do (nothing where it is done), and what does it.
+    """One step: its title, the changes it would make (none if it is already done), and the function that makes them.
 
-    `do` says each thing before it does it; called with False it leaves the system's own commands to a person.
+    ``do`` prints each change before it makes it. ``do(False)`` prints system commands for a person instead of running
+    them.
     """
 
     title: str
     shown: Sequence[str]
     do: Callable[[bool], Iterator[str]]
-    # What is left for a person to do, once it is done.
+    # Manual steps after this one.
     then: Sequence[str] = ()
 
 
 def steps(wanted: Wanted) -> Iterator[Step]:
-    """Yield the steps in order. Each is made when the one before it was done, or turned down."""
+    """Yield the steps in order. Each is prepared after the one before it was done or declined."""
     rules = draft(wanted)
     yield _policy(wanted)
     yield _key(rules)
@@ -63,7 +64,11 @@ def steps(wanted: Wanted) -> Iterator[Step]:
 
 
 def draft(wanted: Wanted) -> Policy:
-    """Return the policy that there is, or that would be written. Raises PolicyError if it serves another bus."""
+    """Return the existing policy, or the one that would be written.
+
+    Raises:
+        PolicyError: it serves another bus.
+    """
     if wanted.policy.exists():
         rules = load_policy(wanted.policy)
         if rules.bus.url != wanted.url:
@@ -77,22 +82,26 @@ def draft(wanted: Wanted) -> Policy:
 
 
 def ready(policy: Path) -> Iterator[Check]:
-    """Look at the host as `kakeya-runner check` does."""
+    """Return the checks of ``kakeya-runner check``."""
     return examine(policy)
 
 
 def is_ready(found: Sequence[Check]) -> bool:
-    """Say whether nothing keeps the host from serving."""
+    """Return whether the host can serve."""
     return all(check.ok is not False for check in found)
 
 
 def is_serving(found: Sequence[Check]) -> bool:
-    """Say whether a runner serves already."""
+    """Return whether a runner serves already."""
     return any(check.name == SERVING for check in found)
 
 
 def service_plan(wanted: Wanted, rules: Policy) -> Plan:
-    """Return what makes this machine start the runner by itself. Raises UsageError where that is not known."""
+    """Return the plan that installs the service.
+
+    Raises:
+        UsageError: on a system without a known service manager.
+    """
     service = SYSTEMS.get(sys.platform)
     if service is None:
         fix = "Let your own start: kakeya-runner serve"
@@ -134,7 +143,7 @@ def _key(rules: Policy) -> Step:
 
 
 def _pin(rules: Policy, clone: Path | None) -> Step:
-    """The public half is for a maintainer to commit: in a clone it is written, and committed by nobody but them."""
+    """Return the step that pins the public key: it is written into a clone, and a maintainer commits it."""
 
     def do(commands: bool) -> Iterator[str]:  # noqa: ARG001
         text = signing_key.public_key(rules.state).text
@@ -168,7 +177,7 @@ def _pinned(clone: Path) -> str:
 
 
 def _is_pinned(clone: Path | None, text: str) -> bool:
-    """Say whether a clone pins a key already, among others perhaps."""
+    """Return whether a clone already pins this key."""
     if clone is None or not (old := _pinned(clone)).strip():
         return False
     ours = read_public_keys(text, "the runner's key")[0].raw

@@ -11,7 +11,7 @@ from runner.state.sign_of_life import SILENCE_S
 UNIT = "kakeya-runner.service"
 
 # Left out on purpose: RestrictNamespaces, PrivateUsers, ProtectProc, ProtectKernelTunables, ProtectKernelLogs and
-# SystemCallFilter. bubblewrap makes namespaces and mounts a /proc of its own for each job, which they forbid.
+# SystemCallFilter. They would forbid the namespaces and the /proc mount that bubblewrap makes for each job.
 _HARDENED = """\
 NoNewPrivileges=yes
 LockPersonality=yes
@@ -19,7 +19,7 @@ RestrictRealtime=yes
 RestrictSUIDSGID=yes
 UMask=0077
 """
-# These need rights that a user's own service manager does not have.
+# A user's service manager lacks the rights for these.
 _HARDENED_SYSTEM = """\
 CapabilityBoundingSet=
 PrivateTmp=yes
@@ -30,7 +30,7 @@ ProtectSystem=full
 
 
 def unit(settings: Settings) -> bytes:
-    """Return the unit. Jobs are ended by the runner itself; whatever is left after that systemd kills."""
+    """Return the unit file. The runner itself ends its jobs; systemd kills what is left after that."""
     network = "After=network-online.target\nWants=network-online.target\n" if settings.system else ""
     user = f"User={settings.user}\n" if settings.system else ""
     return f"""\
@@ -48,7 +48,8 @@ TimeoutStartSec={SILENCE_S}
 {user}ExecStart={" ".join(map(quote, settings.argv))}
 WorkingDirectory=/
 Environment={quote(f"PATH={settings.path}")}
-Restart=always
+# An end with 0 was asked for: SIGTERM, or `kakeya-runner drain`.
+Restart=on-failure
 RestartSec=10
 KillMode=mixed
 TimeoutStopSec={settings.stop_s}
@@ -61,20 +62,20 @@ WantedBy={"multi-user.target" if settings.system else "default.target"}
 
 
 def quote(word: str) -> str:
-    """Return a word as systemd reads it: nothing in it is a specifier, a variable or a separator."""
+    """Quote a word for systemd, so that it contains no specifier, variable or separator."""
     for old, new in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(old, new)
     return f'"{word}"'
 
 
 def place(settings: Settings, root: Path | None) -> Path:
-    """Return where the unit lies."""
+    """Return the path of the unit file."""
     folder = Path("/etc/systemd/system") if settings.system else settings.home / ".config/systemd/user"
     return below(root, folder / UNIT)
 
 
 def install(settings: Settings, root: Path | None = None) -> Plan:
-    """Return what makes the service run, now and after each start of the machine."""
+    """Return the plan that installs and starts the service."""
     control = _control(settings)
     steps: list[Step] = [
         Write(place(settings, root), unit(settings)),
@@ -83,13 +84,13 @@ def install(settings: Settings, root: Path | None = None) -> Plan:
         Call([*control, "restart", UNIT]),
     ]
     if not settings.system:
-        # Without it a user's services start at the first login and end with the last logout.
+        # Without lingering, a user's services start at the first login and end with the last logout.
         steps.insert(1, Call(["loginctl", "enable-linger", settings.user]))
     return Plan(steps, (f"Its log: journalctl {'' if settings.system else '--user '}-u {UNIT}",))
 
 
 def uninstall(settings: Settings, root: Path | None = None) -> Plan:
-    """Return what ends the service and removes it. Policy, state and lingering stay."""
+    """Return the plan that stops and removes the service. Policy, state and lingering stay."""
     control = _control(settings)
     steps: list[Step] = [
         Call([*control, "disable", "--now", UNIT], may_fail=True),

@@ -1,6 +1,6 @@
 """Checks from outside whether a runner or GitHub's own runner hangs: once a minute, started by launchd.
 
-A file's age says nothing after the machine slept, so what counts is how often in a row a look found no sign of life.
+After the machine slept, a file's age says nothing. So the watchdog counts how often in a row it found no sign of life.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SERVICE_S = 60
 
 @dataclass
 class Watchdog:
-    """One look, with what earlier ones found. `tell` hears what was done."""
+    """One check, with the counts of earlier ones. It reports its actions to ``tell``."""
 
     state: Path
     tell: Callable[[str], None]
@@ -37,7 +37,7 @@ class Watchdog:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Look once, and end or start what hangs."""
+        """Check once, and kill or restart what hangs."""
         self.seen = self._read()
         self._look_at_runner()
         if self.listener is not None:
@@ -54,7 +54,7 @@ class Watchdog:
         return seen if isinstance(seen, dict) else {}
 
     def _count(self, name: str, sign: object) -> int:
-        """Return how many looks in a row found the same sign, this one among them."""
+        """Return how many checks in a row, including this one, found the same sign of life."""
         before = self.seen.get(name)
         same = isinstance(before, list) and len(before) == 2 and before[0] == sign  # noqa: PLR2004 - sign and count
         looks = int(before[1]) + 1 if same and before else 1
@@ -70,7 +70,7 @@ class Watchdog:
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             lives = False
         if not lives:
-            # None serves, or one that ended: whoever starts the service sees to that.
+            # No runner serves, or it ended: the service manager handles that.
             self.seen.pop("runner", None)
         elif self._count("runner", sign) > _LOOKS:
             self.tell(f"the runner {process.pid} gave no sign of life for {_LOOKS} minutes: it is killed")
@@ -80,7 +80,7 @@ class Watchdog:
     def _look_at_listener(self, folder: Path) -> None:
         listeners = list(_processes(folder / _LISTENER))
         if not listeners:
-            # It may be about to be started, or to update itself.
+            # It may just be starting or updating itself.
             if self._count("listener", "absent") > 1:
                 self._start_listener(folder, "does not run")
         elif list(_processes(folder / _WORKER)) or any(map(_is_connected, listeners)):
@@ -124,7 +124,7 @@ def _processes(program: Path) -> Iterator[psutil.Process]:
 
 
 def _is_connected(process: psutil.Process) -> bool:
-    """Say whether it holds a connection: GitHub's listener always waits on one for the next job."""
+    """Return whether it has an open connection: GitHub's listener always waits on one for the next job."""
     try:
         return any(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp"))
     except psutil.Error:

@@ -1,7 +1,7 @@
-"""Which models a job loads that a workflow starts: the workflow's variables choose among what the host allows.
+"""Lets a GitHub workflow's variables choose among the models that the host allows.
 
-The order: a variable of the workflow, then the policy's `env`. A workflow stands in the pushed commit, so whoever may
-push can set its variables; they count only for folders below those that `actions.models` names.
+A variable of the workflow comes before the policy's ``env``. The workflow is part of the pushed commit, so whoever may
+push can set its variables. They count only for folders below those in ``actions.models``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from runner.policy import Policy
 def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
     """Return the policy with the models that the environment's variables name.
 
-    Raises PolicyError for one that does not lead to a folder below those in `actions.models`.
+    Raises:
+        PolicyError: the folder of a variable is not below those in ``actions.models``.
     """
     chosen = {name: value for name in (TARGET, DRAFTER) if (value := environment.get(name))}
     if not chosen:
@@ -31,7 +32,7 @@ def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
 
 
 def _folder(name: str, value: str, allowed: list[Path]) -> Path:
-    """Return the folder that a variable names, with no link left in it, so that none can lead out of it later."""
+    """Return the folder that a variable names, with all links resolved, so that no link can change it later."""
     path = Path(value)
     real = path.resolve() if path.is_absolute() else path
     if any(real.is_relative_to(root.resolve()) for root in allowed) and real.is_dir():

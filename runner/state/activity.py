@@ -1,4 +1,4 @@
-"""What a runner is doing, in a small file that `kakeya-runner status` reads without the runner's lock."""
+"""Writes what the runner is doing to a small file, which ``kakeya-runner status`` reads without the runner's lock."""
 
 from __future__ import annotations
 
@@ -18,37 +18,42 @@ from bridge.manifest import format_time
 NAME = "status.json"
 
 _ANSWERS = 10
+# Fields that every version has written.
+_ALWAYS = {"pid", "serving", "written_at", "answers"}
 _SHOWN = 50
 
 
 def now() -> str:
-    """Return the time as it is written everywhere."""
+    """Return the current time in the format of all files."""
     return format_time(datetime.now(UTC))
 
 
 @dataclass
 class Facts:
-    """What the file holds. All of it is what the runner itself saw; text of strangers is one bounded line each."""
+    """The content of the status file. Text that came from the bus is cut to one short line each."""
 
     pid: int = 0
     serving: bool = False
     started_at: str = ""
     written_at: str = ""
-    # What was found out at the start: the sandbox that is in use.
+    # Facts from the start of the process, such as the sandbox in use.
     about: dict[str, Any] = field(default_factory=dict)
-    # None where no poll has succeeded yet.
+    # None until a poll has succeeded.
     last_poll_at: str | None = None
-    # What is wrong with the bus or this host since when; None if nothing is.
+    # The current fault of the bus or this host, and since when; None without a fault.
     trouble: dict[str, str] | None = None
     job: dict[str, Any] | None = None
-    # How many requests wait, and of the first of them the branch and why it waits.
+    # The operator's order (serving, maintenance or draining) and its reason.
+    mode: str = "serving"
+    mode_reason: str = ""
+    # How many requests wait; and for the first of them, the branch and why it waits.
     waiting: int = 0
     queue: list[dict[str, str]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Standing:
-    """The facts of this process. Without a folder nothing is written; a file that cannot be written stops nothing."""
+class StatusFile:
+    """Writes facts about this process to the status file. Without a folder, nothing; write errors are ignored."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -56,13 +61,19 @@ class Standing:
         self.facts = Facts(pid=os.getpid(), started_at=now(), answers=before.answers if before else [])
 
     def serves(self, *, serving: bool, **about: Any) -> None:
-        """Note that the loop begins or has ended."""
+        """Record that the loop begins or has ended."""
         self.facts.serving = serving
         self.facts.about |= about
         self._write()
 
+    def obeys(self, mode: str, reason: str) -> None:
+        """Record the operator's order if it changed."""
+        if (mode, reason) != (self.facts.mode, self.facts.mode_reason):
+            self.facts.mode, self.facts.mode_reason = str(mode), one_line(reason)
+            self._write()
+
     def polled(self, queue: Mapping[str, str]) -> None:
-        """Note a poll that succeeded, and of each request that waits why it does."""
+        """Record a successful poll, and why each waiting request waits."""
         self.facts.last_poll_at, self.facts.trouble = now(), None
         self.facts.waiting = len(queue)
         self.facts.queue = [
@@ -71,31 +82,31 @@ class Standing:
         self._write()
 
     def failed(self, why: str) -> None:
-        """Note that the bus cannot be reached, or that this host cannot be worked on."""
+        """Record that the bus cannot be reached, or that this host cannot run jobs."""
         since = self.facts.trouble["since"] if self.facts.trouble else now()
         self.facts.trouble = {"since": since, "message": one_line(why)}
         self._write()
 
     def began(self, branch: str, what: str) -> None:
-        """Note that a job was claimed."""
+        """Record that a job was claimed."""
         self.facts.job = {"branch": branch, "what": one_line(what), "since": now(), "step": None}
         self._write()
 
     def steps(self, step: int) -> None:
-        """Note which step runs, or that it still does."""
+        """Record which step runs."""
         if self.facts.job is not None:
             self.facts.job["step"] = step
         self._write()
 
     def ended(self) -> None:
-        """Note that no job runs any more."""
+        """Record that no job runs any more."""
         self.facts.job = None
         self._write()
 
     def answered(
         self, branch: str, what: str, state: str, reason: str, seconds: float, *, published: bool
     ) -> None:
-        """Note an answer, published or kept."""
+        """Record an answer, published or kept for later."""
         answer = {
             "at": now(), "branch": branch, "what": one_line(what), "state": state, "reason": one_line(reason),
             "seconds": round(seconds, 1), "published": published,
@@ -119,9 +130,10 @@ class Standing:
 
 
 def read_facts(folder: Path) -> Facts | None:
-    """Return what the last runner that used this state folder wrote, None if that is nothing, or nothing readable."""
+    """Return what the last runner of this state folder wrote, or None if there is no readable file."""
     try:
         found = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        return Facts(**{one.name: found[one.name] for one in fields(Facts)})
+        known = {one.name: found[one.name] for one in fields(Facts) if one.name in found}
+        return Facts(**known) if known.keys() >= _ALWAYS else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -1,7 +1,7 @@
-"""A runner's identity: an id that belongs to one state folder on one machine.
+"""The runner's instance id, which belongs to one state folder on one machine.
 
-A claim in this runner's name is one that it may resume at once. Two runners under one id would resume each other's,
-so a folder that was copied gets an id of its own.
+A runner may resume a claim with its own id at once. Two runners with the same id would resume each other's claims, so a
+copied state folder gets a new id.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from bridge.bus import times
+from bridge.bus.objects import Identity
+
+# Author and committer of runners' commits.
+WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
+
 
 def instance_of(state: Path, fingerprint: str, tell: Callable[[str], None]) -> str:
-    """Return the id of the state folder, a new one where the folder was copied or brought to another machine.
+    """Return the id of the state folder, or a new one if the folder was copied or moved to another machine.
 
-    It is bound to the machine and to the folder's own number in its file system: a folder that was renamed keeps it,
-    one that was restored from a backup does not. A copy of the whole disk cannot be told this way.
+    The id is bound to the machine and to the folder's inode. A renamed folder keeps its id; a folder restored from a
+    backup gets a new one. A copy of the whole disk is not detected.
     """
     path = state / "instance"
     bound_to = hashlib.sha256(f"{fingerprint}:{state.stat().st_ino}".encode()).hexdigest()
     known = path.read_text(encoding="ascii").split() if path.exists() else []
-    # A file of one line was written before ids were bound.
+    # Earlier versions wrote one line, without the binding.
     if known and known[1:] in ([], [bound_to]):
         instance = known[0]
     else:

@@ -1,4 +1,4 @@
-"""The ledger, which survives crashes: branches seen, against replays, and answers not yet published."""
+"""The ledger, a database that survives crashes: the branches seen (against replays) and unpublished answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS attempts (
     times INTEGER NOT NULL
 );
 """
-# Earlier versions knew a request by its commit and its nonce alone, whatever branch it was on.
+# Earlier versions identified a request by its commit and nonce, without its branch.
 _OF_EARLIER_VERSIONS = """
 INSERT OR IGNORE INTO branches (branch, request, nonce, preset, state, claims, answer, expect, seen_at)
     SELECT branch, request, nonce, preset, state, claims, answer, expect, seen_at FROM requests;
@@ -47,7 +47,7 @@ INSERT OR IGNORE INTO salts (salt, branch)
 DROP TABLE states;
 DROP TABLE requests;
 """
-# The first version had no table of states.
+# The first version had no table `states`.
 _STATES = "CREATE TABLE IF NOT EXISTS states (salt TEXT PRIMARY KEY, request TEXT NOT NULL);"
 _KEEP_TURNS_S = 86_400.0
 
@@ -56,7 +56,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known about a branch: the request that was seen on it, how it stands, and the answer that was pushed."""
+    """What the ledger knows about a branch: its request, its state, and the answer that was pushed."""
 
     request: str
     state: str
@@ -65,7 +65,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Pending:
-    """An answer that exists as a commit and is not on the bus yet."""
+    """An answer that is committed here but not on the bus yet."""
 
     request: str
     branch: str
@@ -74,7 +74,7 @@ class Pending:
 
 
 class Ledger:
-    """A small SQLite file. Every change is on disk before the call returns."""
+    """A small SQLite file. Each change is on disk before the call returns."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Ledger:
             raise InfrastructureError(f"cannot use the ledger {path}: {found}", code=code)
 
     def _prepare(self) -> str:
-        """Set the file up and look through it. Returns what is wrong with it, nothing where it is sound."""
+        """Create the tables and check the file's integrity. Returns what is wrong, or an empty string."""
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
@@ -106,16 +106,20 @@ class Ledger:
 
     @property
     def is_filled(self) -> bool:
-        """Say whether it holds what was known before it was made. A file that is new, or was emptied, does not."""
+        """Return whether the ledger has been filled from the bus. A new or emptied file has not."""
         return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def filled(self) -> None:
-        """Note that it does."""
+        """Record that the ledger has been filled from the bus."""
         self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Cursor]:
-        """Make one change. Raises InfrastructureError if it cannot be written, as on a full disk."""
+        """Run one transaction.
+
+        Raises:
+            InfrastructureError: it cannot be written, for example on a full disk.
+        """
         try:
             with closing(self._db.cursor()) as cursor:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -123,7 +127,7 @@ class Ledger:
                     yield cursor
                     cursor.execute("COMMIT")
                 except BaseException:
-                    # SQLite ends a transaction by itself when the disk is full.
+                    # SQLite rolls a transaction back by itself when the disk is full.
                     if self._db.in_transaction:
                         cursor.execute("ROLLBACK")
                     raise
@@ -131,12 +135,12 @@ class Ledger:
             raise InfrastructureError(f"cannot write to the ledger {self._path}: {error}") from error
 
     def seen(self, branch: str) -> Seen | None:
-        """Return what was first seen on a branch, or None. A branch's name holds its nonce and its preset."""
+        """Return what was first seen on a branch, or None. The branch name contains the nonce and the preset."""
         rows = self._db.execute("SELECT request, state, published FROM branches WHERE branch = ?", (branch,))
         return next((Seen(*row) for row in rows), None)
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
-        """Note that a request is about to be taken, before it is: what is noted twice is the same request."""
+        """Record that a request is about to be claimed. A second call for the branch counts another claim."""
         with self._write() as cursor:
             cursor.execute(
                 "INSERT INTO branches (request, branch, nonce, preset, state, claims) VALUES (?, ?, ?, ?, 'taken', 1)"
@@ -145,7 +149,7 @@ class Ledger:
             )
 
     def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
-        """Note an answer before it is pushed, so that it outlives this process. Says whether the branch is known."""
+        """Record an answer before it is pushed, so that it survives a crash. Returns whether the branch is known."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE branches SET state = ?, answer = ?, expect = ? WHERE branch = ?",
@@ -154,7 +158,7 @@ class Ledger:
             return cursor.rowcount > 0
 
     def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
-        """Note a request that was seen at some earlier time. What is known already stays as it is."""
+        """Record a request that was seen earlier. An existing entry is not changed."""
         with self._write() as cursor:
             cursor.execute(
                 "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state, claims)"
@@ -163,16 +167,16 @@ class Ledger:
             )
 
     def writes(self, *, branch: str, salt: str) -> None:
-        """Note a state by its salt before it is pushed, to know it again on the bus."""
+        """Record a state by its salt before it is pushed, so that ``wrote`` recognizes it on the bus."""
         with self._write() as cursor:
             cursor.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
     def wrote(self, salt: str) -> bool:
-        """Say whether a state of a request that is not settled was made by this runner."""
+        """Return whether this runner made the state with this salt. Only states of unfinished requests are known."""
         return self._db.execute("SELECT 1 FROM salts WHERE salt = ?", (salt,)).fetchone() is not None
 
     def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
-        """Note that nothing is left to publish: the answer is on the bus (`published`), or another runner's is."""
+        """Record that nothing is left to publish: this runner's answer (``published``) or another one is on the bus."""
         with self._write() as cursor:
             cursor.execute(
                 "UPDATE branches SET answer = NULL, expect = NULL, state = COALESCE(?, state),"
@@ -182,7 +186,7 @@ class Ledger:
             cursor.execute("DELETE FROM salts WHERE branch = ?", (branch,))
 
     def attempt(self, tips: Collection[str]) -> None:
-        """Note that something is about to be done with commits of strangers, which this process may not survive."""
+        """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
         with self._write() as cursor:
             cursor.executemany(
                 "INSERT INTO attempts (tip, times) VALUES (?, 1)"
@@ -191,12 +195,12 @@ class Ledger:
             )
 
     def survived(self, tips: Collection[str]) -> None:
-        """Note that it was done."""
+        """Record that the attempt ended without a crash."""
         with self._write() as cursor:
             cursor.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
-        """Return the commits over which this runner died, or which it is at, each with how often."""
+        """Return the commits with unfinished attempts, and how many: each is a crash or is being handled now."""
         return {str(tip): int(times) for tip, times in self._db.execute("SELECT tip, times FROM attempts")}
 
     def pending(self) -> list[Pending]:
@@ -207,9 +211,9 @@ class Ledger:
         return [Pending(*row) for row in rows]
 
     def took(self, requester: str, at: float) -> None:
-        """Note that a requester's request had its turn."""
+        """Record that a requester had a turn."""
         with self._write() as cursor:
-            # Those of the future are of a clock that was set back since.
+            # Turns in the future come from a clock that was set back since.
             cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 

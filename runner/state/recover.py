@@ -1,7 +1,7 @@
 """Rebuilds a damaged ledger: moves it aside and refills a new one from the store's copy of the bus.
 
-A ledger that forgot everything would take a copied request for a new one. The branches remember: each that a runner
-touched names its request and its nonce, and answers that were not pushed yet lie under references of their own.
+With an empty ledger, a copied request would look new. The branches have what is needed: each claimed branch names its
+request and its nonce, and unpushed answers have git references in the store.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _FILES = ("", "-wal", "-shm")
 def open_ledger(
     path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader | None = None
 ) -> Ledger:
-    """Open the ledger; where it is damaged or gone, begin another. A new one is filled from store and archive.
+    """Open the ledger. If it is damaged or missing, create one and fill it from the store and the archive.
 
-    Raises InfrastructureError where it cannot be used for another reason, such as a full disk.
+    Raises:
+        InfrastructureError: it cannot be used for another reason, such as a full disk.
     """
     try:
         ledger = Ledger(path)
@@ -58,7 +59,7 @@ def open_ledger(
 
 
 def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
-    """Note each request that some runner has touched, the earliest first. Returns how many there are."""
+    """Record each request that a runner has claimed, the earliest first. Returns how many there are."""
     listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
     safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
@@ -73,7 +74,7 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
 
 
 def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> None:
-    """Find the answers that were noted and not pushed: they are to be pushed upon what they share with the branch."""
+    """Find recorded answers that were not pushed. Each goes on top of the commit that it shares with its branch."""
     for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
         answer = ref.removeprefix(KEPT)
         try:
@@ -101,7 +102,7 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
 
 
 def _release_settled(ledger: Ledger, store: Git) -> None:
-    """Let go of answers that nothing waits for: a kill came before they were noted, or after they were pushed."""
+    """Remove references of answers that are not pending: the runner was killed before recording or after pushing."""
     waiting = {KEPT + pending.answer for pending in ledger.pending()}
     for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
         if ref not in waiting:

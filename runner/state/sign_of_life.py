@@ -1,6 +1,6 @@
 """The serving runner's sign of life: a file in the state folder and, under systemd, a message.
 
-What reads it restarts a runner that hangs: systemd by itself (WatchdogSec), on macOS `kakeya-runner watchdog`.
+If the signs stop, the runner is restarted: by systemd (``WatchdogSec``), or by ``kakeya-runner watchdog`` on macOS.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import psutil
 from bridge.system import environment
 
 FILE = "pulse.json"
-# How long no sign of life may come before the runner counts as hanging. The longest that a sound one is silent are
-# one fetch and one push, each given five minutes.
+# After how long without a sign of life the runner counts as hanging. A healthy runner is silent for at most one fetch
+# and one push, of five minutes each.
 SILENCE_S = 900
 _EVERY_S = 5.0
 
 
 class Pulse:
-    """Beats while a runner serves. One that was not begun does nothing."""
+    """Gives signs of life while a runner serves. Does nothing before ``begin``."""
 
     def __init__(self) -> None:
         self._file: Path | None = None
         self._last = 0.0
 
     def begin(self, state: Path) -> None:
-        """Say that the runner serves now."""
+        """Start to give signs of life."""
         self._file = state / FILE
         me = psutil.Process()
         self._file.write_text(json.dumps({"pid": me.pid, "started": me.create_time()}), encoding="ascii")
@@ -44,13 +44,13 @@ class Pulse:
         if self._file is None or now - self._last < _EVERY_S:
             return
         self._last = now
-        # A disk that is full or gone is no reason to end: then the other sign has to do.
+        # A full disk must not end the runner: then the message to systemd has to suffice.
         with suppress(OSError):
             os.utime(self._file)
         notify("WATCHDOG=1")
 
     def end(self) -> None:
-        """Say that the runner ends, which is no hanging."""
+        """Say that the runner ends, so that it does not count as hanging."""
         notify("STOPPING=1")
         if self._file is not None:
             self._file.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ class Pulse:
 
 
 def notify(message: str) -> None:
-    """Tell systemd something, if it started this process and waits to be told: sd_notify(3)."""
+    """Send a message to systemd, as ``sd_notify(3)`` does, if systemd started this process and expects messages."""
     address = environment.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -1,6 +1,6 @@
-"""The key that signs this runner's states and answers: created once, readable only by its owner.
+"""The key that signs this runner's states and answers; only its owner can read it.
 
-And the keys of the runners whose states count here, where the policy lists them.
+Also the public keys of other runners, if the policy lists them: then only states signed with these count.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ _MAX_FILE = 64 * 1024
 
 
 def make_key(state: Path, *, force: bool = False) -> PublicKey:
-    """Make a key pair in the state folder and return the public half. Raises UsageError where there is one already.
+    """Create a key pair in the state folder and return the public key.
 
-    With `force` the old pair is replaced; answers that it signed then verify only with the old public key.
+    With ``force`` the old pair is replaced; answers signed with it then verify only with the old public key.
+
+    Raises:
+        UsageError: there is one already.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow to import
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
@@ -38,7 +41,7 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     target = state / PRIVATE
     if force:
-        # Beside it first: there is a whole key at every moment, and never one that others can read.
+        # Write a temporary file and rename it: the key is complete at every moment, and others can never read it.
         beside = state / f".{PRIVATE}.new"
         beside.unlink(missing_ok=True)
         _write_private(beside, pem)
@@ -54,7 +57,11 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
 
 
 def load_signer(state: Path) -> CryptoSigner | None:
-    """Return what signs for this runner, or None where it has no key. Raises PolicyError where the key is not fit."""
+    """Return the runner's signer, or None if it has no key.
+
+    Raises:
+        PolicyError: the key cannot be used.
+    """
     path = state / PRIVATE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -88,7 +95,11 @@ def _signer(pem: bytes, path: Path) -> CryptoSigner:
 
 
 def public_key(state: Path) -> PublicKey:
-    """Return the public half. Raises UsageError where there is no key."""
+    """Return the public key.
+
+    Raises:
+        UsageError: there is no key.
+    """
     path = state / PUBLIC
     if not path.exists():
         raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
@@ -96,9 +107,12 @@ def public_key(state: Path) -> PublicKey:
 
 
 def reader(policy: Policy) -> Reader:
-    """Return what reads branches. If the policy lists runners' keys, only states signed by these or this runner count.
+    """Return the reader of branches.
 
-    Raises PolicyError if a listed key cannot be read, or if this runner has none and so would ignore its own claims.
+    If the policy lists runners' keys, only states signed with these, or by this runner, count.
+
+    Raises:
+        PolicyError: a listed key cannot be read, or if this runner has no key and so would ignore its own claims.
     """
     if not policy.trust.runners:
         return Reader()

@@ -7,30 +7,30 @@ from collections.abc import Callable
 
 from bridge.errors import InfrastructureError
 from runner.bus.name_conflicts import alert, squatters
-from runner.session import Session
+from runner.context import RunnerContext
 from runner.upkeep.retention import sweep
 
 _EVERY_S = 3600.0
-# A sweep holds up requests while it runs, so what has gathered goes in portions, with time for requests in between.
+# A sweep delays requests, so a backlog is removed in portions, with time for requests in between.
 _PORTION = 500
 _NEXT_PORTION_S = 10.0
 
 
 class Chores:
-    """Once at the start and then every hour; a chore that fails is told and never ends the runner."""
+    """Runs the chores at the start and then every hour. A failed chore is reported and never ends the runner."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
         self._last: float | None = None
         self._is_due = False
 
     def maybe(self) -> None:
-        """Do them if it is time. Retention waits while the clock has just been set."""
+        """Run the chores if they are due. Retention waits if the clock has just been set."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
-            self._last, self._is_due = now, self._session.policy.retention is not None
+            self._last, self._is_due = now, self._context.policy.retention is not None
             self._do(self._look_for_squatters)
-        if self._is_due and not self._session.clock.was_set():
+        if self._is_due and not self._context.clock.was_set():
             self._is_due = False
             self._do(self._sweep)
 
@@ -38,20 +38,20 @@ class Chores:
         try:
             chore()
         except (InfrastructureError, OSError) as error:
-            self._session.tell(f"{error}; trying again in an hour")
+            self._context.tell(f"{error}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
-        if names := squatters(self._session.bus):
-            self._session.tell(f"{alert(names)}. Delete it")
+        if names := squatters(self._context.bus):
+            self._context.tell(f"{alert(names)}. Delete it")
 
     def _sweep(self) -> None:
-        rule = self._session.policy.retention
+        rule = self._context.policy.retention
         if rule is None:
             return
-        swept = sweep(self._session, rule, most=_PORTION)
+        swept = sweep(self._context, rule, most=_PORTION)
         there_is_more = len(swept.deleted) + len(swept.stayed) == _PORTION
         if there_is_more and swept.deleted and self._last is not None:
             self._last -= _EVERY_S - _NEXT_PORTION_S
         if swept.deleted or swept.stayed:
             stayed = f", {len(swept.stayed)} could not be deleted" if swept.stayed else ""
-            self._session.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")
+            self._context.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")

@@ -1,7 +1,7 @@
 """Retention: removes answered requests from the bus by age and number, after archiving each one.
 
-The archive is a bare repository. It holds the branches under their own names and shares what they have in common,
-and a client reads it as it reads the bus: `kakeya verify --remote ARCHIVE BRANCH`.
+The archive is a bare repository that contains the branches under their own names. A client reads it like the bus:
+``kakeya verify --remote ARCHIVE BRANCH``.
 """
 
 from __future__ import annotations
@@ -21,68 +21,71 @@ from runner.admit.unsigned_answers import answered_before_keys
 from runner.bus.bus import KEPT
 from runner.bus.reading import read_each
 from runner.bus.tips import HEADS
+from runner.context import RunnerContext
 from runner.policy import Retention
-from runner.session import Session
 
-# A client that waits polls every few seconds, and may have to fetch a large answer.
+# An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
-# As many are archived, and then deleted, in one transaction.
+# How many branches are archived, and then deleted, in one transaction.
 _AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What one round of retention did, or would do."""
+    """What one sweep did, or would do."""
 
     answered: int
     unanswered: int
     deleted: list[str]
-    # Chosen and archived, and still on the bus: moved meanwhile, or the bus does not let them go.
+    # Archived but still on the bus: they moved meanwhile, or the server refused to delete them.
     stayed: list[str]
     archive: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return asdict(self)
 
 
-def sweep(session: Session, rule: Retention, *, dry_run: bool = False, most: int | None = None) -> Swept:
-    """Archive and delete the answered requests that the rule lets go, the oldest first and at `most` so many.
+def sweep(
+    context: RunnerContext, rule: Retention, *, dry_run: bool = False, most: int | None = None
+) -> Swept:
+    """Archive and delete the answered requests that the rule selects: the oldest first, at ``most`` so many.
 
-    Raises InfrastructureError without the bus.
+    Requests without an answer are never deleted, however old they are: ``serve`` refuses them first. An answer's age
+    does not depend on this machine's clock alone: it is bounded by the newest time on the bus.
 
-    A request without an answer is never touched, however old it is: `serve` answers it first, with `refused`. How old
-    an answer is does not depend on this machine's clock alone: as much time has passed as something on the bus shows.
+    Raises:
+        InfrastructureError: the bus cannot be reached.
     """
-    archive = session.policy.archive
-    tips = session.bus.fetch()
+    archive = context.policy.archive
+    tips = context.bus.fetch()
     views = read_each(
-        session.bus.git,
+        context.bus.git,
         tips,
-        lambda branch, error: session.tell(f"{branch} cannot be read: {error}"),
-        session.reader,
+        lambda branch, error: context.tell(f"{branch} cannot be read: {error}"),
+        context.reader,
     )
     answered = [
-        view for view in views.values() if view.stands.is_final or answered_before_keys(session, view)
+        view for view in views.values() if view.stands.is_final or answered_before_keys(context, view)
     ]
-    now = times.at_least(time.time(), times.requested_below(session.bus.git, HEADS))
+    now = times.at_least(time.time(), times.requested_below(context.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
     deleted: list[str] = []
     if not dry_run:
         for portion in _portions(chosen):
-            # Each is safe before it goes, so a runner that is killed here goes on where it was.
-            store(session.bus.git, archive, portion)
-            deleted += session.bus.delete(portion)
+            # Each branch is archived before it is deleted, so a runner that is killed here continues later.
+            store(context.bus.git, archive, portion)
+            deleted += context.bus.delete(portion)
     if chosen and len(chosen) != most and not dry_run:
-        _tidy(session)
+        _tidy(context)
     gone = dict.fromkeys(chosen if dry_run else deleted)
     stayed = [branch for branch in chosen if branch not in gone]
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
 
 
 def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
-    """Return the answered requests that are to go, oldest answer first."""
+    """Return the answered requests to delete, the oldest answer first."""
     oldest_first = sorted(answered, key=lambda view: (answered_at(view), view.branch))
     too_many = max(0, len(oldest_first) - rule.keep) if rule.keep else 0
     oldest = now - rule.days * _DAY_S if rule.days else float("-inf")
@@ -94,7 +97,7 @@ def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
 
 
 def answered_at(view: View) -> float:
-    """Return when a request was answered by the clock of whoever answered; where that is no time, when it was made."""
+    """Return when a request was answered, by the answerer's clock; if that is no valid time, when it was made."""
     try:
         return parse_time(view.state.at if view.state else "").timestamp()
     except ValueError:
@@ -103,9 +106,9 @@ def answered_at(view: View) -> float:
 
 
 def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
-    """Copy branches from the runner's store into the archive and make sure that they are there.
+    """Copy branches from the runner's store into the archive, and check that they arrived.
 
-    What the archive holds already is never replaced: a branch of a name that it has goes below `refs/again/`.
+    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``.
     """
     kept = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
     if not (archive / "HEAD").exists():
@@ -128,9 +131,12 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
 
 
 def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
-    """Walk what was archived down to each file. Raises InfrastructureError where something is missing or damaged.
+    """Check each new object in the archive, down to the files.
 
-    What was archived earlier was walked then, so a sweep costs no more than what it archives.
+    Earlier objects were checked when they were archived, so a sweep costs no more than what it adds.
+
+    Raises:
+        InfrastructureError: one is missing or damaged.
     """
     earlier = [f"^{tip}" for tip in sorted(all_there - new)]
     walked = archive(
@@ -144,7 +150,7 @@ def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
 
 
 def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Split what is to go into parts that go at once."""
+    """Split the branches into the portions that are deleted at once."""
     branches = list(chosen)
     for i in range(0, len(branches), _AT_ONCE):
         yield {branch: chosen[branch] for branch in branches[i : i + _AT_ONCE]}
@@ -155,14 +161,14 @@ def _refs(git: Git) -> dict[str, str]:
     return git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)").stdout)
 
 
-def _tidy(session: Session) -> None:
-    """Let the store forget what was deleted. Answers that wait to be pushed are held by references of their own."""
-    git = session.bus.git
-    waiting = {pending.answer for pending in session.ledger.pending()}
+def _tidy(context: RunnerContext) -> None:
+    """Remove the deleted branches from the store. Unpushed answers keep their own references."""
+    git = context.bus.git
+    waiting = {pending.answer for pending in context.ledger.pending()}
     for ref in git_output.lines(git("for-each-ref", "--format=%(refname)", KEPT).stdout):
         if ref.removeprefix(KEPT) not in waiting:
             git("update-ref", "-d", ref)
-    # Not `git gc`: of what is not reachable it would make a file for each object, to keep it for a while.
+    # Not `git gc`: it would write each unreachable object to a file, to keep it for a while.
     git("repack", "-a", "-d", "--quiet")
     git("pack-refs", "--all", "--prune")
     git("prune", "--expire=1.hour.ago")

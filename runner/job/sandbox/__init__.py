@@ -23,7 +23,7 @@ Kind = Literal["bubblewrap", "seatbelt", "off"]
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How this runner's jobs are confined. `why` says of `off` how it came to that."""
+    """How this runner's jobs are confined. If the kind is ``off``, ``why`` gives the reason."""
 
     kind: Kind = "off"
     program: str = ""
@@ -34,10 +34,10 @@ class Sandbox:
     why: str = "nothing was put around jobs"
 
     def around(self, argv: list[str], place: Workspace, preset: Preset | None = None) -> list[str]:
-        """Return what is put before a command's argv: nothing where there is no sandbox.
+        """Return the argv prefix that confines a command; empty without a sandbox.
 
-        Readable are, besides what the interpreter needs: the program, and the paths among the host's settings that the
-        preset names. The network is as the preset declares; without a preset there is none.
+        The job can read what the interpreter needs, the program, and the paths in the host's settings that the preset
+        uses. It has the network that the preset declares; without a preset, none.
         """
         if self.kind == "off":
             return []
@@ -60,13 +60,13 @@ class Sandbox:
 
 
 def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
-    """Return the sandbox that the policy asks for and this host has, tried by a real job.
+    """Return the sandbox that the policy asks for, tested with a real job.
 
-    With `auto` a host without one runs jobs unconfined, and says so. Raises PolicyError with `require`.
+    If none works on this host, ``auto`` runs jobs unconfined and warns, and ``require`` raises PolicyError.
     """
     if policy.sandbox == "off":
         return Sandbox(why="the policy says so")
-    # That the jobs' interpreter is missing is said to who asks for a job; the sandbox is tried all the same.
+    # If the jobs' interpreter is missing, requests are told so; the sandbox is tested with another one.
     interpreter = policy.interpreter if policy.interpreter.exists() else Path(sys.executable)
     faults = []
     for candidate in _candidates(policy, interpreter):
@@ -91,7 +91,7 @@ _REMEDY = (
 
 
 def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
-    """Return the sandboxes that may work here, the tightest first."""
+    """Return the sandboxes that may work here, the strictest first."""
     kind: Kind = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
     programs = (seatbelt.PROGRAM,) if kind == "seatbelt" else bubblewrap.PROGRAMS
     program = next((name for name in programs if Path(name).exists()), None)

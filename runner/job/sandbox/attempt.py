@@ -1,8 +1,8 @@
 """The self-test that runs inside a sandbox: it tries what must fail, and then what must succeed.
 
-Run from its text by whatever interpreter the jobs use, so nothing but the standard library is at hand. Arguments:
-a file of the runner's, a port on loopback and an abstract socket at which somebody listens, the runner's process id,
-and the runner's namespaces as JSON. Prints what it could do. Whatever else goes wrong ends it, and counts as a fault.
+The jobs' interpreter runs it from its source text, so it uses only the standard library. Its arguments are a file of
+the runner, a loopback port and an abstract socket on which the runner listens, the runner's process id, and the
+runner's namespaces as JSON. It prints what it could do. Any other error ends it, and counts as a fault of the sandbox.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
         "write into its home": lambda: (Path.home() / "probe").write_bytes(b"x"),
         "write into its temporary folder": lambda: (Path.home() / "tmp" / "probe").write_bytes(b"x"),
     }
-    # The folder may exist in here, empty and the job's own. Whether this arrived is judged from outside.
+    # The folder may exist in the sandbox as an empty copy. The runner checks from outside whether the file arrived.
     _works(lambda: canary.with_name(canary.name + "-written").write_bytes(b""))
     could = [what for what, act in forbidden.items() if _works(act)]
     if LINUX:
@@ -75,7 +75,11 @@ def _connect(address: str) -> None:
 
 
 def _call(name: str, *args: int) -> int:
-    """Call the C library. Raises OSError where the call fails."""
+    """Call the C library.
+
+    Raises:
+        OSError: the call fails.
+    """
     import ctypes  # noqa: PLC0415 - not on every system is it wanted
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -103,7 +107,7 @@ def _first(path: str) -> None:
 
 
 def _writable() -> Iterator[str]:
-    """Yield every file of the kernel's that can be opened for writing."""
+    """Yield each kernel file that can be opened for writing."""
     folders = ["/proc", "/sys"]
     while folders:
         try:
@@ -111,10 +115,13 @@ def _writable() -> Iterator[str]:
         except OSError:
             continue
         for entry in entries:
-            about = entry.stat(follow_symlinks=False) if os.path.lexists(entry.path) else None
-            if about and stat.S_ISDIR(about.st_mode):
+            try:
+                mode = entry.stat(follow_symlinks=False).st_mode
+            except OSError:  # a process that ended meanwhile
+                continue
+            if stat.S_ISDIR(mode):
                 folders.append(entry.path)
-            elif about and stat.S_ISREG(about.st_mode) and _works(partial(_open, entry.path)):
+            elif stat.S_ISREG(mode) and _works(partial(_open, entry.path)):
                 yield entry.path
 
 
@@ -123,14 +130,14 @@ def _open(path: str) -> None:
 
 
 def _shared(theirs: dict[str, str]) -> Iterator[str]:
-    """Yield the kinds of namespace in which the runner is too."""
+    """Yield the kinds of namespaces that this process shares with the runner."""
     for name, found in theirs.items():
         if os.readlink(f"/proc/self/ns/{name}") == found:  # noqa: PTH115 - it is no path
             yield f"its {name} namespace"
 
 
 def _privileges() -> Iterator[str]:
-    """Yield what this process could do that it must not, by the kernel's own word."""
+    """Yield forbidden abilities of this process, as the kernel reports them."""
     wanted = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapBnd": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")

@@ -1,9 +1,10 @@
-"""The sandbox on Linux: new namespaces made by bubblewrap, without privileges, around an almost empty root.
+"""The sandbox on Linux: unprivileged namespaces made by bubblewrap, with an almost empty root.
 
-The job sees the system's programs and libraries, the interpreter and what the policy names, all read-only; its tree,
-its home and `/tmp` (which lies in its home) are the only places that it can write to. It has process ids of its own,
-so what it starts dies with it and it sees nobody else's arguments or environment; no capabilities; no network but a
-loopback of its own unless one is declared; and no way to make further namespaces where bubblewrap can prevent it.
+- Files: the job sees the system's programs and libraries, the interpreter and what the policy names, all read-only. It
+  can write only to its tree, its home and ``/tmp`` (which is in its home).
+- Processes: it has its own process ids, so its children die with it and it cannot see others' arguments or environment.
+- It has no capabilities. It has no network except its own loopback, unless the preset declares one.
+- It cannot create namespaces, if the installed bubblewrap can prevent that.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ def prefix(
     named: Iterable[Path] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Return what is put before a command's argv. `strict` also forbids it namespaces of its own (bubblewrap 0.8).
+    """Return the argv prefix. ``strict`` also forbids the job to create namespaces (needs bubblewrap 0.8).
 
-    `named` are shown as `readable` are, without the sockets and pipes in them: read-only keeps nobody from those.
+    ``named`` paths are read-only like ``readable`` ones, but their sockets and pipes are hidden: read-only mounts do
+    not prevent connections to these.
     """
     argv = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--unshare-user", "--disable-userns"] if strict else []
     argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
     argv += ["--share-net"] if network else []
     argv += [*_system(network=network), "--proc", "/proc", *_masks(), "--dev", "/dev", *_hardware()]
-    # On disk, below the home: a file system in memory would hold what no limit on memory or disk counts.
+    # On disk, below the home: no limit would count files in a memory file system.
     for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
         argv += ["--bind", str(home / "tmp"), inside]
     named = list(named)
@@ -64,14 +66,14 @@ def prefix(
     for place in (tree, home):
         argv += ["--bind", str(place), str(place)]
     empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]
-    # Where the runner is root, so is a job for files that the kernel makes: a mount that is read-only stops it too.
+    # If the runner is root, the job has root's rights on kernel files. A read-only mount stops it nevertheless.
     for made in (*empty, "/proc", "/dev", "/"):
         argv += ["--remount-ro", made]
     return [*argv, "--chdir", str(tree), "--"]
 
 
 def _system(*, network: bool) -> list[str]:
-    """Show programs, libraries and the settings that any program reads."""
+    """Show programs, libraries and common system settings."""
     argv = []
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
@@ -84,7 +86,7 @@ def _system(*, network: bool) -> list[str]:
 
 
 def _masks() -> list[str]:
-    """Hide what the kernel tells of all of the machine: its memory, keys, messages, buses and hardware."""
+    """Hide kernel files about the whole machine: memory, keys, messages, buses and hardware."""
     argv = []
     for path in map(Path, _MASKED):
         if path.is_dir():
@@ -95,7 +97,7 @@ def _masks() -> list[str]:
 
 
 def _hardware() -> list[str]:
-    """Show how many cores and memory nodes there are, and NVIDIA's devices."""
+    """Show the number of cores and memory nodes, and NVIDIA devices."""
     argv = []
     for part in ("/sys/devices/system/cpu", "/sys/devices/system/node"):
         argv += ["--ro-bind-try", part, part]

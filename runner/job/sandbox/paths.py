@@ -13,7 +13,7 @@ from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.process import run
 
 _ASK_S = 60
-# Everything from which this interpreter may import, and the sources of what is installed in place.
+# Prints all folders from which this interpreter imports, including the sources of editable installs.
 _ASK = (
     "import glob,json,os,sys,urllib.parse as u\n"
     "e=[]\n"
@@ -23,24 +23,24 @@ _ASK = (
     "h=[sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix]\n"
     "print(json.dumps({'homes':h,'path':[p for p in sys.path if os.path.isabs(p)]+e}))\n"
 )
-# In the folders that a job is shown: it takes about a second to look through so many.
+# How many entries of a visible folder are searched for sockets; so many take about a second.
 _MOST_ENTRIES = 1_000_000
 _MODULES = (".py", ".so", ".pyd", ".zip", ".egg")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A path that is shown to the job, or hidden within what is shown. The later, the higher."""
+    """A path that the job sees, or that is hidden inside such a path. Later layers cover earlier ones."""
 
     path: Path
     shown: bool
 
 
 def needed_by(interpreter: Path) -> list[Path]:
-    """Return what an interpreter reads to start and to import: its prefixes, its packages, editable sources.
+    """Return the paths that an interpreter needs: its prefixes, its packages, and editable sources.
 
-    Of a folder of sources only what can be imported counts, so that a checkout's `.git` and `.env` do not. An
-    interpreter that cannot be asked needs nothing.
+    Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
+    result is empty if the interpreter does not answer.
     """
     try:
         told = json.loads(
@@ -59,10 +59,10 @@ def needed_by(interpreter: Path) -> list[Path]:
 
 
 def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[str]) -> list[Layer]:
-    """Put what is shown and what is hidden in an order in which each lies upon what contains it.
+    """Sort visible and hidden paths so that each comes after the paths that contain it.
 
-    What is already as wanted is left out, and so is what does not exist. What is named both ways is hidden.
-    Paths count as they are written and as they really are.
+    Paths that do not exist or would change nothing are left out. A path in both lists is hidden. Each path is included
+    as written and with its links resolved.
     """
     wanted = dict.fromkeys(_both_ways(readable), True) | dict.fromkeys(_both_ways(hidden), False)
     wanted.pop(Path("/"), None)
@@ -76,9 +76,12 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
 
 
 def doors(folders: Iterable[Path]) -> list[Path]:
-    """Return the sockets and named pipes below some folders, through which a process of the host may be listening.
+    """Return the sockets and named pipes below some folders, because processes of the host may listen on them.
 
-    Links are not followed. Raises InfrastructureError if there is more than can be looked through.
+    Links are not followed.
+
+    Raises:
+        InfrastructureError: the folders have too many entries.
     """
     found, seen = [], 0
     waiting = [folder for folder in dict.fromkeys(_both_ways(folders)) if folder.is_dir()]
@@ -113,12 +116,12 @@ def _importable(folder: Path) -> list[Path]:
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # it lies where this user may not look
+    except OSError:  # this user may not read the folder
         return False
 
 
 def with_hub(path: Path) -> Path:
-    """Return what a model needs: in a hub's cache a snapshot is made of links to the blobs beside it."""
+    """Return the folders that a model needs: in a Hugging Face cache, a snapshot's links lead to blobs beside it."""
     for parent in path.parents:
         if parent.name == "snapshots" and parent.parent.name.startswith("models--"):
             return parent.parent

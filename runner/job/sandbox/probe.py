@@ -21,9 +21,9 @@ Around = Callable[[Workspace], list[str]]
 
 
 def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
-    """Run the probe inside a sandbox. Returns None where it holds, else what is wrong with it.
+    """Run the self-test inside a sandbox. Returns None if the sandbox holds, otherwise what is wrong with it.
 
-    `around` gives what is put before the probe's argv. The canary lies where the runner's own files do.
+    ``around`` returns the argv prefix of the sandbox. The canary file is in the folder of the runner's own files.
     """
     canary = state / f"canary-{secrets.token_hex(8)}"
     written = canary.with_name(canary.name + "-written")
@@ -46,7 +46,7 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
 
 
 def _listen(local: socket.socket) -> str:
-    """Listen at an abstract socket, where there are such, and return its name."""
+    """Listen on an abstract socket, if the system has them, and return its name."""
     name = f"kakeya-probe-{secrets.token_hex(8)}"
     if sys.platform == "linux":
         local.bind(f"\0{name}")
@@ -55,7 +55,7 @@ def _listen(local: socket.socket) -> str:
 
 
 def _namespaces() -> dict[str, str]:
-    """Return this process's namespaces that a sandbox is to replace. Not every kernel has the others."""
+    """Return this process's namespaces that a sandbox must replace, as far as the kernel has them."""
     folder = Path("/proc/self/ns")
     kinds = ("ipc", "mnt", "net", "pid", "uts")
     return {kind: str((folder / kind).readlink()) for kind in kinds if (folder / kind).is_symlink()}

@@ -1,10 +1,10 @@
-"""The sandbox on macOS: a seatbelt profile for `sandbox-exec`, deny by default.
+"""The sandbox on macOS: a seatbelt profile for ``sandbox-exec``, deny by default.
 
-The profile's text is made of constants and of names of parameters; no path ever becomes part of it. Paths are handed
-over beside it, as they really are: seatbelt judges what a path resolves to, so `/tmp` must be `/private/tmp`.
+The profile's text consists of constants and parameter names, and never contains a path. Paths are passed as parameters,
+with links resolved, because seatbelt checks resolved paths: ``/tmp`` must be ``/private/tmp``.
 
-The last rule that matches decides. What the job may use of the GPU is what MLX needs to open a Metal device and to
-compile kernels; Metal's cache of compiled shaders lies outside the workspace and is not given.
+The last matching rule decides. The job's access to the GPU is what MLX needs to open a Metal device and to compile
+kernels. Metal's cache of compiled shaders is outside the workspace and not accessible.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def prefix(
     named: Iterable[Path] = (),
     hidden: Iterable[Path] = (),
 ) -> list[str]:
-    """Return what is put before a command's argv."""
-    # Sockets among `named` are out of reach as all others: only what a preset may connect to is allowed.
+    """Return the argv prefix."""
+    # Sockets in `named` need no extra rule: connections to all sockets are denied by default.
     shown = [*readable, *named]
     profile, params = build_profile(tree=tree, home=home, network=network, readable=shown, hidden=hidden)
     given = [word for name, value in params.items() for word in ("-D", f"{name}={value}")]
@@ -73,7 +73,7 @@ def prefix(
 def build_profile(
     *, tree: Path, home: Path, network: bool, readable: Iterable[Path] = (), hidden: Iterable[Path] = ()
 ) -> tuple[str, dict[str, str]]:
-    """Return the profile, and the value of each parameter that it names."""
+    """Return the profile and the values of its parameters."""
     text = _BASE + (_NETWORK if network else "")
     params: dict[str, str] = {}
 
@@ -92,7 +92,7 @@ def build_profile(
             rules.append(f"(deny file-read* file-write* ({kind} {name('HIDE', real)}))")
     own = [name("WRITE", place.resolve()) for place in (tree, home)]
     rules += [f"(allow file-read* file-write* (subpath {place}))" for place in own]
-    # Programs ask what the folders above their own are, also where they may not list them.
+    # Programs read the metadata of parent folders even if they may not list them.
     above = {parent for value in params.values() for parent in Path(value).parents if parent != Path("/")}
     rules += [f"(allow file-read-metadata (literal {name('ABOVE', path)}))" for path in sorted(above)]
     return text + "\n".join(rules) + "\n", params

@@ -1,9 +1,12 @@
-"""Whose turn it is: requesters take turns, each with its oldest request, so that nobody can block the others.
+"""The queue's order: requesters take turns, each with its oldest request, so that nobody can block the others.
 
-A requester is who signed the request. Into one that is not signed anyone can write any name, and below a prefix that
-one may push to, one may push to as many longer prefixes as one likes. So turns are shared step by step: signers and the
-patterns of the policy share the runner evenly; below a pattern, what stands directly below it has every other turn,
-whatever there is in deeper folders; then the folders take turns; and in each of them the names that were given.
+The requester of a signed request is its signer. An unsigned request can contain any name, and whoever may push below a
+prefix may push below as many longer prefixes as they like. So turns are shared level by level:
+
+- signers and the branch patterns of the policy share the runner evenly;
+- below a pattern, branches directly below it have every other turn, however many deeper folders exist;
+- the deeper folders share the remaining turns evenly;
+- in each folder, the names that the manifests give take turns.
 """
 
 from __future__ import annotations
@@ -11,31 +14,36 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
+from bridge import limits
 from bridge.bus import branch_names
 from bridge.bus.history import View
+from bridge.bus.requesters import Requester, prefixes, unsigned
 from bridge.errors import PolicyError, ProcessError
-from bridge.manifest import Request
+from bridge.requests.binding import Binding
 from bridge.system.git import Git
 from runner.admit.manifests import Manifests, read_some
 from runner.admit.signature import BadSignature, signer_of, take_apart
 from runner.policy import Policy
 from runner.state.ledger import Ledger
 
-# ("signer", name), or (pattern, "here" or "below", folder, name): each step shares the turns of the one before it.
-Requester = tuple[str, ...]
-
 _HOUR_S = 3600.0
-# Checking a signature takes two processes; a flood of signed requests is not to hold up a poll.
+# Checking a signature starts two processes, so the number per poll is limited.
 _SIGNERS_A_POLL = 100
-# The files of so many requests are held in memory together.
+# How many requests' files are in memory at once.
 _AT_ONCE = 100
+
+_asked_at = lru_cache(limits.BRANCHES)(branch_names.asked_at)
+
+# A request by its branch and its commit.
+_Place = tuple[str, str]
 
 
 class Turns:
-    """The requests that wait, in the order in which this runner looks at them."""
+    """The waiting requests, in the order in which this runner handles them."""
 
     def __init__(
         self, manifests: Manifests, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]
@@ -50,34 +58,34 @@ class Turns:
         self._flooding: set[Requester] = set()
 
     def order(self, views: Iterable[View]) -> list[View]:
-        """Return those of the requests that may be looked at now, fairly ordered."""
+        """Return the requests that may have a turn now, in fair order."""
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
-        self._manifests.forget_all_but(who)
+        self._manifests.forget_all_but({request for _, request in who})
         self._see(set(who.values()))
         now = time.time()
         taken = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[View] = []
         count: Counter[Requester] = Counter()
         for view in waiting:
-            requester = who[view.request]
+            requester = who[_place(view)]
             count[requester] += 1
             left = self._quota.per_hour is None or taken.get(_label(requester), 0) < self._quota.per_hour
             if left and count[requester] <= self._quota.waiting:
                 allowed.append(view)
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
-        return take_turns(allowed, lambda view: who[view.request], self._last)
+        return take_turns(allowed, lambda view: who[_place(view)], self._last)
 
     def _see(self, waiting: set[Requester]) -> None:
-        """Put who is new behind those who are here: else new names, of which there is no end, would come first."""
+        """Put new requesters behind the known ones. Otherwise an endless supply of new names would come first."""
         known = {requester[:steps] for requester in waiting for steps in range(1, len(requester) + 1)}
         self._last = Counter({key: self._last.get(key, self._turn) for key in known})
 
     def served(self, view: View) -> None:
-        """Note that a request had its turn."""
+        """Record that a request had its turn."""
         self._turn += 1
-        requester = self._who.of([view])[view.request]
+        requester = self._who.of([view])[_place(view)]
         for steps in range(1, len(requester) + 1):
             self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
@@ -95,7 +103,9 @@ class Turns:
 class Requesters:
     """Who asks: known for each request commit as long as it waits and the list of signers stays as it is.
 
-    It decides on turns alone. Whether code may run is decided from the commit and the list themselves.
+    A request is known by its branch and its commit, because anybody can put another branch at the same commit, or write
+    a state that names it. This decides only the order of turns. Whether code may run is decided from the commit and the
+    list each time.
     """
 
     def __init__(
@@ -103,51 +113,45 @@ class Requesters:
     ) -> None:
         self._manifests = manifests
         self._git = git
-        # The longest first: a pattern within another one stands for itself.
-        self._prefixes = sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
+        self._prefixes = prefixes(patterns)
         self._signers = allowed_signers
         self._list: object = None
-        self._known: dict[str, Requester] = {}
+        self._known: dict[_Place, Requester] = {}
 
-    def of(self, views: Sequence[View]) -> dict[str, Requester]:
-        """Return the requester of each request, by its commit."""
+    def of(self, views: Sequence[View]) -> dict[_Place, Requester]:
+        """Return the requester of each request, by its branch and commit."""
         current = _stamp(self._signers)
         if current != self._list:
             self._list, self._known = current, {}
-        new = [view for view in views if view.request not in self._known]
-        found = {view.request: self._known[view.request] for view in views if view.request in self._known}
+        places = {_place(view): view for view in views}
+        new = [view for place, view in places.items() if place not in self._known]
+        found = {place: self._known[place] for place in places if place in self._known}
         checked = 0
         for i in range(0, len(new), _AT_ONCE):
             some = new[i : i + _AT_ONCE]
-            # Commits only matter if signatures count.
+            # Commits have to be read only if signatures count.
             names = [view.request for view in some]
             commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
             for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
-                found[view.request] = self._unsigned(view.branch, request)
+                name, place = request.requested_by if request else "", _place(view)
+                found[place] = unsigned(view.branch, name, self._prefixes)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:
                         continue
-                    found[view.request] = _signed(commit, view.request, self._signers) or found[view.request]
-                self._known[view.request] = found[view.request]
+                    found[place] = _signed(commit, view, self._signers) or found[place]
+                self._known[place] = found[place]
         return found
 
-    def _unsigned(self, branch: str, request: Request | None) -> Requester:
-        parsed = branch_names.parse_branch(branch)
-        prefix = parsed.prefix if parsed else ""
-        pattern = next((known for known in self._prefixes if branch.startswith(known)), "")
-        folder = prefix.removeprefix(pattern)
-        return (pattern, "below" if folder else "here", folder, request.requested_by if request else "")
-
-    def forget_all_but(self, requests: Container[str]) -> None:
-        """Forget the requests that wait no longer."""
-        self._known = {request: who for request, who in self._known.items() if request in requests}
+    def forget_all_but(self, places: Container[_Place]) -> None:
+        """Forget requests that no longer wait."""
+        self._known = {place: who for place, who in self._known.items() if place in places}
 
 
 def take_turns(
     views: Sequence[View], who: Callable[[View], Requester], last: Counter[tuple[str, ...]], level: int = 1
 ) -> list[View]:
-    """Return the views, given oldest first, so that requesters alternate; who had no turn for longest begins."""
+    """Order views, given oldest first, so that requesters alternate. Whoever has waited longest for a turn is first."""
     groups: dict[tuple[str, ...], list[View]] = defaultdict(list)
     for view in views:
         groups[who(view)[:level]].append(view)
@@ -159,15 +163,22 @@ def take_turns(
 
 
 def age(view: View) -> tuple[int, str]:
-    """Return what sorts requests by when they say they were made."""
-    parsed = branch_names.parse_branch(view.branch)
-    return (branch_names.nonce_time(parsed.nonce) if parsed else 0, view.branch)
+    """Return the sort key of a request: the creation time in its branch name."""
+    return (_asked_at(view.branch), view.branch)
 
 
-def _signed(commit: bytes, name: str, signers: Path) -> Requester | None:
+def _place(view: View) -> _Place:
+    return view.branch, view.request
+
+
+def _signed(commit: bytes, view: View, signers: Path) -> Requester | None:
+    """Return the signer of a request. A signature counts on the branch for which it was made: all can copy it."""
     try:
-        signed = take_apart(commit, name)
-        return ("signer", signer_of(signed, signers)) if signed else None
+        signed = take_apart(commit, view.request)
+        binding = Binding.parse(signed.message) if signed else None
+        if signed is None or binding is None or binding.branch != view.branch:
+            return None
+        return ("signer", signer_of(signed, signers))
     except (BadSignature, PolicyError, ProcessError):
         return None
 

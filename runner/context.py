@@ -26,23 +26,26 @@ from runner.host.interpreter import Interpreter
 from runner.host.models import Models
 from runner.job import workspace
 from runner.job.sandbox import Sandbox, choose
+from runner.ownership import own_files
 from runner.policy import Policy
 from runner.state import signing_key
-from runner.state.activity import Standing
+from runner.state.activity import StatusFile
+from runner.state.announcer import Announcer
 from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
+from runner.state.orders import Order, Orders
 from runner.state.recover import open_ledger
 from runner.state.sign_of_life import Pulse
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
 
-# Clocks are set by less now and then, without anybody noticing.
+# Smaller corrections of the clock are normal and are ignored.
 _CLOCK_S = 60
 
 
 @dataclass(frozen=True)
-class Session:
+class RunnerContext:
     """Everything that one runner process works with."""
 
     policy: Policy
@@ -56,25 +59,49 @@ class Session:
     models: Models
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
-    # What signs this runner's states and answers; None where it was given no key.
+    # Signs this runner's states and answers; None if it has no key.
     signer: Signer | None = None
-    # Reads branches; where the policy lists the fleet's keys, only states that one of them signed count.
+    # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
     reader: Reader = field(default_factory=Reader)
     clock: Clock = field(default_factory=Clock)
-    # Beats only where the runner serves.
+    # Gives signs of life, only while the runner serves.
     pulse: Pulse = field(default_factory=Pulse)
     stop: threading.Event = field(default_factory=threading.Event)
-    # What the operator sees of this process from outside.
-    standing: Standing = field(default_factory=Standing)
+    # What `kakeya-runner status` shows of this process.
+    status_file: StatusFile = field(default_factory=StatusFile)
+    # What the operator ordered from another terminal.
+    orders: Orders = field(default_factory=Orders)
+    # Announces this runner on the bus, only while it serves.
+    announcer: Announcer | None = None
+
+    def obey(self) -> Order:
+        """Return the operator's current order, and publish it in the status file and on the bus."""
+        order = self.orders.now()
+        self.status_file.obeys(order.state, order.reason)
+        if self.announcer:
+            self.announcer.obeys(order)
+        return order
+
+    def holds(self, branch: str | None) -> None:
+        """Announce the request that this process has claimed; None if it has none."""
+        if self.announcer:
+            self.announcer.holds(branch)
 
 
 @contextmanager
-def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Session]:
-    """Open the state directory for this process alone. Raises InfrastructureError where another one has it.
+def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerContext]:
+    """Open and lock the state folder.
 
-    Raises PolicyError if the policy requires a sandbox that does not hold here, or lists runners' keys and this runner
-    has none.
+    Raises:
+        InfrastructureError: another process has it.
+        PolicyError: the policy requires a sandbox that does not work here, or if it lists runners' keys and this runner
+            has none.
     """
+    with own_files():
+        yield from _open_runner(policy, tell)
+
+
+def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerContext]:
     state = policy.state
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
@@ -98,33 +125,38 @@ def open_session(policy: Policy, tell: Callable[[str], None]) -> Iterator[Sessio
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
         stop = threading.Event()
         try:
-            session = Session(
+            presets = load_presets(policy.preset_folder)
+            identity = wire.Runner(
+                id=policy.id,
+                instance=instance_of(state, host["fingerprint"], tell),
+                version=version("kakeya-bridge"),
+            )
+            signer = signing_key.load_signer(state)
+            context = RunnerContext(
                 policy=policy,
                 bus=bus,
                 ledger=ledger,
-                presets=load_presets(policy.preset_folder),
-                identity=wire.Runner(
-                    id=policy.id,
-                    instance=instance_of(state, host["fingerprint"], tell),
-                    version=version("kakeya-bridge"),
-                ),
+                presets=presets,
+                identity=identity,
                 host=host,
                 versions=describe_versions(policy.interpreter),
                 interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
                 models=Models(policy),
                 tell=tell,
                 sandbox=choose(policy, tell),
-                signer=signing_key.load_signer(state),
+                signer=signer,
                 reader=reader,
                 clock=Clock(
                     max(_CLOCK_S, policy.limits.clock_skew_s),
                     witness=partial(times.requested_below, bus.git, HEADS),
                 ),
-                standing=Standing(state),
+                status_file=StatusFile(state),
+                orders=Orders(state),
+                announcer=Announcer(bus, policy, presets, identity, signer),
                 stop=stop,
             )
             with stopped_by(stop):
-                yield session
+                yield context
         finally:
             bus.close()
             ledger.close()

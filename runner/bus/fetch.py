@@ -1,0 +1,245 @@
+"""Fetches the request branches into the runner's store: together where it goes, by halves where one is bad."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bridge import limits
+from bridge.errors import InfrastructureError, ProcessError
+from bridge.system.child import Child
+from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from runner.bus.listing import Listing
+from runner.bus.litter import unfinished
+from runner.bus.quarantine import HOSTILE, Quarantine
+from runner.bus.store import fetch_flags, take_cut
+from runner.bus.tips import HEADS, Tips
+from runner.bus.weigh import LOOKS, Weigher, weigh
+
+# Where a branch that is fetched alone is put, whatever it is called.
+_LOOK = f"{LOOKS}tip"
+
+# So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
+_MOST_UNREADABLE = 20
+_SEARCH_S = limits.SEARCH_S
+
+
+@dataclass
+class _Search:
+    """A search for bad branches: when it is to end, if it settled anything by then, and what it came to."""
+
+    until: float
+    settled: bool = False
+    unreadable: int = 0
+    got: set[str] = field(default_factory=set)
+
+    def is_over(self) -> bool:
+        return (self.settled and time.monotonic() >= self.until) or self.unreadable >= _MOST_UNREADABLE
+
+
+class _SlowError(InfrastructureError):
+    """What was asked for does not come within the time that a poll has for it."""
+
+
+class Fetcher:
+    """Keeps the tips in the store where they are on the bus, but for the branches in quarantine."""
+
+    def __init__(self, git: Git, url: str, patterns: tuple[str, ...], tips: Tips) -> None:
+        self.git = git
+        self.listing = Listing(git, url, patterns)
+        self.quarantine = Quarantine()
+        self._url = url
+        self._tips = tips
+        self._served: dict[str, str] = {}
+        self._weigher = Weigher(git)
+        # Commits that were in a fetch that failed: one of them, or several, made it fail.
+        self._suspects: set[str] = set()
+        # A commit that takes long to come, and the git that fetches it beside the polls.
+        self._slow: tuple[str, Child] | None = None
+        self._is_behind = True
+
+    def close(self) -> None:
+        """End what still runs."""
+        self._weigher.close()
+        if self._slow:
+            self._slow[1].close()
+            self._slow = None
+
+    def fetch(self) -> dict[str, str]:
+        """Fetch what is new and return where all request branches are, as ``Bus.fetch`` says."""
+        if self.listing.read() or self._is_behind or self.quarantine.unreadable:
+            self._catch_up()
+        return self._served
+
+    def _catch_up(self) -> None:
+        listed = self.listing.tips
+        self.quarantine.see(listed)
+        gone = dict.fromkeys(self._tips.at.keys() - listed.keys())
+        self._tips.set(gone)
+        new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
+        self._is_behind = True
+        self._bring(new)
+        at = self._tips.at
+        self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
+        self._is_behind = any(
+            at.get(b) != oid and not self.quarantine.is_hostile(b) for b, oid in new.items()
+        )
+
+    def _bring(self, new: Mapping[str, str]) -> None:
+        """Bring the commits of these branches into the store, as far as that goes within a poll.
+
+        What was never asked for is asked for at once; what was part of a fetch that failed is searched by halves, for
+        a while in each poll.
+        """
+        ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._weigher.undecided
+        self._look_after_slow(ask)
+        self._suspects &= ask
+        fresh = sorted(ask - self._suspects)
+        search = _Search(time.monotonic() + _SEARCH_S)
+        self._search(fresh, search, halve=False)
+        # The search begins when the first fetch has failed, and comes on a little whatever came of that.
+        search.until, search.settled = time.monotonic() + _SEARCH_S, False
+        suspects = list(self._suspects)
+        random.shuffle(suspects)
+        self._search(suspects, search)
+        self._suspects -= search.got
+        self._arrived(new, search.got)
+        if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
+            message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
+            raise InfrastructureError(message, code="unreachable")
+
+    def _search(self, commits: list[str], search: _Search, *, halve: bool = True) -> None:
+        """Fetch commits together; where that fails, by halves, down to those that cannot be fetched alone."""
+        if not commits or search.is_over():
+            return
+        try:
+            self._get(commits)
+        except InfrastructureError as error:
+            if len(commits) > 1:
+                self._suspects.update(commits)
+                search.settled |= isinstance(error, _SlowError)
+                if halve:
+                    middle = len(commits) // 2
+                    self._search(commits[:middle], search)
+                    self._search(commits[middle:], search)
+                return
+            self._suspects.discard(commits[0])
+            if not isinstance(error, _SlowError):
+                self.quarantine.put(commits[0], error)
+                search.unreadable += error.code != HOSTILE
+        else:
+            search.got.update(commits)
+        search.settled = True
+
+    def _get(self, commits: list[str]) -> None:
+        """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
+        child = self._start_fetch(*commits)
+        try:
+            # Into an empty store everything comes that there is, and there is nothing else to do.
+            if child.ended(limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
+                self._check_whole()
+                return
+        except ProcessError as error:
+            raise _explain(error) from error
+        finally:
+            if len(commits) == 1 and self._slow is None and child.is_running:
+                self._slow = (commits[0], child)
+            else:
+                child.close()
+        self._sweep_up()
+        raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
+
+    def _look_after_slow(self, ask: set[str]) -> None:
+        """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
+        if self._slow is None:
+            return
+        commit, child = self._slow
+        try:
+            if not child.ended(0.0):
+                ask.discard(commit)
+                return
+            self._check_whole()
+        except InfrastructureError as error:
+            self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
+            ask.discard(commit)
+        child.close()
+        self._slow = None
+        self._sweep_up()
+
+    def _sweep_up(self) -> None:
+        """Remove what fetches that were ended left behind, unless one is at work."""
+        if self._slow is None:
+            for path in unfinished(self.git.directory):
+                path.unlink(missing_ok=True)
+
+    def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
+        """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
+        held = {oid for oid in new.values() if self.quarantine.holds(oid)}
+        # A history that is being read is asked about in each poll, however long its branch is left out.
+        asked = ({*new.values()} - held) | self._weigher.remembered.intersection(new.values())
+        heavy = self._weigher.weigh(asked, limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)
+        for oid, why in heavy.items():
+            if why:
+                self.quarantine.put(oid, InfrastructureError(why, code=HOSTILE))
+        undecided = self._weigher.undecided & asked
+        for oid in undecided - held:
+            long = InfrastructureError("its history is long and is still being read", code="slow")
+            self.quarantine.put(oid, long)
+        for oid in got - heavy.keys() - undecided:
+            moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
+            self.quarantine.put(oid, moved)
+        here = {oid for oid, why in heavy.items() if why is None}
+        self.quarantine.release(here)
+        self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
+
+    def tip(self, branch: str) -> str | None:
+        """Fetch one branch and return its commit id, as ``Bus.tip`` says."""
+        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
+        try:
+            child.ended(NETWORK_TIMEOUT)
+            self._check_whole()
+        except ProcessError as error:
+            if b"couldn't find remote ref" in error.stderr.lower():
+                self._tips.set({branch: None})
+                return None
+            raise _explain(error) from error
+        finally:
+            child.close()
+        tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
+        if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
+            self.git("update-ref", "-d", _LOOK)
+            raise InfrastructureError(why, code=HOSTILE)
+        self._tips.set({branch: tip})
+        return tip
+
+    def _start_fetch(self, *specs: str) -> Child:
+        flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self._url))
+        child = self.git.start("fetch", *flags, "--", self._url, timeout=NETWORK_TIMEOUT)
+        try:
+            child.write("".join(f"{spec}\n" for spec in specs))
+        except ProcessError as error:
+            child.close()
+            raise _explain(error) from error
+        return child
+
+    def _check_whole(self) -> None:
+        """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
+        cut = take_cut(self.git)
+        if cut is None:
+            return
+        self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})
+        self.git("update-ref", "-d", _LOOK)
+        raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
+
+
+def _explain(error: ProcessError) -> InfrastructureError:
+    """Turn git's words about a fetch into what happened."""
+    if b"fsck error" in error.stderr:
+        # What came is refused, which no retry changes. Git's first error names the object.
+        found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
+        message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
+        return InfrastructureError(message, code=HOSTILE)
+    return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")

@@ -1,0 +1,49 @@
+"""``kakeya-runner drain``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from bridge.bus.presence import Standing
+from bridge.console import Duration, say
+from bridge.errors import InfrastructureError
+from runner.cli.common import ACK_S
+from runner.policy import load_policy
+from runner.state.orders import Orders
+from runner.state.serving import ended, heard, serving_process
+
+
+@click.command()
+@click.option(
+    "--wait", type=Duration(), metavar="DUR", help="Wait until the runner has ended, for at most DUR (90s, 15m, 2h)."
+)  # fmt: skip
+@click.pass_obj
+def command(policy: Path | None, wait: timedelta | None) -> None:
+    """Let the running runner finish its job, take no other request, and end with exit code 0.
+
+    A service that `kakeya-runner install` made does not start it again until the next start of the machine, or until
+    you start the service.
+    """
+    state = load_policy(policy).state
+    process = serving_process(state)
+    if process is None:
+        fix = "`kakeya-runner status` shows what the state folder says."
+        raise InfrastructureError(f"no runner serves with {state}", fix=fix, code="not_serving")
+    Orders(state).drain(process)
+    if not heard(state, process, Standing.DRAINING, ACK_S):
+        say(
+            f"the runner {process.pid} has not noted it yet: it is fetching or pushing, and drains after that"
+        )
+    elif wait is None:
+        say(f"the runner {process.pid} takes no other request, and ends after its job")
+    if wait is None:
+        return
+    if not ended(process, wait.total_seconds()):
+        fix = "It still ends after its job. `kakeya-runner status` shows the job."
+        raise InfrastructureError(
+            f"the runner {process.pid} has not ended in time", fix=fix, code="still_draining"
+        )
+    say("the runner has ended")

@@ -1,0 +1,192 @@
+"""Announces this runner on the bus: a small signed record on its own git reference, within the push budget.
+
+The record is added to pushes that happen anyway. It is pushed alone only at the start, at the end, after an operator's
+order, and when nothing else was pushed for an interval. Runners do not read each other's records, so no record can
+decide what is run.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bridge import limits
+from bridge.bus import presence, wire
+from bridge.bus.presence import Presence, Quota, Standing
+from bridge.bus.writer import Writer
+from bridge.errors import InfrastructureError
+from bridge.manifest import format_time
+from bridge.presets import Presets
+from bridge.system.deadline import within
+from bridge.verify.state_signature import signed_presence
+from runner.bus.bus import Bus
+from runner.policy import Policy
+from runner.state.identity import WHO
+from runner.state.orders import Order
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
+
+# A record younger than this share of an interval is not renewed when something else is pushed.
+_FRESH = 1 / 4
+# Shorter jobs are not announced: readers see them on their branches.
+_BUSY_S = 5.0
+# How long to wait after the bus refused the reference; some servers refuse all references outside refs/heads/.
+_REFUSED_S = 3600.0
+_LAST_S = 5.0
+# First delay before a failed push of a record alone is retried. It doubles up to one interval.
+_AGAIN_S, _MOST_DOUBLED = 10.0, 10
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A record as git objects: its commit, and the ids of all its objects."""
+
+    commit: str
+    objects: tuple[str, ...]
+    said: tuple[Standing, str, str | None]
+
+
+class Announcer:
+    """Announces one runner. Announces nothing before ``begin``, or if the policy sets no interval."""
+
+    def __init__(
+        self, bus: Bus, policy: Policy, presets: Presets, identity: wire.Runner, signer: Signer | None
+    ) -> None:
+        self._bus = bus
+        self._policy = policy
+        self._identity = identity
+        self._signer = signer
+        allowed = {name: preset.digest for name, preset in presets.items() if policy.allows(name)}
+        self._presets = allowed if len(allowed) <= limits.PRESENCE_PRESETS else None
+        self._every_s = policy.bus.presence_s
+        self._serves = False
+        self._order = Order()
+        self._job: str | None = None
+        self._job_since = 0.0
+        self._last: _Made | None = None
+        self._last_at = self._not_before = 0.0
+        # The bus's message when it last refused the record, for the operator.
+        self.refused = ""
+        self.pushes = self._failures = 0
+
+    def begin(self) -> None:
+        """Start to announce."""
+        self._serves = self._every_s is not None
+        if self._serves:
+            self._bus.rider = self
+
+    def obeys(self, order: Order) -> None:
+        """Record the operator's order for the next announcement."""
+        self._order = order
+
+    def holds(self, branch: str | None) -> None:
+        """Record the request that the runner has claimed for the next announcement."""
+        self._job, self._job_since = branch, time.monotonic()
+
+    def take(self) -> str | None:
+        """Return the refspec to add to another push, as ``+commit:reference``; None if the record is recent enough."""
+        now = time.monotonic()
+        if not self._serves or now < self._not_before:
+            return None
+        is_fresh = self._last is not None and now - self._last_at < (self._every_s or 0.0) * _FRESH
+        if is_fresh and self._last is not None and self._last.said == self._said():
+            return None
+        try:
+            self._made = self._make()
+        except (InfrastructureError, OSError):
+            # For example a full disk. The push that this would be added to may still succeed.
+            return None
+        return f"+{self._made.commit}:{self.ref}"
+
+    @property
+    def ref(self) -> str:
+        """The git reference of this runner's record."""
+        return f"{presence.REFS}{self._identity.instance}"
+
+    def arrived(self) -> None:
+        """Record that the refspec that ``take`` returned was pushed."""
+        if self._last:
+            self._forget(self._last, self._made)
+        self._last, self._last_at, self.refused = self._made, time.monotonic(), ""
+
+    def failed(self, why: str | None) -> None:
+        """Record that it was not pushed. ``why`` is the server's message if it refused the reference."""
+        self._forget(self._made, self._last)
+        if why is not None:
+            self.refused, self._not_before = why, time.monotonic() + _REFUSED_S
+
+    def maybe(self) -> None:
+        """Push the record alone if it is due and the push budget allows it."""
+        if not self._is_due() or not self._bus.budget.spare():
+            return
+        spec = self.take()
+        if spec is not None:
+            self.pushes += 1
+            if self._bus.push_record(spec):
+                self._failures = 0
+            else:
+                pause = min(_AGAIN_S * 2**self._failures, self._every_s or 0.0)
+                self._not_before = max(self._not_before, time.monotonic() + pause)
+                self._failures = min(self._failures + 1, _MOST_DOUBLED)
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if not self._serves or now < self._not_before:
+            return False
+        return (
+            self._last is None
+            or self._last.said[:2] != self._said()[:2]
+            or now - self._last_at >= (self._every_s or 0.0)
+        )
+
+    def end(self) -> None:
+        """Announce that the runner stops, if it was announced before. The push has a few seconds."""
+        self._order, self._job = Order(Standing.STOPPED), None
+        if self._serves and self._last is not None:
+            with suppress(InfrastructureError, OSError), within(_LAST_S):
+                self.maybe()
+        self._serves, self._bus.rider = False, None
+
+    def _said(self) -> tuple[Standing, str, str | None]:
+        is_long = time.monotonic() - self._job_since >= _BUSY_S
+        return self._order.state, self._order.reason, self._job if is_long else None
+
+    def _make(self) -> _Made:
+        git, said = self._bus.git, self._said()
+        writer = Writer(git, self._last.commit if self._last else None)
+        blob = writer.blob(self._record().to_bytes())
+        tree = writer.tree({presence.FILE: ("100644", blob)})
+        message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
+        commit = writer.commit(tree, [], message, WHO)
+        writer.store()
+        return _Made(commit, (commit, tree, blob), said)
+
+    def _record(self) -> Presence:
+        state, reason, job = self._said()
+        quota, patterns = self._policy.limits.per_requester, self._policy.bus.patterns
+        few = len(patterns) <= limits.PRESENCE_LABELS and max(map(len, patterns)) <= limits.BRANCH_CHARS
+        return Presence(
+            schema_version=1,
+            id=self._identity.id,
+            instance=self._identity.instance,
+            version=self._identity.version,
+            state=state,
+            reason=reason,
+            busy_with=job,
+            labels=self._policy.labels,
+            presets=self._presets,
+            patterns=list(patterns) if few else None,
+            quota=Quota(waiting=min(quota.waiting, limits.COUNTER), per_hour=quota.per_hour),
+            at=format_time(datetime.now(UTC)),
+            valid_s=min((self._every_s or 0.0) * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
+        )
+
+    def _forget(self, made: _Made, kept: _Made | None) -> None:
+        """Remove the objects of an outdated record. Git would not: nothing refers to them."""
+        for oid in set(made.objects) - set(kept.objects if kept else ()):
+            with suppress(OSError):
+                (self._bus.git.directory / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+"""The operator's orders to a running runner, as small files in the state folder.
+
+``kakeya-runner maintenance`` and ``kakeya-runner drain`` write them. The runner reads them between requests and while a
+job runs. Only this host's user may write to the state folder, so nothing on the bus can give an order.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bridge import limits
+from bridge.bus.presence import Standing
+from bridge.errors import one_line
+
+MAINTENANCE = "maintenance.json"
+DRAIN = "drain.json"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the operator wants the runner to do."""
+
+    state: Standing = Standing.SERVING
+    reason: str = ""
+
+    @property
+    def takes_requests(self) -> bool:
+        """Return whether the runner may take requests."""
+        return self.state is Standing.SERVING
+
+
+class Orders:
+    """The orders in one state folder. Without a folder there are no orders."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    def now(self) -> Order:
+        """Return the current order for this process. An unreadable file counts as maintenance."""
+        if self._folder is None:
+            return Order()
+        if (drain := _read(self._folder / DRAIN)) is not None and drain == _process():
+            return Order(Standing.DRAINING)
+        found = _read(self._folder / MAINTENANCE)
+        if found is None:
+            return Order()
+        reason = found.get("reason") if isinstance(found, dict) else None
+        said = reason if isinstance(reason, str) else "the order in the state folder cannot be read"
+        return Order(Standing.MAINTENANCE, _short(said))
+
+    def begin(self) -> None:
+        """Remove an order to drain that was for an earlier process."""
+        if self._folder is not None and _read(self._folder / DRAIN) != _process():
+            with suppress(OSError):
+                (self._folder / DRAIN).unlink(missing_ok=True)
+
+    def maintain(self, reason: str) -> None:
+        """Order maintenance. It lasts until ``resume``, also across restarts."""
+        self._write(MAINTENANCE, {"reason": _short(reason)})
+
+    def resume(self) -> bool:
+        """End maintenance. Returns whether there was any."""
+        assert self._folder is not None  # noqa: S101 - the command knows its folder
+        file = self._folder / MAINTENANCE
+        there = file.exists()
+        file.unlink(missing_ok=True)
+        return there
+
+    def drain(self, process: psutil.Process) -> None:
+        """Order one process to finish its job and exit. The next process serves again."""
+        self._write(DRAIN, _of(process))
+
+    def _write(self, name: str, content: object) -> None:
+        assert self._folder is not None  # noqa: S101 - the command knows its folder
+        draft = self._folder / f".{name}.new"
+        draft.write_text(json.dumps(content), encoding="ascii")
+        draft.replace(self._folder / name)
+
+
+def _short(reason: str) -> str:
+    return one_line(reason)[: limits.PRESENCE_REASON]
+
+
+def _of(process: psutil.Process) -> dict[str, float]:
+    return {"pid": process.pid, "started": process.create_time()}
+
+
+def _process() -> dict[str, float]:
+    return _of(psutil.Process())
+
+
+def _read(file: Path) -> object:
+    """Return a file's content, None if it does not exist, or an empty string if it cannot be read."""
+    try:
+        return json.loads(file.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return ""
