@@ -1,9 +1,9 @@
-"""The gate: pure functions from a report to what is wrong with it. A report that no rule knows does not pass."""
+"""The gate: pure functions that return what is wrong with a report. A report of an unknown kind does not pass."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -13,8 +13,10 @@ from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
 from bridge.evidence.bound import Bound, is_told, run_id, unbound
 from bridge.evidence.kinds import MODELS
+from bridge.evidence.laws.meaning import DEFINITIONS
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.report_index import ReportIndex, TooLongError
+from bridge.evidence.rule import Rule
 from bridge.evidence.rules import RULES
 from bridge.evidence.shape import read
 from bridge.evidence.table import TABLE
@@ -26,10 +28,10 @@ SCHEMA_VERSION = 3
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
 
-# A report of the size that presets allow is judged in a few seconds; one that is made to take longer is not judged.
+# Time limit. Checking a report of the allowed size takes a few seconds; a report that takes longer is refused.
 MAX_SECONDS = 30.0
 
-# More are not told: the verdict is clear by then, and the result stays readable.
+# Maximum number of violations in a result. By then the verdict is clear, and the result stays readable.
 MAX_VIOLATIONS = 100
 
 __all__ = [
@@ -49,28 +51,40 @@ __all__ = [
 
 
 def check_report(report: Mapping[str, Any], bound: Bound | None = None) -> list[Violation]:
-    """Return every rule that a report breaks; an empty list means that its claims may be believed.
+    """Return all violations of a report. An empty list means that the gate accepts its claims.
 
-    With `bound`, the report has to be of that run, so far as it says of which run it is.
+    With ``bound``, the report must also match that run, as far as it names a run.
     """
     told: list[tuple[str, str]] = []
     first: dict[str, tuple[str, str]] = {}
-    for one in (*_found(report), *(unbound(report, bound) if bound else ())):
+    for one in _once((*_found(report), *(_unbound(report, bound) if bound else ()))):
         if len(told) < MAX_VIOLATIONS:
             told.append(one)
         elif one[0] not in first:
-            first[one[0]] = one  # however much is told of others, the verdict is that of all
+            first[one[0]] = one  # even if only some violations are listed, the verdict counts all of them
     known = {code for code, _ in told}
     late = [one for code, one in first.items() if code not in known]
     return [violation(*one) for one in (*told[: MAX_VIOLATIONS - len(late)], *late)]
 
 
+def _once(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each fault once: what is found again for every claim about one place is one fault, with their number."""
+    claims: dict[tuple[str, str], list[str]] = {}
+    for code, message in found:
+        name, colon, rest = message.partition(": ")
+        place = rest if colon and name in DEFINITIONS else message
+        claims.setdefault((code, place), []).append(message)
+    for (code, place), messages in claims.items():
+        names = {*(message.partition(": ")[0] for message in messages)}
+        yield code, messages[0] if len(names) == 1 else f"{place} (found for {len(names)} kinds of claims)"
+
+
 def check_reports(
     reports: Mapping[str, Any], kinds: Collection[str] | None = None, bound: Bound | None = None
 ) -> Gate:
-    """Judge all reports of a run, given as `{path: parsed JSON, or None where it could not be parsed}`.
+    """Check all reports of a run, given as ``{path: parsed JSON, or None if it could not be parsed}``.
 
-    With `kinds`, each report must be of one of them, and of each there must be one. `bound`: see `check_report`.
+    With ``kinds``, there must be exactly one report of each kind, and no other. ``bound``: see ``check_report``.
     """
     found = [
         one.model_copy(update={"path": path})
@@ -89,21 +103,21 @@ def check_reports(
 def judge(
     files: Mapping[str, bytes], kinds: Collection[str] | None = None, bound: Bound | None = None
 ) -> Gate:
-    """Judge the reports among the files that a run left: those whose name ends in `.json`."""
+    """Check the reports among a run's files: those whose name ends in ``.json``."""
     return check_reports(
         {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds, bound
     )
 
 
 def verdict(found: Collection[Violation]) -> Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]:
-    """Say what a list of violations amounts to: INCOMPLETE if things are missing or unclear, and nothing is wrong."""
+    """Return the verdict for violations: INCOMPLETE if something is missing or unclear, but nothing is wrong."""
     if not found:
         return "ACCEPTED"
     return "REJECTED" if any(TABLE[one.code].verdict == "REJECTED" for one in found) else "INCOMPLETE"
 
 
 def violation(code: str, message: str) -> Violation:
-    """Return what is wrong, with what would mend it."""
+    """Return a violation with its fix."""
     return Violation(code=code, message=one_line(message), mend=TABLE[code].mend)
 
 
@@ -116,7 +130,7 @@ def _check_one(report: object, kinds: Collection[str] | None, bound: Bound | Non
 
 
 def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong as pairs of code and message."""
+    """Yield violations as pairs of code and message."""
     kind, version = report.get("kind"), report.get("schema_version")
     if not isinstance(kind, str) or kind not in RULES:
         yield "UNKNOWN_KIND", f"no rule knows reports of kind {kind!r}"
@@ -135,12 +149,33 @@ def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         until = time.monotonic() + MAX_SECONDS
         try:
             for rule in RULES[kind]:
-                for message in rule(subject):
-                    yield rule.code, message
+                for one in _apply(rule, subject):
+                    yield one
                     _look_at_the_clock(until)
                 _look_at_the_clock(until)
         except TooLongError:
             yield "JUDGED_TOO_LONG", f"after {MAX_SECONDS:g} s not all rules had been held against it"
+
+
+# Raised for values of a type or size with which nothing can be computed. Nothing else reads a report's free values.
+_ODD_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def _apply(rule: Rule, subject: Any) -> Iterator[tuple[str, str]]:
+    """Yield a rule's faults. If values are of a type or size with which it cannot compute, that is the fault."""
+    try:
+        for message in rule(subject):
+            yield rule.code, message
+    except _ODD_VALUES as error:
+        about = ", ".join(getattr(rule, "fields", ())) or rule.name
+        yield "MALFORMED", f"{rule.code} cannot be judged ({type(error).__name__}); it is about {about}"
+
+
+def _unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]]:
+    try:
+        yield from unbound(report, bound)
+    except _ODD_VALUES as error:
+        yield "MALFORMED", f"the report cannot be compared with its run ({type(error).__name__})"
 
 
 def _look_at_the_clock(until: float) -> None:
@@ -149,7 +184,7 @@ def _look_at_the_clock(until: float) -> None:
 
 
 def _parse(data: bytes) -> object:
-    """Return a report, or None where it is not one JSON text with one meaning."""
+    """Parse a report; None if it is not exactly one unambiguous JSON value."""
     try:
         return strict_json.loads(data, what="the report", max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except ManifestError:

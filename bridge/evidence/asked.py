@@ -1,11 +1,11 @@
-"""What a job was asked for: the options in a step's argv are those in the configuration of the report that it wrote."""
+"""Compares a step's command line with the configuration in the report that it wrote: the options must agree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# The commands of kakeya-engine by the kind of report that they write.
+# Kind of report by command of kakeya-engine.
 COMMANDS: dict[str, tuple[str, str]] = {
     "kakeya.codec-rd": ("codec", "rd"),
     "kakeya.spec-bench": ("bench", "spec"),
@@ -16,8 +16,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kakeya.verify-l": ("bench", "verify-l"),
     "kakeya.kv-quant": ("eval", "kv-quant"),
     "kakeya.parity": ("eval", "parity"),
+    "kakeya.serve-conformance": ("eval", "serve-conformance"),
 }
-# Options that decide no figure, or whose value is a place on the machine that the answer does not show.
+# Options that affect no figure, and options with paths on the host, which the answer does not show.
 _PLACES = (
     "out",
     "json",
@@ -31,12 +32,12 @@ _PLACES = (
     "least",
     "needles",
 )
-# A block of one row drafts nothing, so a comparison of drafters takes two.
+# A block of one row has no drafts, so comparing drafters needs at least two rows.
 _TWO_ROWS = "2"
 
 
 def options(argv: Sequence[str], command: tuple[str, str]) -> dict[str, str | bool] | None:
-    """Return the options of a call of a command, by name; None if it calls another one."""
+    """Return the options of a command line by name; None if it calls another command."""
     at = next((i for i in range(len(argv) - 1) if tuple(argv[i : i + 2]) == command), None)
     if at is None:
         return None
@@ -57,9 +58,9 @@ def options(argv: Sequence[str], command: tuple[str, str]) -> dict[str, str | bo
 
 
 def unlike(report: Mapping[str, Any], argvs: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield how a report's configuration is not what the step that wrote such a report was asked for.
+    """Yield the differences between a report's configuration and the command line of the step that wrote it.
 
-    Nothing is said if no step, or more than one, writes reports of its kind in a way that can be compared.
+    Yields nothing unless exactly one step writes reports of this kind in a comparable way.
     """
     command = COMMANDS.get(str(report.get("kind")))
     asked = [found for argv in argvs if command and (found := options(argv, command)) is not None]
@@ -99,7 +100,7 @@ def _more_prompts(report: Mapping[str, Any], most: str) -> Iterator[str]:
 
 
 # Prompts of each set that comes with the engine.
-BUNDLED_SET = 10
+BUNDLED_SET = 50
 
 
 def _is_bundled(report: Mapping[str, Any], workload: str) -> bool:
@@ -109,7 +110,7 @@ def _is_bundled(report: Mapping[str, Any], workload: str) -> bool:
 
 
 def _same(given: object, asked: str | bool) -> bool:
-    """Say whether an option in a report is what was asked for, as text."""
+    """Return whether an option in a report equals the text on the command line."""
     if isinstance(asked, bool) or isinstance(given, bool):
         return given is asked
     if isinstance(given, list):

@@ -1,7 +1,7 @@
-"""What binds a report to the run that it is of: what no report can show by itself.
+"""Checks that a report belongs to a run, with facts that the report itself cannot prove.
 
 A runner gives each job an id that nobody can know before the request is committed, and the engine writes it into its
-reports. While it measures, the engine also prints a digest chain of its rows, which the runner's log then holds.
+reports. While it measures, the engine also prints a digest chain of its rows, which is then in the runner's log.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from typing import Any
 
 from bridge.evidence.asked import unlike
 
-# The variable by which the engine is told.
+# The environment variable with the run's id.
 VARIABLE = "KAKEYA_RUN_ID"
 
-# What a row is given only after it has been measured: why it parts from another one.
+# Fields that are added to a row after its measurement, and so are not in its digest.
 LATER = ("divergence",)
 
-# How a line of the digest chain begins in a job's log.
+# Prefix of the digest chain's lines in a log.
 ROWS = "kakeya-rows "
 _LINE = re.compile(ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-# Times are written in whole seconds.
+# Tolerance for times, which are written in whole seconds.
 _SLACK = timedelta(seconds=3)
-# Two programs may count memory a little differently.
+# Tolerance for memory: two programs may count it slightly differently.
 _ALIKE = 0.05
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The run that reports have to be of.
+    """The run that reports must match.
 
     Attributes:
-        id: see `run_id`.
-        began: when the job began, and `ended`: when it had ended.
-        host: what the runner says of its machine, and `versions`: of what is installed there.
-        logs: the job's logs as the runner streamed them.
-        required: whether a report that does not say of which run it is does not pass.
-        argvs: what the job's steps ran; placeholders stand for what the answer does not show.
+        id: see ``run_id``.
+        began: when the job began; ``ended``: when it had ended.
+        host: the runner's facts about its machine; ``versions``: about installed software.
+        logs: the job's logs, as recorded by the runner.
+        required: whether a report without a run id is refused.
+        argvs: the command lines of the job's steps; placeholders replace values that the answer does not show.
     """
 
     id: str
@@ -57,12 +57,12 @@ class Bound:
 
 
 def run_id(branch: str, request: str, token: int) -> str:
-    """Return the id of a run: of a request commit, which cannot hold it, on a branch, under one claim."""
+    """Return the id of a run. It depends on the request commit, so the commit cannot contain it."""
     return hashlib.sha256(f"kakeya-run\n{branch}\n{request}\n{token}\n".encode()).hexdigest()
 
 
 def chain(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the digest after each row, of that row and of all before it."""
+    """Yield the digest chain: after each row, the digest of all rows so far."""
     digest = ""
     for row in rows:
         told = {name: value for name, value in row.items() if name not in LATER}
@@ -72,13 +72,13 @@ def chain(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def is_told(report: Mapping[str, Any]) -> bool:
-    """Say whether a report names a run."""
+    """Return whether a report names a run."""
     run = report.get("run")
     return isinstance(run, dict) and isinstance(run.get("id"), str)
 
 
 def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield why a report is not of a run, as pairs of code and message."""
+    """Yield why a report does not belong to a run, as pairs of code and message."""
     if not is_told(report):
         if bound.required:
             yield "RUN_UNTOLD", "the report does not say of which run it is"
@@ -99,7 +99,7 @@ def _odd_times(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
     try:
         at = datetime.strptime(str(report.get("created_at")), _TIME).replace(tzinfo=UTC)
     except ValueError:
-        return  # another rule says so
+        return  # another rule reports this
     if not bound.began - _SLACK <= at <= bound.ended + _SLACK:
         yield f"the report was written at {at:%Y-%m-%dT%H:%M:%SZ}, and the job did not run then"
     took, most = report.get("seconds"), (bound.ended - bound.began + _SLACK).total_seconds()
@@ -132,7 +132,7 @@ def _odd_rows(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
     if (len(digests), digests[-1]) not in marks:
         yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
         return
-    # Several reports may have been made by one job, so only what leads to this one's last digest is its own.
+    # One job may write several reports, so only the lines that lead to this report's last digest belong to it.
     own = marks[: marks.index((len(digests), digests[-1])) + 1]
     begun = next((i for i in range(len(own) - 1, 0, -1) if own[i - 1][0] >= own[i][0]), 0)
     for count, digest in own[begun:]:

@@ -1,4 +1,4 @@
-"""Claims, taken again from the rows: each name is one statistic."""
+"""Recomputes claims from the rows. Each claim name is one statistic."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bridge.evidence.stats import exact_interval, median
 
 @dataclass(frozen=True)
 class Figure:
-    """What the rows give: NaN where they give nothing. `interval` is None where none is defined."""
+    """A recomputed figure; NaN if the rows do not give it. ``interval`` is None if none is defined."""
 
     value: float
     interval: tuple[float, float] | None = None
 
 
 def figure(index: ReportIndex, claim: Claim) -> Figure:
-    """Take a claim again from the rows of its report."""
+    """Recompute a claim from the rows of its report."""
     about = (claim.name, claim.arm, claim.against, where_of(claim))
     return index.once(("figure", *about), lambda: _figure(index, claim))
 
@@ -41,13 +41,13 @@ def _tok_s(index: ReportIndex, claim: Claim) -> Figure:
 
 
 def quotients(index: ReportIndex, claim: Claim) -> list[float]:
-    """Return the quotient of two arms' rates for each prompt of a claim; NaN where there is none."""
+    """Return the ratio of two arms' rates for each prompt of a claim; NaN if there is none."""
     of = index.e2e_rate if claim.name == "e2e_speedup" else index.rate
     return [quotient(of(claim.arm, prompt), of(claim.against, prompt)) for prompt in index.common(claim)]
 
 
 def quotient(a: float, b: float) -> float:
-    """Return a / b, NaN where b is nothing."""
+    """Return a / b; NaN if b is 0."""
     return a / b if b else math.nan
 
 
@@ -116,7 +116,7 @@ def _memory_saving(index: ReportIndex, claim: Claim) -> Figure:
 
 
 def stored_bits(index: ReportIndex, arm: str | None, prompts: list[str]) -> float:
-    """Return the stored bits a value, all prompts together."""
+    """Return the stored bits per value over all prompts."""
     rows = [row for prompt in prompts for row in index.quants(arm, prompt)]
     return quotient(8 * sum(row.memory.cache_bytes for row in rows), sum(row.n_values for row in rows))
 
@@ -135,6 +135,12 @@ _same_top = _mean_of("same_top", "n_positions")
 _nll = _mean_of("sum_nll", "n_positions")
 
 
+def _prompt_kl(index: ReportIndex, claim: Claim) -> Figure:
+    rows = [row for prompt in index.common(claim) for row in index.decodes(claim.arm, prompt)]
+    found = [row.prediction for row in rows if row.prediction is not None]
+    return Figure(quotient(sum(one.sum_kl for one in found), sum(one.n_positions for one in found)))
+
+
 def _perplexity(index: ReportIndex, claim: Claim) -> float:
     mean = _nll(index, claim.arm, index.common(claim))
     return math.exp(mean) if mean < 700 else math.nan  # noqa: PLR2004 - beyond a float's range
@@ -151,7 +157,7 @@ def _ratio(
 
 
 def _verify(index: ReportIndex, claim: Claim) -> float:
-    """Return median milliseconds, or their quotient over those of one token, at the claim's context."""
+    """Return median milliseconds at the claim's context, or their ratio to a pass over one token."""
     context = claim.where.context
 
     def passes() -> dict[tuple[int, int], list[float]]:
@@ -186,6 +192,7 @@ DECODED: dict[str, Callable[[ReportIndex, Claim], Figure]] = {
     "recall_delta": _recall_delta,
     "cache_bytes": _cache_bytes,
     "memory_saving": _memory_saving,
+    "prompt_kl": _prompt_kl,
 }
 QUANTISED: dict[str, Callable[[ReportIndex, Claim], float]] = {
     "stored_bits_per_value": lambda index, claim: stored_bits(index, claim.arm, index.common(claim)),

@@ -1,4 +1,4 @@
-"""The least that a cache of some name stores, side information and all: what its format takes, to the bit."""
+"""The exact minimum storage of each cache format in bits per value, including side information."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _VORONOI = re.compile(r"e8v@(?P<bits>[2-6])\.25(?::(?:fast|normal|best))?")
 _CLASSIC = re.compile(r"(?P<lattice>e8|d4)@q(?P<q>[1-9]\d{0,3})")
 _BLOCK = {"e8": (8, 0), "d4": (4, 1)}
 
-# A head so large that what is stored once a vector is nothing: where the size is not known.
+# Assumed head size if it is unknown: so large that per-vector side information is negligible.
 LARGEST = 1 << 20
 
 
 def floor_of(cache: str, dim: int = LARGEST) -> float | None:
-    """Return the least bits a value that a cache of this name stores of heads of `dim` values.
+    """Return the minimum bits per value of a cache with this name, for heads of ``dim`` values.
 
-    Affine codes keep a scale and a bias of 16 bits a group. A Voronoi row is a 16-bit scale, a bit for each block of
-    eight in whole bytes, and `dim` fields: its name says b.25, which is what heads of 128 take. The published
-    lattices count the points of their cube and two halves a vector.
+    Affine codes store a scale and a bias of 16 bits each per group. A Voronoi row has a 16-bit scale, one bit per
+    block of eight, rounded up to bytes, and ``dim`` fields; b.25 in its name is the total for heads of 128. For the
+    published lattices, count the points of their cube, and two half-precision numbers per vector.
 
-    None where the name is that of no codec whose format is known here.
+    None if the format of the named codec is not known here.
     """
     if affine := _AFFINE.fullmatch(cache):
         return int(affine["bits"]) + 32 / int(affine["group"])

@@ -1,4 +1,4 @@
-"""Reports of schema 2, as an older harness wrote them: what of them the rules look at. Everything may be absent."""
+"""Reports of schema 2, written by an older harness: the fields that the rules check. Any field may be absent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bridge.evidence.kinds import Memory
 from bridge.evidence.parts import Count, Identity, Measure, Model, Number, Part
+from bridge.evidence.rows import Memory
 
 SCHEMA_VERSION = 2
 
@@ -19,7 +19,7 @@ class Fused(Part):
 
 
 class Stage(Part):
-    """One sample of one arm. `order` is later than the format: when the sample ran, counted over both arms."""
+    """One sample of one arm. ``order`` is later than the format: when the sample ran, counted over both arms."""
 
     restoration_active: bool | None = None
     prefill_s: Measure | None = None
@@ -30,7 +30,7 @@ class Stage(Part):
 
     @property
     def prefill(self) -> float:
-        """The seconds of prefill under their newer or older name, 0 where unknown."""
+        """The seconds of prefill under their newer or older name, 0 if unknown."""
         return self.prefill_s or self.restored_prefill_s or 0.0
 
 
@@ -88,7 +88,7 @@ class Table(Part):
 
 
 class Bytes(Part):
-    """What is said of memory. `live` is later than the format: the arrays of both arms' caches."""
+    """What is said of memory. ``live`` is later than the format: the arrays of both arms' caches."""
 
     savings_vs_naive_pct: Number | None = None
     s5: Table | None = None
@@ -96,7 +96,7 @@ class Bytes(Part):
 
 
 class Legacy(Part):
-    """A report of schema 2. `identity` and `models` are later than the format."""
+    """A report of schema 2. ``identity`` and ``models`` are later than the format."""
 
     kind: Literal["k3_integrated_niah_acceptance_mac"]
     schema_version: Annotated[int, Field(ge=2, le=2)]

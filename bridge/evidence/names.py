@@ -1,4 +1,4 @@
-"""The names that claims have, by what they are about and by kind of report."""
+"""The names of claims, by subject and by kind of report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ RATES = ("stored_bits_per_value", "rel_mse", "kl", "same_top", "perplexity")
 RATIOS = ("rel_mse_ratio", "kl_ratio")
 SHARES = ("recall", "identical_outputs", "same_top", "agreement", "accept_rate")
 VERIFIED = ("verify_ms", "verify_ratio")
-COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta")
+COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta", "prompt_kl")
 ARMLESS = (*VERIFIED, "agreement")
+
+# What has to be claimed for every candidate if it is claimed for one.
+OF_CANDIDATES = ("decode_speedup", "accept_length", "recall")
 
 LEGACY = "k3_integrated_niah_acceptance_mac"
 
@@ -25,10 +28,18 @@ OF_KIND: dict[str, tuple[str, ...]] = {
     "kakeya.acceptance": (*TIMED, *ACCEPTED, *MEMORY, "identical_outputs"),
     "kakeya.native": ("decode_tok_s", "cache_bytes", "recall"),
     "kakeya.recall": (*RECALLS, *MEMORY, "identical_outputs"),
-    "kakeya.restored-prefill": (*RECALLS, *MEMORY, "identical_outputs"),
+    "kakeya.restored-prefill": (
+        *RECALLS,
+        *MEMORY,
+        "identical_outputs",
+        "decode_tok_s",
+        "decode_ratio",
+        "prompt_kl",
+    ),
     "kakeya.verify-l": VERIFIED,
     "kakeya.kv-quant": (*RATES, *RATIOS),
     "kakeya.parity": ("agreement",),
+    "kakeya.serve-conformance": (),
 }
 
 # Every kind that the gate knows, the older one last.

@@ -1,4 +1,4 @@
-"""What every report is made of: who measured, with what, on which prompts, and what it claims. Bounded and typed."""
+"""The parts of every report, bounded and typed: machine, code, models, prompts, arms and claims."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-# Beyond any measure: what is larger is no number that was measured, and could not be reckoned with.
+# Larger numbers cannot be measurements, and could overflow in computations.
 HUGE = 1e15
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -50,11 +50,11 @@ class Identity(Part):
     versions: Annotated[dict[Word, Word | None], Field(min_length=1, max_length=200)]
     blas: Annotated[dict[Word, object], Field(min_length=1)]
     code: Code
-    # Files of mlx-lm that are not as they were installed.
+    # Files of mlx-lm that differ from the installed version.
     modified: list[Word]
     cores: Positive | None = None
     memory_bytes: Positive | None = None
-    # Load averages of 1, 5 and 15 minutes at the end, and what the host says of mains and battery.
+    # Load averages of 1, 5 and 15 minutes at the end, and the host's power source.
     load: Annotated[list[Measure], Field(min_length=1)]
     power: dict[Word, object] = {}
 
@@ -76,7 +76,7 @@ class Workload(Part):
 
     task: Literal["code", "maths", "chat", "prose", "recall"]
     source: Text
-    # Every text that was put before or after each prompt of the group, templates of a tokenizer excepted.
+    # All text that was added before or after each prompt of the group, except the tokenizer's template.
     shared_prefix: Annotated[str, Field(max_length=20_000)] = ""
     shared_suffix: Annotated[str, Field(max_length=20_000)] = ""
     chat_template: bool
@@ -93,7 +93,7 @@ class Prompt(Part):
     text: Annotated[str, Field(max_length=200_000)] | None = None
     head: Annotated[str, Field(max_length=4000)] | None = None
     tail: Annotated[str, Field(max_length=4000)] | None = None
-    # Recall: what the answer must hold, and where in the prompt it stood.
+    # Recall: the text that the answer must contain, and its position in the prompt.
     expected: Annotated[str, Field(max_length=200)] | None = None
     length: Positive | None = None
     depth: Share | None = None
@@ -104,13 +104,13 @@ class Arm(Part):
 
     name: Name
     role: Literal["baseline", "candidate", "identity", "poison", "evicted", "verify1", "reference"]
-    # The loop that decodes: `mlx_lm.generate_step` is the only stock one.
+    # The decoding loop. Only `mlx_lm.generate_step` is a stock loop.
     loop: Name
     # The cache: `raw`, or a codec with its stored bits, such as `e8v@4.25`.
     cache: Name
-    # What the engine replaced in libraries while this arm ran.
+    # Library functions that the engine replaced while this arm ran.
     patches: list[Word]
-    # The arm whose tokens this one must repeat under greedy decoding.
+    # The arm whose tokens this one must reproduce in greedy decoding.
     oracle: Name | None = None
     options: dict[Word, object] = {}
 

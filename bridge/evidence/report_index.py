@@ -1,4 +1,4 @@
-"""A report of kinds that compare arms, indexed once for the rules."""
+"""An index of a report that compares arms, built once for all rules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from bridge.evidence.kinds import Decode, Memory, QuantRow, Report
+from bridge.evidence.kinds import Report
 from bridge.evidence.names import missing_in
 from bridge.evidence.parts import Arm, Claim, Prompt, Workload
+from bridge.evidence.rows import Decode, Memory, QuantRow
 from bridge.evidence.stats import median
 
 STOCK_LOOP = "mlx_lm.generate_step"
+# Below this the first and the last pass decide what a token took: a loop that computes ahead may have finished early.
+LONG = 8
 
 T = TypeVar("T")
 
@@ -26,8 +29,8 @@ class TooLongError(Exception):
 class ReportIndex:
     """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
 
-    What is asked again and again is looked up: hundreds of claims may be about the same rows. After `most_s` seconds
-    TooLongError is raised.
+    Repeated queries are cached, because hundreds of claims may be about the same rows. After ``most_s`` seconds it
+    raises TooLongError.
     """
 
     def __init__(self, report: Report, most_s: float = math.inf) -> None:
@@ -45,6 +48,12 @@ class ReportIndex:
         """How many of the first rows an earlier, interrupted run left."""
         found = getattr(getattr(self.report, "config", None), "resumed_rows", 0)
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else 0
+
+    @cached_property
+    def target(self) -> Any:
+        """The first model with the role ``target``, or None."""
+        models = getattr(self.report, "models", [])
+        return next((model for model in models if model.role == "target"), None)
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
@@ -65,7 +74,7 @@ class ReportIndex:
         yield from (claim for claim in self.claims if claim.name in names and self.is_whole(claim))
 
     def is_whole(self, claim: Claim) -> bool:
-        """Say whether a claim names all that it must, and nothing that is not described."""
+        """Return whether a claim names all that it must, and nothing that is not described."""
         arms = [arm for arm in (claim.arm, claim.against) if arm]
         return not missing_in(claim) and all(arm in self.arms for arm in arms)
 
@@ -115,6 +124,10 @@ class ReportIndex:
         rows = self.measured.get(arm or "", {}).get(prompt, [])
         return self.once(("decodes", arm, prompt), lambda: [row for row in rows if isinstance(row, Decode)])
 
+    def paced(self, arm: str | None, prompt: str) -> list[Decode]:
+        """Return an arm's measured rows on a prompt that decoded enough tokens to show its pace."""
+        return [row for row in self.decodes(arm, prompt) if row.decode_tokens >= LONG]
+
     def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
         """Return a codec's rows on a prompt."""
         rows = self.measured.get(arm or "", {}).get(prompt, [])
@@ -126,7 +139,7 @@ class ReportIndex:
             yield from self.decodes(arm, prompt)
 
     def rate(self, arm: str | None, prompt: str) -> float:
-        """Return the median over repeats of decoded tokens a second; NaN where none is known."""
+        """Return the median over repeats of decoded tokens a second; NaN if none is known."""
         return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.decodes(arm, prompt))))
 
     def e2e_rate(self, arm: str | None, prompt: str) -> float:
@@ -146,12 +159,12 @@ class ReportIndex:
         return known.get(row.repeat, rows[0] if rows else None)
 
     def tells_text(self, row: Decode) -> bool:
-        """Say whether a row's text must be the text of its tokens. The arm verify1 prints no text."""
+        """Return whether a row's text must be the text of its tokens. The arm verify1 prints no text."""
         arm = self.arms.get(row.arm)
         return bool(row.text) or arm is None or arm.role != "verify1"
 
     def finds(self, arm: str | None, prompt: str) -> bool:
-        """Say whether every repeat of an arm on a prompt holds the expected answer."""
+        """Return whether every repeat of an arm on a prompt holds the expected answer."""
         expected = self.prompts[prompt].expected
         return self.once(
             ("finds", arm, prompt),
@@ -165,7 +178,7 @@ class ReportIndex:
         return sum(found) / len(found) if found else float("nan")
 
     def memory(self, arm: str | None, prompt: str) -> float:
-        """Return the median over repeats of the live bytes of the cache; NaN where a row does not say."""
+        """Return the median over repeats of the live bytes of the cache; NaN if a row does not say."""
         return self.once(("memory", arm, prompt), lambda: self._memory(arm, prompt))
 
     def _memory(self, arm: str | None, prompt: str) -> float:
@@ -180,5 +193,5 @@ def where_of(claim: Claim) -> tuple[object, ...]:
 
 
 def rate_of(row: Decode) -> float:
-    """Return decoded tokens a second; NaN where nothing was decoded."""
+    """Return decoded tokens a second; NaN if nothing was decoded."""
     return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")

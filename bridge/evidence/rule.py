@@ -1,4 +1,4 @@
-"""What a rule is: a check of a report, with the code of what it finds."""
+"""The definition of a rule: a check of a report, with the code of its violations."""
 
 from __future__ import annotations
 

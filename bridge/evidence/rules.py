@@ -1,4 +1,4 @@
-"""Which rules hold for which kind of report."""
+"""The rules for each kind of report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _WHOLE: tuple[Rule, ...] = (
 )  # fmt: skip
 _PROMPTED: tuple[Rule, ...] = (
     *_WHOLE, report.prompt_unrecorded, report.prompt_digest, report.prompt_misstated, report.prompt_repeated,
-    report.prompt_contaminated, report.single_prompt, report.cherry_picked, output.row_contradicts, output.row_repeated,
+    report.prompt_contaminated, report.single_prompt, report.cherry_picked, report.claimed_of_every_candidate,
+    output.row_contradicts, output.row_repeated,
 )  # fmt: skip
 _DECODED: tuple[Rule, ...] = (
     *_PROMPTED, output.rows_set_aside, speed.baseline_as_sut, speed.patched_oracle, speed.speedup_scope_mismatch,
@@ -56,7 +57,9 @@ _SEEN: dict[str, tuple[Rule, ...]] = {
         recall.recall_scope,
     ),
     "kakeya.recall": _FOUND,
-    "kakeya.restored-prefill": (*_FOUND, recall.evicted_missing, recall.evicted_survives),
+    "kakeya.restored-prefill": (
+        *_FOUND, *_TIMED, speed.not_interleaved, recall.evicted_missing, recall.evicted_survives,
+    ),
     "kakeya.verify-l": (
         *_WHOLE, speed.patched_oracle, sweep.row_contradicts, output.row_repeated, sweep.row_repeated,
         sweep.speedup_samples, sweep.slow_oracle, sweep.times_unclear, sweep.decode_spread, sweep.not_interleaved,
@@ -68,6 +71,7 @@ _SEEN: dict[str, tuple[Rule, ...]] = {
         stored.equal_q_not_equal_rate,
     ),
     "kakeya.parity": (*_PROMPTED, report.interval_missing, sweep.speedup_self_comparison, sweep.workload_degenerate),
+    "kakeya.serve-conformance": _WHOLE,
     LEGACY: legacy.RULES,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Rules about bytes and the error that they buy: live arrays, every stored bit, equal rates."""
+"""Rules about stored bytes and error: live arrays, all stored bits, comparisons at equal rates."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import LARGEST, floor_of
-from bridge.evidence.kinds import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.rule import rule
 
 # Equal enough to be compared, in stored bits a value.
@@ -57,7 +57,7 @@ def memory_claim_mismatch(index: ReportIndex) -> Iterator[str]:
 
 
 def _is_inflated(index: ReportIndex, claim: Claim) -> bool:
-    """Say whether what is saved over keeps wider numbers than the model computes with."""
+    """Return whether what is saved over keeps wider numbers than the model computes with."""
     if not any(
         model.role == "target" and model.dtype in ("float16", "bfloat16") for model in index.report.models
     ):
@@ -104,7 +104,7 @@ def _least_bytes(array: Buffer, cache: str, positions: int) -> float:
 
 
 def odd_bytes(memory: Memory) -> str | None:
-    """Return where the bytes of a cache are not those of its arrays; None where they are."""
+    """Return where the bytes of a cache differ from the sum of its arrays; None if they agree."""
     for i, layer in enumerate(memory.layers):
         held = sum(map(buffer_bytes, layer.arrays))
         if held != layer.nbytes:

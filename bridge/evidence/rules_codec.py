@@ -1,4 +1,4 @@
-"""Rules about codecs on vectors: what Shannon allows, and every stored bit."""
+"""Rules about codecs on vectors: the rate-distortion limit, and all stored bits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bridge.evidence.floors import LARGEST, floor_of
-from bridge.evidence.kinds import CodecRow
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import CodecRow
 from bridge.evidence.rule import rule
 
 # Where fewer bits than the rate-distortion function allows are claimed, the sample itself leaves this much
@@ -68,7 +68,7 @@ def rate_omits_side_information(index: ReportIndex) -> Iterator[str]:
 
 
 def _least(row: CodecRow) -> float | None:
-    """Return the least bits a value that a row's codec stores; 0 where bad_row says that it cannot be known."""
+    """Return the least bits a value that a row's codec stores; 0 if bad_row says that it cannot be known."""
     dim, (lattice, _, q_range) = row.dim or LARGEST, row.codec.lower().partition(" q")
     if row.codec == "raw":
         return RAW_BITS

@@ -1,4 +1,4 @@
-"""Rules for reports of schema 2: those of their day, and ours. None is excused for its age."""
+"""Rules for reports of schema 2: the rules of that time, and the current ones as far as they apply."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _over(one: float | None, other: float | None) -> float:
 
 
 def _rates(rows: list[Stage], samples: Samples) -> list[float]:
-    """Return decoded tokens a second of each sample; nothing where they are not known of all."""
+    """Return decoded tokens a second of each sample; nothing if they are not known of all."""
     counts = samples.per_sample_decode_tokens
     known = bool(rows) and len(rows) == len(counts) and all(row.decode_s for row in rows)
     return [n / (row.decode_s or math.nan) for n, row in zip(counts, rows, strict=True)] if known else []

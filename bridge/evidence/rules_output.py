@@ -1,14 +1,14 @@
-"""Rules about what was decoded: rows that can be true, tokens that are the oracle's, text that is text."""
+"""Rules about decoded output: consistent rows, tokens that equal the oracle's, text that is not degenerate."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
 
-from bridge.evidence.kinds import Decode, ParityRow, QuantRow, VerifyRow
 from bridge.evidence.names import ACCEPTED, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
+from bridge.evidence.rows import Decode, ParityRow, QuantRow, VerifyRow
 from bridge.evidence.rule import rule
 from bridge.evidence.stats import loops
 
@@ -151,7 +151,7 @@ def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
 
 
 def parting(row: Decode, oracle: Decode) -> str | None:
-    """Return where a row leaves an oracle's tokens and why that is not explained; None where all is well."""
+    """Return where a row leaves an oracle's tokens and why that is not explained; None if all is well."""
     if row.tokens == oracle.tokens:
         return None
     at = first_difference(row.tokens, oracle.tokens)

@@ -1,19 +1,19 @@
-"""Rules about recall and about what was put in place of keys and values: it must be shown that it was read."""
+"""Rules about recall and injected keys and values: controls must show that the model reads them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from bridge.evidence.kinds import Layer
 from bridge.evidence.names import RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.report_index import ReportIndex, where_of
+from bridge.evidence.rows import Layer
 from bridge.evidence.rule import rule
 from bridge.evidence.rules_output import diverging
 from bridge.evidence.stats import median
 
-# Noise that leaves more than a quarter of the needles is not where the attention reads.
+# If noise leaves more than this share of the needles, attention does not read the replaced positions.
 SURVIVES = 0.25
 
 # A control runs on this many prompts, or on all.

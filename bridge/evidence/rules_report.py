@@ -1,4 +1,4 @@
-"""Rules about a report as a whole: its names, its prompts, and whether its claims are what its rows give."""
+"""Rules about a whole report: its names, its prompts, and whether its claims follow from its rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 
 from bridge.evidence.claims import figure
 from bridge.evidence.kinds import Parity, WithModels
-from bridge.evidence.names import ARMLESS, OF_KIND, SHARES, missing_in
+from bridge.evidence.names import ARMLESS, OF_CANDIDATES, OF_KIND, SHARES, missing_in
 from bridge.evidence.parts import Claim, Prompt
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rule import rule
@@ -21,6 +22,7 @@ DRAFTED = "rounds_dflash"
 
 # How far a claim may be rounded.
 _ROUNDING = 0.005
+_SAME = 1e-9
 
 # Shorter texts are shared by chance: a closing bracket, an indented line, a question mark.
 _SHARED = 16
@@ -49,7 +51,7 @@ def provenance_missing(index: ReportIndex) -> Iterator[str]:
 
 
 def _drafts_by_model(index: ReportIndex) -> bool:
-    """Say whether rows were drafted by a model: in a comparison of drafters all, elsewhere as their counters say."""
+    """Return whether rows were drafted by a model: in a comparison of drafters all, elsewhere as their counters say."""
     if isinstance(index.report, Parity):
         return True
     return any(row.counters.get(DRAFTED) for row in index.rows)
@@ -210,7 +212,7 @@ def claim_not_from_rows(index: ReportIndex) -> Iterator[str]:
 
 
 def _rounded_up(given: float, found: float) -> bool:
-    """Say whether a share is told as all or as nothing that is neither."""
+    """Return whether a share is told as all or as nothing that is neither."""
     return (given >= 1) != (found >= 1) or (given <= 0) != (found <= 0)
 
 
@@ -252,10 +254,26 @@ def single_prompt(index: ReportIndex) -> Iterator[str]:
             yield f"{claim.name} of {claim.arm} is about one prompt; where.prompt must name it"
 
 
+@rule("CHERRY_PICKED")
+def claimed_of_every_candidate(index: ReportIndex) -> Iterator[str]:
+    """If a figure is claimed for one candidate, it must be claimed for every candidate that ran."""
+    ran = [arm.name for arm in index.arms_of("candidate") if arm.name in index.measured]
+    for name in OF_CANDIDATES:
+        claimed = {claim.arm for claim in _known(index) if claim.name == name}
+        lacks = [arm for arm in ran if arm not in claimed]
+        if lacks and claimed.intersection(ran):
+            yield f"{name} is not claimed for {', '.join(lacks[:5])}, and for other candidates it is"
+
+
 def _known(index: ReportIndex) -> Iterator[Claim]:
     names = OF_KIND[str(index.report.kind)]
     yield from (claim for claim in index.claims if claim.name in names)
 
 
 def _close(given: float, found: float) -> bool:
-    return abs(given - found) <= _ROUNDING * abs(found) + 1e-9
+    """Say whether a figure is what was found, or that rounded to fewer digits: by at most half of its last one."""
+    away = abs(given - found)
+    if away <= _SAME * abs(found) + _SAME:
+        return True
+    exponent = Decimal(repr(given)).normalize().as_tuple().exponent
+    return away <= _ROUNDING * abs(found) and isinstance(exponent, int) and away <= 0.500001 * 10.0**exponent

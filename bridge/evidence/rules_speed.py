@@ -1,4 +1,4 @@
-"""Rules about figures of time: equal work, in turns, often enough, against the strongest stock loop."""
+"""Rules about speed: equal work, interleaved, with enough repeats, against the strongest stock loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFILL_SPREAD = 3.0
 DECODE_SPREAD = 2.0
 IN_SEQUENCE = 2
 
-# How much slower than one forward pass a token, or than another stock arm, a baseline may be measured.
+# Tolerance by which a baseline may be slower than one forward pass per token, or than another stock arm.
 _SLOWER = 0.9
 _FASTER = 1.05
 # Our own loop without drafts is up to 1.3 times as fast as mlx-lm's on the small bundled models, where overhead counts.
@@ -28,7 +28,7 @@ _OUR_LOOP = 1.4
 _STOCK_CACHES = ("raw", "affine@")
 _HIDDEN = 0.03
 
-# How much more than its tokens a round may an arm be faster than the fastest plain one: loops differ in overhead.
+# Tolerance by which a speed-up may exceed the tokens per round, because loops differ in overhead.
 _POSSIBLE = 1.5
 
 
@@ -131,7 +131,7 @@ def _faster_than_rounds(index: ReportIndex) -> Iterator[tuple[bool, str]]:
 
 
 def _beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool, str] | None:
-    """Return how an arm is faster on a prompt than its rounds allow; None where it is not."""
+    """Return how an arm is faster on a prompt than its rounds allow; None if it is not."""
     return index.once(("beyond", arm, prompt), lambda: _look_beyond(index, arm, prompt))
 
 
@@ -147,7 +147,8 @@ def _look_beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool
     fastest = max(rate for found in others for rate in found)
     times, tau = median(rates) / pace, 1 / passes
     said = f"the arm {arm} is {times:.2f} times as fast on {prompt}, with only {tau:.2f} tokens a round"
-    return min(rates) * passes > _POSSIBLE * fastest, said
+    long = len(index.paced(arm, prompt)) >= len(rows)
+    return long and min(rates) * passes > _POSSIBLE * fastest, said
 
 
 @rule("TIMES_UNCLEAR")
@@ -158,7 +159,7 @@ def times_unclear(index: ReportIndex) -> Iterator[str]:
 
 
 def drafting(index: ReportIndex, arm: str) -> bool:
-    """Say whether an arm drafted."""
+    """Return whether an arm drafted."""
     return index.once(
         ("drafting", arm), lambda: any(sum(row.drafted or []) for row in index.all_decodes(arm))
     )
@@ -228,8 +229,8 @@ def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:
 
 def _all_slower(index: ReportIndex, one: str, other: str, prompt: str) -> bool:
     def look() -> bool:
-        ours, theirs = ([rate_of(row) for row in index.decodes(arm, prompt)] for arm in (one, other))
-        return max(ours) < min(theirs)
+        ours, theirs = ([rate_of(row) for row in index.paced(arm, prompt)] for arm in (one, other))
+        return bool(ours) and bool(theirs) and max(ours) < min(theirs)
 
     return index.once(("slower", one, other, prompt), look)
 

@@ -1,4 +1,4 @@
-"""From parsed JSON to a typed report, or to what about its shape is wrong."""
+"""Converts parsed JSON to a typed report, or to the violations of the format."""
 
 from __future__ import annotations
 

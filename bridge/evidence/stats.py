@@ -1,4 +1,4 @@
-"""The few statistics that claims are made of, without NumPy."""
+"""The statistics that claims use, without NumPy."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, 
     return low, high
 
 
+def two_sided(t: float, freedom: int) -> float:
+    """Return how likely Student's t lies at least so far from 0, with so many degrees of freedom (DLMF 8.17)."""
+    a, b, x = freedom / 2, 0.5, freedom / (freedom + t * t)
+    if x >= 1:
+        return 1.0
+    return _beta(a, b, x) if x < (a + 1) / (a + b + 2) else 1 - _beta(b, a, 1 - x)
+
+
 def _bisect(below: Callable[[float], bool]) -> float:
     """Return where a condition that holds for small shares ends to hold."""
     low, high = 0.0, 1.0
@@ -38,7 +46,7 @@ def _bisect(below: Callable[[float], bool]) -> float:
 
 
 def _at_most(hits: int, trials: int, p: float) -> float:
-    """Return the probability of at most `hits` of `trials`, each with probability `p`: I(1-p; trials-hits, hits+1)."""
+    """Return the chance of at most ``hits`` of ``trials``, each with probability ``p``: I(1-p; trials-hits, hits+1)."""
     a, b, x = trials - hits, hits + 1, 1 - p
     return _beta(a, b, x) if x < (a + 1) / (a + b + 2) else 1 - _beta(b, a, p)
 
@@ -75,7 +83,7 @@ def shared_suffix(texts: Sequence[str]) -> str:
 
 
 def loops(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
-    """Say whether one unit of at most `unit` items stands somewhere in a sequence, at least `times` over."""
+    """Return whether one unit of at most ``unit`` items stands somewhere in a sequence, at least ``times`` over."""
     for size in range(1, unit + 1):
         run, wanted = 0, size * (times - 1)
         for before, item in zip(items, items[size:], strict=False):
@@ -86,7 +94,7 @@ def loops(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
 
 
 def repeats_at_the_end(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
-    """Say whether a sequence ends in one unit of at most `unit` items, at least `times` over."""
+    """Return whether a sequence ends in one unit of at most ``unit`` items, at least ``times`` over."""
     for size in range(1, unit + 1):
         span = size * times
         if len(items) < span:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ FRAGMENTS = "_fragments.yaml"
 
 
 class Presets(dict[str, Preset]):
-    """Presets by name in alphabetical order. `broken` says of each file that cannot be used what is wrong with it."""
+    """Presets by name in alphabetical order. ``broken`` says of each file that cannot be used what is wrong with it."""
 
     def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
         super().__init__(sorted(found.items()))
@@ -26,33 +27,58 @@ class Presets(dict[str, Preset]):
 
 
 def load_presets(folder: Path | str | None = None) -> Presets:
-    """Read the installed presets and, laid over them, those in `folder`.
+    """Read the installed presets and, laid over them, those in ``folder``.
 
-    A preset in `folder` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
-    left out and stands in `broken`; it never lets an installed preset of its name through. Raises PresetError when
-    there is no such folder.
+    A preset in ``folder`` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
+    left out and stands in ``broken``; it never lets an installed preset of its name through.
+
+    Raises:
+        PresetError: there is no such folder.
     """
     installed = Path(str(files("presets")))
-    roots = [installed] if folder is None else [installed, Path(folder)]
+    known = _installed(installed, _stamps(installed))
+    fragments, found, broken = dict(known[0]), dict(known[1]), dict(known[2])
+    if folder is not None:
+        _lay_over(Path(folder), fragments, found, broken)
+    return Presets(found, broken)
+
+
+@lru_cache(maxsize=1)
+def _installed(
+    root: Path, _stamps: object
+) -> tuple[dict[str, Any], dict[str, Preset], dict[str, PresetError]]:
+    """Read the installed presets with their fragments: once, as long as their files stay as they are."""
     fragments: dict[str, Any] = {}
     found: dict[str, Preset] = {}
     broken: dict[str, PresetError] = {}
-    for root in roots:
-        if not root.is_dir():
-            raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
-        problem = _read_fragments(root, fragments)
-        for path in root.glob("*.yaml"):
-            if path.name == FRAGMENTS:
-                continue
-            found.pop(path.stem, None)
-            broken.pop(path.stem, None)
-            try:
-                if problem:
-                    raise problem
-                found[path.stem] = _load(path, fragments)
-            except PresetError as error:
-                broken[path.stem] = error
-    return Presets(found, broken)
+    _lay_over(root, fragments, found, broken)
+    return fragments, found, broken
+
+
+def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what tells whether a folder's files were changed."""
+    there = [(path.name, path.stat()) for path in sorted(root.glob("*.yaml")) if path.exists()]
+    return tuple((name, about.st_mtime_ns, about.st_size) for name, about in there)
+
+
+def _lay_over(
+    root: Path, fragments: dict[str, Any], found: dict[str, Preset], broken: dict[str, PresetError]
+) -> None:
+    """Add what a folder holds to what is known, in the place of what has the same name."""
+    if not root.is_dir():
+        raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
+    problem = _read_fragments(root, fragments)
+    for path in root.glob("*.yaml"):
+        if path.name == FRAGMENTS:
+            continue
+        found.pop(path.stem, None)
+        broken.pop(path.stem, None)
+        try:
+            if problem:
+                raise problem
+            found[path.stem] = _load(path, fragments)
+        except PresetError as error:
+            broken[path.stem] = error
 
 
 def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
@@ -67,7 +93,11 @@ def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
 
 
 def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
-    """Return the preset of that name. Raises PresetError: there is none, or its file cannot be used."""
+    """Return the preset of that name.
+
+    Raises:
+        PresetError: there is none, or its file cannot be used.
+    """
     if isinstance(presets, Presets) and name in presets.broken:
         wrong = presets.broken[name]
         raise PresetError(

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from bridge.bus import branch_names
+from bridge.bus.wire import Name
 from bridge.errors import PresetError
 from bridge.kinds import KINDS
 from bridge.presets.params import Param, Value
@@ -28,7 +29,7 @@ _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
-# Linux takes no more than 128 KiB in one variable, and no system takes a NUL.
+# Linux limits one variable to 128 KiB, and no system allows a NUL.
 ENV_VALUE, ENV_LONGEST = r"^[^\x00]*$", 32_768
 _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
 
@@ -46,7 +47,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
-    # All of the job's processes together, and all of its workspace; None: only the host's own bound holds.
+    # Limits for all processes of the job together and for its whole workspace; None: only the host's limit applies.
     memory_mb: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
     processes: Annotated[int, Field(ge=4, le=100_000)] = 512
     disk_mb: Annotated[int, Field(ge=1, le=16_777_216)] = 32_768
@@ -71,7 +72,7 @@ class Inputs(BaseModel):
 
 
 class Step(BaseModel):
-    """One command: a list of argv elements, each literal, `{param}` or `${ENV:NAME}` as a whole."""
+    """One command: a list of argv elements, each literal, ``{param}`` or ``${ENV:NAME}`` as a whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -108,7 +109,7 @@ class Preset(BaseModel):
     inputs: Inputs | None = None
     # `none`; `reports`: of any kind that the gate knows; or the kinds of which there must be one each, and no other.
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
-    labels: list[str] = []
+    labels: list[Name] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
     env: dict[_ENV_NAME, _ENV_VALUE] = {}
     pass_env: list[_ENV_NAME] = []
@@ -166,12 +167,12 @@ class Preset(BaseModel):
 
     @property
     def gated(self) -> bool:
-        """Say whether the reports are judged where they were measured."""
+        """Return whether the reports are judged where they were measured."""
         return self.gate != "none"
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of report that are promised; empty where any will do."""
+        """The kinds of report that are promised; empty if any will do."""
         if isinstance(self.gate, list):
             return self.gate
         return [self.gate] if self.gate in KINDS else []
@@ -185,21 +186,33 @@ class Preset(BaseModel):
         return list(dict.fromkeys(tokens))
 
     def read_params(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """Turn `k=v` texts into checked values, without the defaults. Raises PresetError."""
+        """Turn ``k=v`` texts into checked values, without the defaults.
+
+        Raises:
+            PresetError: a text has no ``=``, or its value does not fit.
+        """
         read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
         return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
 
     def check_params(self, params: Mapping[str, object]) -> Checked:
-        """Return every parameter's checked value, defaults filled in. Raises PresetError."""
+        """Return every parameter's checked value, defaults filled in.
+
+        Raises:
+            PresetError: a value does not fit, or one is missing.
+        """
         given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
         return self._fill_in(given)
 
     def check_texts(self, texts: Mapping[str, str]) -> Checked:
-        """Do as `check_params` does with values as they were typed."""
+        """Do as ``check_params`` does with values as they were typed."""
         return self._fill_in(self.read_params(texts))
 
     def _fill_in(self, given: Mapping[str, Value]) -> Checked:
-        """Add the defaults. Raises PresetError for a parameter that has none."""
+        """Add the defaults.
+
+        Raises:
+            PresetError: a parameter has none.
+        """
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
             if name not in given and param.default is None:
@@ -213,8 +226,10 @@ class Preset(BaseModel):
     def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
         """Return the argv lists to run, one a step.
 
-        `params` come from `check_params`; `env` holds the host's settings for `${ENV:NAME}`. Raises PresetError with
-        code `missing_env` for a setting that the host lacks.
+        ``params`` come from ``check_params``; ``env`` holds the host's settings for ``${ENV:NAME}``.
+
+        Raises:
+            PresetError: with code ``missing_env`` for a setting that the host lacks.
         """
         return [
             [part for token in step.argv for part in self._fill(token, params, env)] for step in self.steps
@@ -234,7 +249,7 @@ class Preset(BaseModel):
         return [token]
 
     def _about(self, name: str, use: Any) -> Value:
-        """Apply `use` to the parameter called `name`; say whose it is when it fails."""
+        """Apply ``use`` to the parameter called ``name``; say whose it is when it fails."""
         if name not in self.params:
             raise PresetError(
                 f"{self.name} has no parameter {name!r}",

@@ -18,17 +18,17 @@ class _Param(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     help: str = ""
-    # Taken and checked, and used by no step: clients of an older version of the preset still send it.
+    # Checked but not used by any step: clients of older versions of the preset still send it.
     unused: bool = False
 
     @property
     def required(self) -> bool:
-        """Say whether a request must give it."""
+        """Return whether the parameter is required."""
         return getattr(self, "default", None) is None
 
 
 class IntParam(_Param):
-    """A whole number from `min` to `max`."""
+    """A whole number from ``min`` to ``max``."""
 
     type: Literal["int"]
     # Never negative: a value that begins with a dash could be taken for an option.
@@ -56,7 +56,11 @@ class IntParam(_Param):
         return int(text)
 
     def check(self, value: object) -> Value:
-        """Return the value where it is of the kind and within the bounds. Raises PresetError."""
+        """Return the value where it is of the kind and within the bounds.
+
+        Raises:
+            PresetError: it does not fit.
+        """
         if type(value) is not int:
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         if not self.min <= value <= self.max:
@@ -91,7 +95,11 @@ class ChoiceParam(_Param):
         return text
 
     def check(self, value: object) -> Value:
-        """Return the value where it is one of the choices. Raises PresetError."""
+        """Return the value where it is one of the choices.
+
+        Raises:
+            PresetError: it does not fit.
+        """
         if not isinstance(value, str):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         if value not in self.values:
@@ -104,7 +112,7 @@ class ChoiceParam(_Param):
 
 
 class FlagParam(_Param):
-    """A switch: its option stands in the command line when it is on."""
+    """A switch: if it is on, its option is in the command line."""
 
     type: Literal["flag"]
     option: Annotated[str, StringConstraints(pattern=r"^--[a-z][a-z0-9-]*$")]
@@ -124,7 +132,11 @@ class FlagParam(_Param):
         return known[text.lower()]
 
     def check(self, value: object) -> Value:
-        """Return the value where it is a boolean. Raises PresetError."""
+        """Return the value where it is a boolean.
+
+        Raises:
+            PresetError: it does not fit.
+        """
         if not isinstance(value, bool):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         return value
@@ -160,7 +172,11 @@ class PathParam(_Param):
         return text
 
     def check(self, value: object) -> Value:
-        """Return the value where it names something below an allowed folder. Raises PresetError."""
+        """Return the value where it names something below an allowed folder.
+
+        Raises:
+            PresetError: it does not fit.
+        """
         if not isinstance(value, str):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", value, re.ASCII)

@@ -1,8 +1,7 @@
-"""The model of a run: what ties the fields of a report to one another, as named laws, by kind of report.
+"""Laws: named relations between the fields of a report, by kind of report.
 
-Rules look at what a report says; laws look at whether all of it could be true of one run. The gate holds a report to
-both (`bridge.evidence.rules`), docs/evidence.md lists them, and the machine that lies
-(tests/bridge/evidence/mutations.py) changes their fields.
+A rule checks one part of a report. A law checks whether several parts can be true of one run. The gate applies both
+(``bridge.evidence.rules``), docs/evidence.md lists them, and tests/bridge/evidence/mutations.py falsifies their fields.
 """
 
 from __future__ import annotations
@@ -10,17 +9,26 @@ from __future__ import annotations
 from types import ModuleType
 
 from bridge.evidence.laws import (
+    answers,
+    closed,
     codecs,
     configured,
     counted,
     coverage,
     fields,
     identity,
+    lookups,
+    loops,
     meaning,
     needles,
     older,
+    pace,
+    predictions,
     quality,
+    relative,
+    rooms,
     rounds,
+    served,
     stored,
     text,
     time,
@@ -30,14 +38,15 @@ from bridge.evidence.laws import (
 from bridge.evidence.laws.law import Law
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
-    "Time": (time, turns),
-    "Rounds": (rounds,),
+    "Time": (time, turns, pace),
+    "Rounds": (rounds, loops, lookups),
     "Coverage and baselines": (coverage, configured, needles),
-    "Bytes": (stored, counted),
-    "Text": (text, vocabulary),
-    "Quality": (quality, codecs),
+    "Bytes": (stored, counted, rooms),
+    "Text": (text, vocabulary, answers),
+    "Quality": (quality, codecs, predictions, relative),
+    "Cells of the server": (served,),
     "Identity": (identity,),
-    "Meaning": (meaning, fields),
+    "Meaning": (meaning, fields, closed),
     "Reports of schema 2": (older,),
 }
 
@@ -49,7 +58,7 @@ LAWS: tuple[Law, ...] = tuple(one for group in BY_GROUP.values() for one in grou
 
 
 def laws_of(kind: str) -> tuple[Law, ...]:
-    """Return the laws that reports of a kind are held to."""
+    """Return the laws for a kind of report."""
     return tuple(one for one in LAWS if kind in one.kinds)
 
 

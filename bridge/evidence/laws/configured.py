@@ -1,4 +1,4 @@
-"""Laws of the configuration: each option that decides what is measured is seen again in arms, prompts or rows."""
+"""Laws of the configuration: each option that decides what is measured must agree with arms, prompts or rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from bridge.evidence.laws.identity import bundled
 from bridge.evidence.laws.law import ALL, CODEC, FOUND, NATIVE, PARITY, PROMPTED, QUANT, SPEC, law
+from bridge.evidence.laws.loops import LAZY, loops_of
 from bridge.evidence.laws.meaning import OWN
+from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 
 _REASON = 8
@@ -46,21 +48,23 @@ def reasons_of_what_is_left_out(index: ReportIndex) -> Iterator[str]:
 
 
 @law(
-    "NOT_COVERED", SPEC, "config.drafters config.rollbacks config.block config.cache config.package arms",
-    "candidates have the configured drafters, rollbacks, block and cache",
+    "NOT_COVERED", SPEC, "config.drafters config.rollbacks config.loops config.block config.cache config.package arms",
+    "candidates have the configured drafters, rollbacks, loops, block and cache",
 )  # fmt: skip
 def configured_drafters(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
     drafters, rollbacks = option(config, "drafters"), option(config, "rollbacks")
     block, cache = option(config, "block"), option(config, "cache")
     for arm in index.arms_of("candidate"):
-        drafter, slash, rollback = arm.name.partition("/")
+        drafter, slash, rest = arm.name.partition("/")
+        rollback, _, loop = rest.partition("/")
         if not slash or arm.name not in index.measured:
             continue
         if isinstance(drafters, list) and drafters and drafter not in drafters:
             yield f"{arm.name} ran, and {drafter} is not among the configured drafters"
         if isinstance(rollbacks, list) and rollbacks and rollback not in rollbacks:
             yield f"{arm.name} ran, and {rollback} is not among the configured rollbacks"
+        yield from _odd_loop(config, arm, loop or LAZY)
         if arm.options.get("rollback", rollback) != rollback:
             yield f"{arm.name} rolls back by {arm.options['rollback']}"
         if "block" in (config.model_extra or {}) and arm.options.get("block_size", block) != block:
@@ -72,6 +76,13 @@ def configured_drafters(index: ReportIndex) -> Iterator[str]:
             f"{arm.name} is the dflash package, and package is off"
             for arm in index.all_arms if arm.loop.startswith("dflash.") and arm.name in index.measured
         )  # fmt: skip
+
+
+def _odd_loop(config: Any, arm: Arm, named: str) -> Iterator[str]:
+    if named not in loops_of(config):
+        yield f"{arm.name} ran, and {named} is not among the configured loops"
+    if arm.options.get("loop", LAZY) != named:
+        yield f"{arm.name} has the loop {arm.options['loop']}"
 
 
 @law("NOT_COVERED", NATIVE, "config.cache arms.cache", "plain decoding uses the configured cache")
@@ -156,7 +167,7 @@ def configured_store(index: ReportIndex) -> Iterator[str]:
 
 
 def arm_stores(index: ReportIndex, name: str) -> bool:
-    """Say whether an arm says in which width it stores."""
+    """Return whether an arm says in which width it stores."""
     return "stored_as" in index.arms[name].options
 
 
@@ -171,6 +182,8 @@ def configured_sides(index: ReportIndex) -> Iterator[str]:
     reference, candidate = loops.get("reference", ""), loops.get("candidate", "")
     if against == "package" and not reference.startswith("dflash."):
         yield f"the package is configured as reference, and the reference is {reference}"
+    elif against == "torch" and not reference.endswith("in_torch float32"):
+        yield f"torch is configured as reference, and the reference is {reference}"
     elif against == "float32" and reference.startswith("dflash."):
         yield f"float32 is configured as reference, and the reference is {reference}"
     elif against == "float32" and isinstance(half, str) and candidate.rpartition(" ")[2] != half:
@@ -193,7 +206,13 @@ def every_configured_code(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
     codecs, bits, groups = (option(config, name) for name in ("codecs", "bits", "groups"))
     ranges = option(config, "q_ranges")
+    asked = [*(codecs if isinstance(codecs, list) else ())]
+    for found in (bits, groups, ranges):
+        asked += found if isinstance(found, list) else ()
     if not all(isinstance(found, list) for found in (codecs, bits, groups)) or option(config, "model"):
+        return
+    if not all(isinstance(one, int | str) for one in asked):
+        yield "codecs, bits, groups and ranges are not configured as names and numbers"
         return
     for distribution in sorted({row.distribution for row in index.rows}):
         rows = [row for row in index.rows if row.distribution == distribution]
@@ -241,7 +260,7 @@ LISTS = ("caches", "lengths", "depths", "contexts", "codecs", "bits", "groups", 
 )  # fmt: skip
 def nothing_else_was_measured(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
-    for name in (*LISTS, "drafters", "rollbacks"):
+    for name in (*LISTS, "drafters", "rollbacks", "loops"):
         asked = option(config, name)
         if isinstance(asked, list) and len({*map(str, asked)}) != len(asked):
             yield f"config.{name} names something twice"

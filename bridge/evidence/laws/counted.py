@@ -1,4 +1,4 @@
-"""Laws of counters: how many positions a cache held, put in place, evicted and packed is known exactly."""
+"""Laws of counters: the numbers of positions that a cache held, injected, evicted and packed are known exactly."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.evidence.kinds import Decode, Layer, Memory
-from bridge.evidence.laws.identity import bundled_part
+from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
+from bridge.evidence.laws.loops import RECOMPUTING
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode, Layer, Memory
 from bridge.evidence.rules_bytes import buffer_bytes
 
 INJECTED, RAW, PACKED = "injected_positions", "raw_positions", "packed_bytes"
@@ -43,7 +44,7 @@ def _rows(index: ReportIndex) -> Iterator[tuple[int, Decode, Arm, int, int]]:
     "in every layer, each processed position is counted once: as injected, as raw, or as evicted",
 )  # fmt: skip
 def every_position_is_counted(index: ReportIndex) -> Iterator[str]:
-    late = set()
+    late: dict[str, set[bool]] = defaultdict(set)
     for i, row, arm, count, most in _rows(index):
         counted = row.counters[INJECTED] + row.counters.get(RAW, 0)
         if arm.role == "evicted":
@@ -54,8 +55,8 @@ def every_position_is_counted(index: ReportIndex) -> Iterator[str]:
         if counted not in (count * most, count * (most - 1)):
             yield f"row {i}: {counted} positions are counted in {count} layers; {count * most} were processed"
         else:
-            late.add(counted == count * most)
-    if len(late) > 1:
+            late[arm.loop].add(counted == count * most)
+    if any(len(some) > 1 for some in late.values()):
         yield "some rows count the last token of the answer, and others do not"
 
 
@@ -123,10 +124,10 @@ def restored_exactly(index: ReportIndex) -> Iterator[str]:
                 continue
             if row.counters[name] != wanted:
                 yield f"row {i}: {arm.name} counts {name} {row.counters[name]}; sink and window make it {wanted}"
-        yield from _odd_arrays(i, row, min(total, sink + window + 1), given=bool(given))
+        yield from _odd_arrays(i, row, min(total, sink + window + 1), given // layers)
 
 
-def _odd_arrays(place: int, row: Decode, kept: int, *, given: bool) -> Iterator[str]:
+def _odd_arrays(place: int, row: Decode, kept: int, given: int) -> Iterator[str]:
     """Yield how a restored row's arrays are not sink, window and what is given back."""
     layers = [layer for layer in row.memory.layers if layer.kind == RESTORED] if row.memory else []
     for layer in layers:
@@ -136,6 +137,9 @@ def _odd_arrays(place: int, row: Decode, kept: int, *, given: bool) -> Iterator[
             return
     if given and all(len(layer.arrays) <= 2 for layer in layers):  # noqa: PLR2004
         yield f"row {place}: evicted positions are given back, and no array holds them"
+    rooms = [array.shape[-2] for layer in layers for array in layer.arrays[2:] if len(array.shape) > 2]  # noqa: PLR2004
+    if rooms and min(rooms) < given:
+        yield f"row {place}: {given} evicted positions are given back, and an array holds {min(rooms)}"
 
 
 def _passes(prompt: int, total: int, chunk: int) -> list[int]:
@@ -193,7 +197,8 @@ def same_room(index: ReportIndex) -> Iterator[str]:
     known: dict[tuple[str, int, int], int] = {}
     for i, row in enumerate(index.rows):
         arm = index.arms.get(row.arm)
-        plain = arm is not None and (arm.role in ("baseline", "verify1") or index.report.kind in FOUND)
+        steps = arm is not None and index.report.kind in FOUND and arm.loop != RECOMPUTING
+        plain = steps or (arm is not None and arm.role in ("baseline", "verify1"))
         if row.memory is None or not plain:
             continue
         for j, layer in enumerate(row.memory.layers):
@@ -211,18 +216,19 @@ def same_room(index: ReportIndex) -> Iterator[str]:
     "caches of a bundled model have its layers, heads and head size",
 )  # fmt: skip
 def shape_of_the_bundled_model(index: ReportIndex) -> Iterator[str]:
-    target = next((model for model in index.report.models if model.role == "target"), None)
-    shape = bundled_part(target).get("cache") if target is not None else None
+    shape = bundled_target(index).get("cache")
+    sliding = getattr(index.report.config, "layers", None) == "sliding"
     for i, row in enumerate(index.rows if shape else ()):
         for j, layer in enumerate(row.memory.layers if row.memory and shape else ()):
-            odd = _odd_shape(layer, j, shape, quant=not isinstance(row, Decode)) if shape else None
+            quant = not isinstance(row, Decode)
+            odd = _odd_shape(layer, j, shape, quant=quant, sliding=sliding) if shape else None
             if odd:
                 yield f"row {i}: layer {j} {odd}"
                 break
 
 
-def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool) -> str | None:
-    """Return how a layer's arrays are not of a model."""
+def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool, sliding: bool) -> str | None:
+    """Return how a layer's arrays are not of a model, of which the sliding layers are restored or the others."""
     if place >= len(shape["windows"]):
         return f"is one of a model of {len(shape['windows'])}"
     window = shape["windows"][place]
@@ -234,24 +240,74 @@ def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool) 
         if array.dtype.startswith(("float", "bfloat")) and array.shape[3] not in (shape["dim"], shape["dim"] // 64,
                                                                                   shape["dim"] // 32):  # fmt: skip
             return f"has heads of {array.shape[3]} values; the model's have {shape['dim']}"
-    rotating = "Rotating" in layer.kind
+    rotating = "Rotating" in layer.kind or (layer.kind == RESTORED and sliding)
     if not quant and "Control" not in layer.kind and rotating != bool(window):
         return f"is a {layer.kind}; the model's has {f'a window of {window}' if window else 'no window'}"
     return None
 
 
 @law(
-    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.peak_bytes models.parameters models.dtype",
-    "peak_bytes is at least the size of the model",
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.peak_bytes rows.memory.cache_bytes models.parameters models.dtype",
+    "peak_bytes is at least the size of the model and of the cache",
 )  # fmt: skip
 def peak_above_the_model(index: ReportIndex) -> Iterator[str]:
-    target = next((model for model in index.report.models if model.role == "target"), None)
+    target = index.target
     count = _whole(getattr(target, "parameters", None))
     size = {"float32": 4, "float16": 2, "bfloat16": 2}.get(getattr(target, "dtype", ""))
     if target is None or not count or not size or target.quantization:
         return
     for i, row in enumerate(index.rows):
         peak = row.memory.peak_bytes if row.memory else None
-        if peak is not None and peak < count * size:
-            yield f"row {i}: a peak of {peak} bytes, and the model takes {count * size}"
+        held = row.memory.cache_bytes if row.memory else 0
+        if peak is not None and peak < count * size + held:
+            yield f"row {i}: a peak of {peak} bytes; the model takes {count * size}, and the cache {held}"
             return
+
+
+@law(
+    "BYTES_IMPOSSIBLE", DECODED, "rows.memory.layers.arrays prompts.n_tokens rows.tokens",
+    "a bundled model's raw cache has room for whole steps of 256 positions until it grows, and is not filled exactly",
+)  # fmt: skip
+def rooms_are_steps(index: ReportIndex) -> Iterator[str]:
+    full: dict[str, list[bool]] = defaultdict(list)
+    for i, row in enumerate(index.rows if bundled_target(index) else ()):
+        prompt = index.prompts.get(row.prompt)
+        if row.memory is None or prompt is None:
+            continue
+        held = prompt.n_tokens + len(row.tokens) - 1
+        rooms = {
+            array.shape[2] for layer in row.memory.layers if layer.kind == "KVCache"
+            for array in layer.arrays if len(array.shape) == 4  # noqa: PLR2004
+        }  # fmt: skip
+        first = STEP * -(-max(prompt.n_tokens - 1, 1) // STEP)
+        if held < first and any(room % STEP for room in rooms):
+            yield f"row {i}: room for {min(rooms)} positions is no whole number of steps of {STEP}"
+            return
+        if rooms and not row.warmup:
+            full[row.arm].append(rooms <= {held, held + 1})
+    for arm, some in full.items():
+        if len(some) >= EXACTLY_FULL and all(some):
+            yield f"the cache of {arm} is filled exactly in each of {len(some)} rows"
+
+
+# mlx-lm's caches grow by so many positions; by chance, one row in so many fills its cache.
+STEP, EXACTLY_FULL = 256, 6
+
+
+@law(
+    "BYTES_IMPOSSIBLE", QUANT, "rows.memory.layers.arrays arms.cache",
+    "keys and values of the same shape are coded in arrays of the same shape",
+)  # fmt: skip
+def keys_as_values(index: ReportIndex) -> Iterator[str]:
+    even = [
+        layer for row in index.rows if index.arms.get(row.arm) and index.arms[row.arm].cache == "raw"
+        for layer in row.memory.layers
+    ]  # fmt: skip
+    if not even or any(len(layer.arrays) != 2 or layer.arrays[0] != layer.arrays[1] for layer in even):  # noqa: PLR2004
+        return
+    for i, row in enumerate(index.rows):
+        for j, layer in enumerate(row.memory.layers):
+            half = len(layer.arrays) // 2
+            if len(layer.arrays) % 2 or layer.arrays[:half] != layer.arrays[half:]:
+                yield f"row {i}: the arrays of keys and values differ in layer {j}, and the raw cache's do not"
+                return

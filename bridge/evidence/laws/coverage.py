@@ -1,4 +1,4 @@
-"""Laws of coverage: what a configuration names was measured, all of it, and the baseline was held to itself."""
+"""Laws of coverage: everything in the configuration was measured, and the baseline reproduces itself."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import ALL, CODEC, DECODED, FOUND, PARITY, PROMPTED, QUANT, SWEEP, TIMED, law
+from bridge.evidence.laws.loops import arm_name, loops_of
 from bridge.evidence.names import TIMED as TIMES
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
+from bridge.evidence.rows import Decode
 from bridge.evidence.rules_output import first_difference, parting
 
 
@@ -19,7 +20,7 @@ def _names(config: Any, name: str) -> list[str]:
 
 
 def _numbers(found: Any) -> TypeGuard[list[float]]:
-    """Say whether a value of a configuration is a list of numbers."""
+    """Return whether a value of a configuration is a list of numbers."""
     return isinstance(found, list) and all(
         isinstance(one, int | float) and not isinstance(one, bool) for one in found
     )
@@ -58,6 +59,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "kakeya.verify-l": ("repeats", "contexts"),
     "kakeya.kv-quant": ("caches", "tokens"),
     "kakeya.parity": ("blocks", "block_size", "max_prompts"),
+    "kakeya.serve-conformance": ("drafts", "cache", "caches", "warm", "clients", "forms", "max_tokens"),
 }
 
 
@@ -91,7 +93,7 @@ def whole_grid(index: ReportIndex) -> Iterator[str]:
 
 
 @law(
-    "NOT_COVERED", (*PROMPTED,), "config.caches config.drafters config.rollbacks config.left_out arms",
+    "NOT_COVERED", (*PROMPTED,), "config.caches config.drafters config.rollbacks config.loops config.left_out arms",
     "every configured cache and drafter ran as an arm, or is listed in left_out",
 )  # fmt: skip
 def configured_arms(index: ReportIndex) -> Iterator[str]:
@@ -106,8 +108,9 @@ def configured_arms(index: ReportIndex) -> Iterator[str]:
                 yield f"the cache {cache} is configured, and no arm with it ran"
     for rollback in _names(config, "rollbacks"):
         for drafter in _names(config, "drafters"):
-            if f"{drafter}/{rollback}" not in names | left:
-                yield f"{drafter}/{rollback} is configured, and did not run"
+            for name in (arm_name(drafter, rollback, loop) for loop in loops_of(config)):
+                if not {name, f"{drafter}/{rollback}"} & left and name not in names:
+                    yield f"{name} is configured, and did not run"
 
 
 @law(

@@ -1,4 +1,4 @@
-"""Laws of fields: no field stands in a report of which nobody here knows what it says."""
+"""Laws of fields: a report contains only fields that the gate knows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from bridge.evidence.laws.law import (
 )
 from bridge.evidence.parts import Arm, Code, Identity, Model
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import CellRow
 
 # What stands beside the fields of bridge/evidence/parts.py and kinds.py, by the section that it stands in.
 MODEL = {"architecture", "layers", "parameters", "stored_dtypes"}
@@ -47,6 +48,10 @@ _SPEC = {
         "chat",
         "drafters",
         "rollbacks",
+        "loops",
+        "fixed_length",
+        "torch_device",
+        "content_channel",
         "cache",
         "block",
         "block_size",
@@ -59,10 +64,14 @@ _NEEDLES = {*("caches", "lengths", "depths", "samples", "max_tokens", "chat", "c
 CONFIG: dict[str, set[str]] = {
     **dict.fromkeys((*SPEC, "kakeya.native"), _SPEC | _RESUMED),
     "kakeya.recall": _NEEDLES | _RESUMED | {"boundary"},
-    "kakeya.restored-prefill": _NEEDLES | _RESUMED | {"sink", "window", "restorer"},
+    "kakeya.restored-prefill": _NEEDLES | _RESUMED | {
+        *("sink", "window", "restorer", "repeats", "fixed_length", "recompute", "layers")
+    },
     "kakeya.verify-l": _RESUMED | {"repeats", "caches", "lengths", "contexts", "cache"},
     "kakeya.kv-quant": _RESUMED | {"caches", "tokens", "store", "boundary", "source", "max_prompts"},
-    "kakeya.parity": _RESUMED | {*("max_prompts", "block_size", "against", "half", "prompts", "blocks", "draft")},
+    "kakeya.parity": _RESUMED
+    | {*("max_prompts", "block_size", "against", "half", "prompts", "blocks", "draft", "embed_scale")},
+    "kakeya.serve-conformance": _RESUMED | {"drafts", "cache", "caches", "warm", "clients", "forms", "max_tokens"},
     "kakeya.codec-rd": {
         *("dim", "n_vectors", "seed", "codecs", "bits", "groups", "q_ranges", "effort", "distributions"),
         *("model", "text"),
@@ -70,7 +79,8 @@ CONFIG: dict[str, set[str]] = {
 }  # fmt: skip
 # Of arms.
 OPTIONS = {
-    *("through", "block_size", "lookup", "adaptive", "rollback", "rotary_tables", "compiled", "boundary", "raw_layers"),
+    *("through", "block_size", "lookup", "adaptive", "rollback", "loop", "rotary_tables", "compiled"),
+    *("boundary", "raw_layers", "runtime", "embed_scale"),
     *("positions", "stored_as", "nominal_bits_per_value", "version", "dtype", "sink", "window", "layers"),
 }  # fmt: skip
 # Of counters, besides the rounds of each drafter.
@@ -78,6 +88,8 @@ COUNTERS = {
     *(
         "rounds",
         "syncs",
+        "crossings",
+        "crossed_bytes",
         "injected_positions",
         "raw_positions",
         "packed_bytes",
@@ -85,6 +97,16 @@ COUNTERS = {
         "evicted_positions",
     ),
     "injected_reads",
+}
+# Of answers of the server.
+SERVED_COUNTERS = {
+    "rounds",
+    "proposed",
+    "accepted",
+    "cached_tokens",
+    "cache_bytes",
+    "together",
+    "joint_rounds",
 }
 _ROUNDS = re.compile(r"rounds_[a-z]{1,20}")
 
@@ -142,7 +164,7 @@ def _options(arm: Arm) -> Iterable[str]:
 
 
 @law(
-    "STRAY_FIELD", ALL, "rows rows.counters rows.profile rows.divergence rows.memory",
+    "STRAY_FIELD", ALL, "rows rows.counters rows.profile rows.divergence rows.prediction rows.memory rows.round_s",
     "the gate knows every field of rows",
 )  # fmt: skip
 def known_fields_of_rows(index: ReportIndex) -> Iterator[str]:
@@ -158,11 +180,15 @@ def known_fields_of_rows(index: ReportIndex) -> Iterator[str]:
 
 def _inner(row: Any) -> Iterator[str]:
     counters = [name for name in getattr(row, "counters", ()) if not _ROUNDS.fullmatch(name)]
-    yield from _unknown("counters", counters, COUNTERS)
+    yield from _unknown("counters", counters, SERVED_COUNTERS if isinstance(row, CellRow) else COUNTERS)
     profile = getattr(row, "profile", None)
     yield from _unknown("profile", profile if isinstance(profile, dict) else (), PROFILE)
     divergence, memory = getattr(row, "divergence", None), getattr(row, "memory", None)
     yield from _unknown("divergence", _extra(divergence) if divergence else (), DIVERGENCE)
+    prediction = getattr(row, "prediction", None)
+    yield from _unknown("prediction", _extra(prediction) if prediction else (), set())
+    times = getattr(row, "round_s", None)
+    yield from _unknown("round_s", _extra(times) if times else (), set())
     if memory:
         yield from _unknown("memory", _extra(memory), set())
         for layer in memory.layers:

@@ -1,4 +1,4 @@
-"""Laws of identity: models, machines and prompts are what they are called, and differ where they are said to."""
+"""Laws of identity: models, machines and prompts are what their names say, and different names differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.evidence.laws.law import ALL, MODELLED, PROMPTED, law
 from bridge.evidence.parts import Identity
-from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
 _BUNDLED = Path(__file__).parent.parent / "bundled.json"
 _EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -25,6 +25,10 @@ _PATH = re.compile(r"[./~\\]|[A-Za-z]:[/\\]")
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d)?)[bB](?![A-Za-z0-9])")
 _VERSION = re.compile(r"v?\d+[0-9A-Za-z]*(?:[.+!-][0-9A-Za-z]+)*|not installed")
 _MOST_CORES = 4096
+# Macs without Apple's chips have Intel's; a virtual one may not say more than its architecture.
+_OTHER_MAC = re.compile("Intel|arm64|x86_64|i386|VirtualApple|Virtual", re.IGNORECASE)
+# No processor multiplies so fast for each of its cores, matrix units and all.
+_GFLOPS, _FULL = 2000.0, 100
 _FIRST_YEAR, _LAST_YEAR = 2024, 2090
 # No machine that runs MLX has less memory.
 _LEAST_MEMORY = 1 << 28
@@ -66,6 +70,11 @@ def bundled_part(model: Any) -> dict[str, Any]:
     """Return what is known of a model of a report whose weights come with the engine; nothing of others."""
     name = known_weights().get(model.weights)
     return dict(bundled()["models"][name].get(model.role) or {}) if name else {}
+
+
+def bundled_target(index: ReportIndex) -> dict[str, Any]:
+    """Return what is known of a report's target if its weights come with the engine; nothing of others."""
+    return bundled_part(index.target) if index.target is not None else {}
 
 
 @law(
@@ -154,11 +163,26 @@ def a_real_machine(index: ReportIndex) -> Iterator[str]:
         yield f"created_at is {index.report.created_at}"
 
 
+def _odd_figures(identity: Identity) -> Iterator[str]:
+    """Yield which figures no machine has."""
+    gflops, cores = (identity.blas or {}).get("gflops"), identity.cores or _MOST_CORES
+    if isinstance(gflops, int | float) and not 0 < gflops <= _GFLOPS * cores:
+        yield f"identity.blas.gflops is {gflops:g}, on {cores} cores"
+    percent = (identity.power or {}).get("percent")
+    if isinstance(percent, int | float) and not 0 <= percent <= _FULL:
+        yield f"identity.power.percent is {percent:g}"
+
+
 def _odd_machine(identity: Identity) -> Iterator[str]:
     """Yield what of a machine cannot be true of one machine."""
     apple, mac = identity.chip.startswith("Apple "), "macOS" in identity.os or "Darwin" in identity.os
     if apple and not mac:
         yield f"identity.chip is {identity.chip!r}, and identity.os is {identity.os!r}"
+    if mac and not apple and not _OTHER_MAC.search(identity.chip):
+        yield f"identity.chip is {identity.chip!r}, which no Mac has"
+    if apple and "x86_64" in identity.os:
+        yield f"identity.chip is {identity.chip!r}, and identity.os is {identity.os!r}"
+    yield from _odd_figures(identity)
     if identity.device.partition(":")[0] not in ("cpu", "gpu"):
         yield f"identity.device is {identity.device!r}; cpu and gpu are the devices of MLX"
     if identity.cores is not None and identity.cores > _MOST_CORES:
@@ -177,7 +201,7 @@ def _odd_machine(identity: Identity) -> Iterator[str]:
 )  # fmt: skip
 def configured_model(index: ReportIndex) -> Iterator[str]:
     asked = getattr(index.report.config, "model", None)
-    target = next((model for model in index.report.models if model.role == "target"), None)
+    target = index.target
     if not isinstance(asked, str) or target is None or asked == target.id:
         return
     known = known_weights().get(target.weights)
@@ -219,3 +243,31 @@ def bundled_prompts(index: ReportIndex) -> Iterator[str]:
             yield f"the prompts of {name} are not the first {len(digests)} of a bundled set"
         elif ours and firsts and told.source != "bundled" and not _PATH.search(told.source):
             yield f"the prompts of {name} are bundled ones, and are said to be from {told.source[:60]!r}"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", MODELLED, "models.role models.weights",
+    "a bundled model goes with the parts of its own pair",
+)  # fmt: skip
+def one_bundled_pair(index: ReportIndex) -> Iterator[str]:
+    names = {
+        model.role: name for model in index.report.models if (name := known_weights().get(model.weights))
+    }
+    if len({*names.values()}) > 1:
+        shown = ", ".join(f"{role} of {name}" for role, name in sorted(names.items()))
+        yield f"parts of different bundled models are described together: {shown}"
+
+
+@law(
+    "IDENTITY_DOUBTFUL", PROMPTED, "identity.versions.mlx_lm arms.loop",
+    "where mlx-lm decodes, its version is named",
+)  # fmt: skip
+def stock_loops_have_a_version(index: ReportIndex) -> Iterator[str]:
+    stock = [arm.name for arm in index.all_arms if arm.loop == STOCK_LOOP]
+    version = index.report.identity.versions.get("mlx_lm")
+    if (
+        stock
+        and "mlx_lm" in index.report.identity.versions
+        and (version is None or not version[:1].isdigit())
+    ):
+        yield f"{stock[0]} is decoded by mlx-lm, whose version is {version!r}"

@@ -1,4 +1,4 @@
-"""What a law is: an identity or an inequality between fields of a report, with a name, as data."""
+"""The definition of a law: a named equation or inequality between fields of a report, as data."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from bridge.evidence.rule import Check, Rule
 SPEC = ("kakeya.spec-bench", "kakeya.acceptance")
 NATIVE = ("kakeya.native",)
 TIMED = (*SPEC, *NATIVE)
-FOUND = ("kakeya.recall", "kakeya.restored-prefill")
+RESTORED = ("kakeya.restored-prefill",)
+FOUND = ("kakeya.recall", *RESTORED)
 DECODED = (*TIMED, *FOUND)
 QUANT, PARITY = ("kakeya.kv-quant",), ("kakeya.parity",)
 SWEEP, CODEC = ("kakeya.verify-l",), ("kakeya.codec-rd",)
+SERVED = ("kakeya.serve-conformance",)
 PROMPTED = (*DECODED, *QUANT, *PARITY)
-MODELLED = (*PROMPTED, *SWEEP)
+MODELLED = (*PROMPTED, *SWEEP, *SERVED)
 ALL = (*MODELLED, *CODEC)
 
 
 @dataclass(frozen=True)
 class Law(Rule):
-    """One law: a rule that ties fields to one another.
+    """One law: a rule about the relation between fields.
 
     Attributes:
-        kinds: the kinds of report that it holds for.
-        fields: the fields that it ties to one another, by their place in a report.
-        says: what holds, in words.
+        kinds: the kinds of report to which it applies.
+        fields: the related fields, by their path in a report.
+        says: what must hold, as text.
     """
 
     kinds: tuple[str, ...] = ()
@@ -35,10 +37,10 @@ class Law(Rule):
 
     @property
     def statement(self) -> str:
-        """What must hold, in words."""
+        """What must hold, as text."""
         return self.says
 
 
 def law(code: str, kinds: tuple[str, ...], fields: str, statement: str) -> Callable[[Check], Law]:
-    """Return a decorator that makes a law of a check. `fields` are separated by blanks."""
+    """Return a decorator that turns a check into a law. ``fields`` are separated by spaces."""
     return lambda check: Law(code, check, kinds, tuple(fields.split()), statement)

@@ -1,4 +1,4 @@
-"""Laws of meaning: words that decide how a figure is read come from closed lists."""
+"""Laws of meaning: words that decide how a figure is understood must come from closed lists."""
 
 from __future__ import annotations
 
@@ -73,6 +73,12 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
     "perplexity": ("exp of the mean over positions of -ln p of the next token of the text",),
     "rel_mse_ratio": (_RATIO.format(_MSE),),
     "kl_ratio": (_RATIO.format(_KL),),
+    "prompt_kl": (
+        (
+            "mean over the positions of the prompts behind two windows of the KL divergence in nats of the prediction "
+            "from that with the whole cache"
+        ),
+    ),
     "agreement": (
         f"share of drafted tokens on which both agree, position by position, all blocks together; {_SHARE}",
     ),
@@ -146,7 +152,12 @@ def names_and_roles(index: ReportIndex) -> Iterator[str]:
             yield f"{arm.name} has the role {arm.role}"
 
 
-DRAFTERS = {"dflash": (False, False), "lookup": (True, False), "adaptive": (True, True)}
+DRAFTERS = {
+    "dflash": (False, False),
+    "torch": (False, False),
+    "lookup": (True, False),
+    "adaptive": (True, True),
+}
 
 
 @law(

@@ -30,7 +30,7 @@ _MOST_NOTES = 500_000
 
 
 def _is_generated(index: ReportIndex) -> bool:
-    """Say whether prompts are the engine's needles, whatever their source is called."""
+    """Return whether prompts are the engine's needles, whatever their source is called."""
     return any(
         _NOTES.match(prompt.text or prompt.head or "") or _told(index, prompt) == GENERATED
         for prompt in index.all_prompts
@@ -52,7 +52,7 @@ def needles_of_the_seed(index: ReportIndex) -> Iterator[str]:
     lengths, depths, samples = (getattr(config, name, None) for name in ("lengths", "depths", "samples"))
     if not isinstance(lengths, list) or not isinstance(depths, list) or not isinstance(samples, int):
         return  # another law says so
-    if not _is_generated(index) or not _all_whole(lengths):
+    if not _is_generated(index) or not _all_whole(lengths) or not _all_numbers(depths):
         return
     if not 0 < sum(lengths) * len(depths) * samples <= _MOST_NOTES:
         return
@@ -77,6 +77,10 @@ def needles_of_the_seed(index: ReportIndex) -> Iterator[str]:
 
 def _all_whole(lengths: list[Any]) -> bool:
     return all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in lengths)
+
+
+def _all_numbers(depths: list[Any]) -> bool:
+    return all(isinstance(depth, int | float) and 0 <= depth <= 1 for depth in depths)
 
 
 @cache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import FOUND, SPEC, law
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode
 from bridge.evidence.rules_output import NEAR_TIE
 
 _PACKAGE = "dflash."
@@ -15,7 +15,7 @@ OURS = "engine.dflash.stream_generate"
 
 
 def _block(index: ReportIndex, arm: Arm) -> int | None:
-    """Return the most rows that an arm verifies at once; None where nothing says so."""
+    """Return the most rows that an arm verifies at once; None if nothing says so."""
     for found in (
         arm.options.get("block_size"), getattr(index.report.config, "block", None),
         getattr(index.report.config, "block_size", None),

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import LARGEST, floor_of
-from bridge.evidence.kinds import Decode, Layer, QuantRow
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.names import MEMORY
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode, Layer, QuantRow
 
 # mlx-lm's caches grow by so many positions, and a prompt is read in pieces of up to so many.
 STEP = 256
@@ -27,7 +27,7 @@ _RANK = 4
 
 
 def _layers(index: ReportIndex) -> int | None:
-    """Return how many layers the target is said to have; None where nothing says so."""
+    """Return how many layers the target is said to have; None if nothing says so."""
     for model in index.report.models:
         found = getattr(model, "layers", None)
         if model.role == "target" and isinstance(found, int) and not isinstance(found, bool):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 from typing import Any
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
 # Reading a prompt takes both arms as long: a drafter's own share of it is small.
@@ -43,11 +43,11 @@ ROUNDED = 0.05
 
 
 def _prefills(index: ReportIndex, arm: str | None, prompt: str) -> list[float]:
-    return [row.prefill_s for row in index.decodes(arm, prompt)]
+    return [row.prefill_s for row in index.paced(arm, prompt)]
 
 
 def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
-    """Say whether the prefills of a claim's arms differ by what decides its quotient, and if not by chance.
+    """Return whether the prefills of a claim's arms differ by what decides its quotient, and if not by chance.
 
     Returns whether they differ in the claim's favour, and the share of prompts on which all repeats of one arm took
     longer than all of the other: chance separates few.
@@ -59,7 +59,7 @@ def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
             continue
         quotients.append(median(one) / median(other))
         excess.append(median(one) - median(other))
-        decoding.append(median(row.decode_s for row in index.decodes(claim.arm, prompt)))
+        decoding.append(median(row.decode_s for row in index.paced(claim.arm, prompt)))
         apart.append(min(one) > max(other) or max(one) < min(other))
     if not quotients:
         return False, 0.0
@@ -190,11 +190,23 @@ def times_wander(index: ReportIndex) -> Iterator[str]:
         spreads = [max(some) / min(some) - 1 for some in cells.values() if len(some) >= REPEATED]
         if spreads and median(spreads) < WANDER:
             yield f"repeats of {name} differ by {median(spreads):.2g} of their time: they are copies"
+    fewest = REPEATED + 1 if index.report.kind in SWEEP else 2 * REPEATED
     for one, other in combinations(series, 2) if len(series) <= SERIES else ():
         pairs = [(a, series[other].get(key, 0.0)) for key, a in series[one].items()]
         shares = [a / b for a, b in pairs if a > 0 and b > 0]
-        if len(shares) >= 2 * REPEATED and max(shares) / min(shares) - 1 < WANDER:
+        if len(shares) >= fewest and max(shares) / min(shares) - 1 < WANDER:
             yield f"every time of {one} is that of {other} times {median(shares):.4g}"
+
+
+@law("CLOCK_IMPLAUSIBLE", DECODED, "rows.prefill_s", "repeats of a prefill differ")
+def prefills_wander(index: ReportIndex) -> Iterator[str]:
+    reading: dict[Any, list[float]] = defaultdict(list)
+    for row in index.rows:
+        if not row.warmup:
+            reading[row.arm, row.prompt].append(row.prefill_s)
+    spreads = [max(some) / min(some) - 1 for some in reading.values() if len(some) >= REPEATED]
+    if spreads and median(spreads) < WANDER:
+        yield f"repeats of a prefill differ by {median(spreads):.2g} of their time: they are copies"
 
 
 @law(

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from bridge.evidence.kinds import Decode
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.report_index import ReportIndex, rate_of
+from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
 # Between two rows caches are made and the journal is written. Measured: 0.3 to 8 % of a row on an idle machine, and
 # 30 % of short rows on a busy one.
 BETWEEN = 0.2
 PAUSE_S, LEAST_S = 0.2, 0.02
-# A single long pause is a machine that slept.
-PAUSES = 0.1
+# A single long pause is a machine that slept, and a few may be chance.
+PAUSES, FEWEST_ROWS = 0.1, 5
+# What happens before a row may be a part of its prefill. Measured: all arms within a millisecond of one another.
+LOADING = 0.1
 
 # A profiled run waits for the draft before it verifies. Measured: 0.9 to 1.2 times the time of a counted run.
 ASIDE, FEWEST = 1.5, 3
@@ -64,8 +66,34 @@ def no_pauses_of_one_arm(index: ReportIndex) -> Iterator[str]:
     for name, own in by_name.items() if len(by_name) <= SERIES else ():
         others = [pause for other, some in by_name.items() if other != name for pause, _ in some]
         share = median(pause / took for pause, took in own)
-        if others and share > BETWEEN and median(pause for pause, _ in own) > 3 * median(others) + LEAST_S:
+        if (
+            len(own) >= FEWEST_ROWS
+            and others
+            and share > BETWEEN
+            and median(pause for pause, _ in own) > 3 * median(others) + LEAST_S
+        ):
             yield f"rows of {name} are followed by pauses of {share:.2g} of their time, and others are not"
+
+
+@law(
+    "TIMES_UNCLEAR", TIMED, "rows.started_s rows.e2e_s rows.prefill_s rows.arm",
+    "pauses before the rows of one arm are not longer than pauses before the rows of other arms",
+)  # fmt: skip
+def no_pauses_before_one_arm(index: ReportIndex) -> Iterator[str]:
+    rows = index.rows[index.resumed :]
+    before: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (pause, _), row in zip(_pauses(index), rows[1:], strict=False):
+        before[row.arm].append((pause, row.prefill_s))
+    if not before or len(before) > SERIES:
+        return
+    least = min(median(pause for pause, _ in some) for some in before.values())
+    if least < 0:
+        return  # rows that overlap
+    for name, own in before.items():
+        pause = median(one for one, _ in own)
+        share = median((one - least) / prefill for one, prefill in own)
+        if len(own) >= FEWEST_ROWS and share > LOADING and pause > 3 * least + LEAST_S:
+            yield f"rows of {name} start {pause:.3g} s after the rows before them, and others after {least:.3g} s"
 
 
 @law(
@@ -75,7 +103,7 @@ def no_pauses_of_one_arm(index: ReportIndex) -> Iterator[str]:
 def whole_turns(index: ReportIndex) -> Iterator[str]:
     cells: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in index.rows:
-        if getattr(row, "profile", None) is None:
+        if getattr(row, "profile", None) is None and row.prompt in index.prompts:
             cells[row.repeat, row.prompt].append(row.arm)
     names = [arm.name for arm in index.all_arms if any(arm.name in some for some in cells.values())]
     n, firsts = len(names), {}
@@ -94,7 +122,7 @@ def whole_turns(index: ReportIndex) -> Iterator[str]:
             (repeat, name): (start + i * (repeat - repeats[0]) + step * place) % n
             for repeat in repeats for place, name in enumerate(prompts)
         }  # fmt: skip
-        if all(wanted[cell] == at for cell, at in firsts.items()):
+        if all(wanted.get(cell) == at for cell, at in firsts.items()):
             return
     yield "the arms do not move on by one from prompt to prompt and repeat to repeat: some of them are not shown"
 
@@ -116,7 +144,8 @@ def places_of_passes(index: ReportIndex) -> Iterator[str]:
         return
     turns = [(cache, length) for length in config.lengths for cache in caches]
     contexts = getattr(config, "contexts", None)
-    if not isinstance(contexts, list) or (config.cache not in caches):
+    named = [*caches, *(contexts if isinstance(contexts, list) else ())]
+    if not isinstance(contexts, list) or config.cache not in caches or not all(map(_is_name, named)):
         return
     repeats = sorted({row.repeat for row in index.rows})
     wanted, at = {}, 0
@@ -131,6 +160,10 @@ def places_of_passes(index: ReportIndex) -> Iterator[str]:
         if place != places[i]:
             yield f"row {i} stands at place {places[i]} of the run; the configuration puts it at {place}"
             return
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, int | str)
 
 
 @law(

@@ -15,8 +15,8 @@ class Unchecked:
     """One field, or a few that share a reason, and which lies about them pass.
 
     Attributes:
-        fields: places such as `rows[].decode_s`; a last part `*` stands for names that the report itself makes up.
-        lies: `any`; `small ones`, within bounds that hold; or `swaps` with another item's.
+        fields: places such as ``rows[].decode_s``; a last part ``*`` stands for names that the report itself makes up.
+        lies: ``any``; ``small ones``, within bounds that hold; or ``swaps`` with another item's.
         reason: why no law can tell.
     """
 
@@ -55,7 +55,7 @@ UNCHECKED = (
     Unchecked(("config.seed",), ANY,
               "benchmarks draw nothing at random, and needles are checked against their seed; elsewhere the seed only "
               "changes noise"),
-    Unchecked(("config.dtype", "config.draft", "config.restorer", "config.text"), ANY, _OPTION),
+    Unchecked(("config.dtype", "config.draft", "config.restorer", "config.text", "config.embed_scale"), ANY, _OPTION),
     Unchecked(("config.model",), ANY, _UNKNOWN_MODEL),
     Unchecked(("config.effort",), ANY,
               "the errors at different efforts differ by less than chance; the job's argv binds it"),
@@ -67,8 +67,10 @@ UNCHECKED = (
     Unchecked(("config.max_tokens",), ANY,
               "if every answer ends before it, no row shows it; the job's argv binds it"),
     Unchecked(("config.chunk", "config.temperature"), ANY, _OPTION),
+    Unchecked(("config.loops", "config.fixed_length", "config.torch_device"), ANY,
+              "plain decoding does not depend on loops, and answers may all reach max_tokens by themselves"),
     Unchecked(("config.store", "config.boundary", "config.against", "config.half"), ANY, _OPTION),
-    Unchecked(("config.prompts", "config.source", "config.chat"), ANY,
+    Unchecked(("config.prompts", "config.source", "config.chat", "config.content_channel"), ANY,
               "nothing else shows the source of prompts; bundled prompts are checked by their digests"),
     Unchecked(("config.left_out", "config.left_out.*"), ANY,
               "only the run knows why something was left out; the gate requires a reason for each missing part"),
@@ -83,7 +85,8 @@ UNCHECKED = (
     Unchecked(("arms[].options", "arms[].options.through", "arms[].options.rotary_tables", "arms[].options.version",
                "arms[].options.boundary", "arms[].options.raw_layers", "arms[].options.sink", "arms[].options.window",
                "arms[].options.layers", "arms[].options.rollback", "arms[].options.block_size",
-               "arms[].options.lookup", "arms[].options.adaptive", "arms[].options.positions",
+               "arms[].options.lookup", "arms[].options.adaptive", "arms[].options.loop",
+               "arms[].options.runtime", "arms[].options.embed_scale", "arms[].options.positions",
                "arms[].options.stored_as", "arms[].options.dtype", "arms[].options.nominal_bits_per_value"), SWAPS,
               "no claim depends on it, unless a law relates it to rows, to the configuration or to the arm's name"),
     Unchecked(("workloads.*.source", "workloads.*.chat_template", "workloads.*.task", "workloads.*.shared_prefix",
@@ -102,10 +105,19 @@ UNCHECKED = (
               "no claim is about the shares of a profiled run, if they add up to 1"),
     Unchecked(("rows[].commits", "rows[].drafted", "rows[].accepted"), BOUNDED,
               "only the run knows how an adaptive drafter divided its rounds; the digests in the log bind every row"),
-    Unchecked(("rows[].counters", "rows[].counters.rounds", "rows[].counters.syncs", "rows[].counters.rounds_*",
+    Unchecked(("rows[].round_s", "rows[].round_s.draft", "rows[].round_s.verify", "rows[].round_s.wait"), BOUNDED,
+              "no claim is about the parts of a round, if they fit into the run"),
+    Unchecked(("rows[].counters", "rows[].counters.rounds", "rows[].counters.syncs", "rows[].counters.crossings",
+               "rows[].counters.crossed_bytes", "rows[].counters.rounds_*",
                "rows[].counters.injected_positions", "rows[].counters.raw_positions", "rows[].counters.packed_bytes",
                "rows[].counters.codec_failures", "rows[].counters.evicted_positions", "rows[].counters.injected_reads"),
               "if an older engine left the others out", "a counter is checked against the other counters of its row"),
+    Unchecked(("rows[].counters.proposed", "rows[].counters.accepted", "rows[].counters.cached_tokens",
+               "rows[].counters.cache_bytes", "rows[].counters.together", "rows[].counters.joint_rounds"), BOUNDED,
+              "a law asks whether a feature of the server ran; how much it did, only the run knows"),
+    Unchecked(("rows[].stop",), "the same in every row", _TOKENIZER),
+    Unchecked(("config.drafts", "config.warm", "config.clients", "config.forms"), SWAPS,
+              "another order, or one of them twice; the rows of each cell are counted"),
     Unchecked(("rows[].memory", "rows[].memory.peak_bytes", "rows[].memory.cache_bytes", "rows[].memory.layers",
                "rows[].memory.layers[]", "rows[].memory.layers[].kind", "rows[].memory.layers[].nbytes",
                "rows[].memory.layers[].arrays", "rows[].memory.layers[].arrays[]",
@@ -117,6 +129,8 @@ UNCHECKED = (
               "vectors from a seed on every machine"),
     Unchecked(("rows[].sum_squared_error", "rows[].sum_squares", "rows[].sum_kl", "rows[].same_top", "rows[].sum_nll"),
               BOUNDED, _SUMS),
+    Unchecked(("rows[].prediction", "rows[].prediction.sum_kl", "rows[].prediction.same_top"), BOUNDED,
+              "a law bounds it from the controls; what a model predicted, only the run knows"),
     Unchecked(("rows[].reference", "rows[].candidate", "rows[].block", "rows[].max_logit_error", "rows[].margin"),
               "the same on both sides", "only the two drafters know what they drafted; the digests in the log bind it"),
 )  # fmt: skip

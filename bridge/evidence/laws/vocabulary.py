@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bridge.evidence.laws.identity import bundled, bundled_part
 from bridge.evidence.laws.law import DECODED, PARITY, law
+from bridge.evidence.laws.text import written
 from bridge.evidence.report_index import ReportIndex
 
 
@@ -45,21 +46,21 @@ def _vocabulary(digest: str) -> Vocabulary | None:
     return Vocabulary(pieces, special, frozenset(told["ends"]))
 
 
-def _of(index: ReportIndex) -> Vocabulary | None:
+def vocabulary_of(index: ReportIndex) -> Vocabulary | None:
     """Return the vocabulary of a report's target; None if its model does not come with the engine."""
-    target = next((model for model in index.report.models if model.role == "target"), None)
+    target = index.target
     if target is None or not bundled_part(target) or target.tokenizer is None:
         return None
     return _vocabulary(target.tokenizer)
 
 
 def _is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
-    """Say whether a text is what tokens stand for: the last one may be left out, and so may special ones."""
+    """Return whether a text is what tokens stand for: the last one may be left out, and so may special ones."""
     whole = [words.pieces[token] for token in tokens]
     bare = [piece for token, piece in zip(tokens, whole, strict=True) if token not in words.special]
     forms = {b"".join(some) for some in (whole, whole[:-1], bare)}
-    found = {form.decode("utf-8", "replace").lstrip(" ") for form in forms}
-    plain = text.lstrip(" ")
+    found = {written(form.decode("utf-8", "replace")) for form in forms}
+    plain = written(text)
     return plain in found or plain.rstrip("\ufffd") in {form.rstrip("\ufffd") for form in found}
 
 
@@ -68,7 +69,7 @@ def _is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
     "with a bundled tokenizer, the text is exactly the decoded tokens",
 )  # fmt: skip
 def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
-    words = _of(index)
+    words = vocabulary_of(index)
     if words is None:
         return
     for i, row in enumerate(index.rows):
@@ -84,8 +85,8 @@ def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     "an answer stops with `eos` if and only if its last token ends answers",
 )  # fmt: skip
 def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
-    words = _of(index)
-    if words is None:
+    words = vocabulary_of(index)
+    if words is None or getattr(index.report.config, "fixed_length", False) is True:
         return
     for i, row in enumerate(index.rows):
         ended = bool(row.tokens and row.tokens[-1] in words.ends)
@@ -98,7 +99,7 @@ def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     "drafted tokens are in the vocabulary",
 )  # fmt: skip
 def drafts_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
-    words = _of(index)
+    words = vocabulary_of(index)
     if words is None:
         return
     for i, row in enumerate(index.rows):
