@@ -1,4 +1,4 @@
-"""The command `kakeya`."""
+"""The command ``kakeya``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NoReturn
 import click
 
 from bridge.console import CONTEXT, LazyGroup, run_program
+from bridge.system import environment
+from bridge.system.version import version_option
 
 COMMANDS = {
     "demo": ("bridge.cli.demo", "Run a demonstration on this machine: bus, runner, jobs, answers."),
@@ -30,13 +32,14 @@ COMMANDS = {
     "list": ("bridge.cli.list", "List the requests on the remote."),
     "gc": ("bridge.cli.gc", "Remove records of old requests, here or on the remote."),
     "mcp": ("bridge.cli.mcp", "Serve the bridge to an agent as MCP tools."),
+    "web": ("bridge.cli.web", "Show the bus as pages in a browser."),
     "completion": ("bridge.cli.completion", "Print the completion script for a shell."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
 @click.option("-C", "repo", default=".", metavar="DIR", help="Work in the git repository that contains DIR.")
-@click.version_option(package_name="kakeya-bridge", message="%(prog)s %(version)s")
+@version_option("kakeya")
 @click.pass_context
 def cli(context: click.Context, repo: str) -> None:
     """Run named jobs, with limits, on a machine that you can reach only through a git repository.
@@ -49,4 +52,5 @@ def cli(context: click.Context, repo: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
+    environment.without_plugins()
     run_program(cli, "kakeya")

@@ -1,4 +1,4 @@
-"""`kakeya cancel`."""
+"""``kakeya cancel``."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def complete_preset(_context: click.Context, _param: click.Parameter, incomplete
 
 
 def complete_param(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `name=` of the preset that stands on the command line before it."""
+    """Complete ``name=`` of the preset that stands on the command line before it."""
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
     # While an option lacks its value, click leaves the arguments before it unread.
     words = [context.params.get("preset"), *context.args]
@@ -113,7 +113,7 @@ def state_text(state: State) -> Text:
 def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
     """Show a request's states and log until it ends, and return where it then stands.
 
-    States go to standard error and the log to standard output; with `as_json` both are NDJSON on standard output.
+    States go to standard error and the log to standard output; with ``as_json`` both are NDJSON on standard output.
     """
     try:
         return _follow(run, timeout, as_json=as_json, logs=logs)
@@ -125,7 +125,9 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
-    from bridge.cli.screen import console  # noqa: PLC0415 - slow to import, and the request is sent by now
+    # Slow to import. The request is sent by now, and while the runner works there is time for what the end needs.
+    from bridge.cli.screen import console  # noqa: PLC0415
+    from bridge.verify import check as _check  # noqa: F401, PLC0415
 
     out = console(err=True)
     last: Status | None = None

@@ -1,4 +1,4 @@
-"""`kakeya completion`."""
+"""``kakeya completion``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya demo`."""
+"""``kakeya demo``."""
 
 from __future__ import annotations
 

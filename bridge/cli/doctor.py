@@ -1,4 +1,4 @@
-"""`kakeya doctor`."""
+"""``kakeya doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya fetch`."""
+"""``kakeya fetch``."""
 
 from __future__ import annotations
 

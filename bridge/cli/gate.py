@@ -1,4 +1,4 @@
-"""`kakeya gate`."""
+"""``kakeya gate``."""
 
 from __future__ import annotations
 
@@ -47,13 +47,17 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
 def show_gate(gate: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
     color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
-    reasons = len(gate.violations)
+    found_first = {one.code: i for i, one in reversed([*enumerate(gate.violations)])}
+    reasons = len({(one.path, one.code) for one in gate.violations})
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
     put(Colored(gate.verdict, color), f": {against} against the reports")
-    ordered = sorted(gate.violations, key=lambda one: (one.path, one.code))
+    ordered = sorted(
+        gate.violations,
+        key=lambda one: (one.path, evidence.verdict([one]) != gate.verdict, found_first[one.code]),
+    )
     for (path, code), group in groupby(ordered, key=lambda one: (one.path, one.code)):
         found = list(group)
-        put(f"  {path + ': ' if path else ''}{code}")
+        put(f"  {path + ': ' if path else ''}{code}{f' ({len(found)} times)' if len(found) > 1 else ''}")
         for one in found[:3]:
             put(f"      {one.message}")
         if len(found) > len(found[:3]):
@@ -65,7 +69,8 @@ def show_gate(gate: Gate) -> None:
 def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
     """Yield what is to be judged by its name; a file that cannot be read is one that cannot be believed.
 
-    Raises UsageError for what is no report, and for more than fits into memory.
+    Raises:
+        UsageError: a file is no report, or too large for the memory.
     """
     left = limits.REPORTS_BYTES
     for named in paths:
@@ -102,7 +107,7 @@ def _reports_in(folder: Path) -> list[Path]:
 
 
 def _check_form(file: Path, data: bytes | None) -> None:
-    """Raise UsageError for a file that was named, is not called `.json`, and does not look like JSON either."""
+    """Raise UsageError for a file that was named, is not called ``.json``, and does not look like JSON either."""
     if data is None or not data.lstrip().startswith((b"{", b"[")):
         fix = "Reports are JSON files. Name one, or a folder that holds some."
         raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")

@@ -1,4 +1,4 @@
-"""`kakeya gc`."""
+"""``kakeya gc``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""`kakeya list`."""
+"""``kakeya list``."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 import click
 
@@ -11,6 +13,10 @@ from bridge.cli.common import client_of, key_option, remote_option, state_text
 from bridge.cli.screen import Grid, console
 from bridge.client import Client
 from bridge.console import json_option, put_json, say
+from bridge.requests.status import Status
+
+# So many reasons why requests wait are told.
+_REASONS = 5
 
 # A branch's name is there to be copied, so the table is as wide as it needs to be.
 _WIDTH = 250
@@ -56,6 +62,14 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
     _print(table)
+    _say_why(found)
+
+
+def _say_why(found: Sequence[Status]) -> None:
+    """Say once for each reason why requests wait that need somebody to do something, and for how many of them."""
+    stuck = [status.reason.text() for status in found if status.reason and status.reason.is_stuck]
+    for text, count in Counter(stuck).most_common(_REASONS):
+        say(f"{count} waiting: {text}")
 
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`kakeya logs`."""
+"""``kakeya logs``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya mcp`."""
+"""``kakeya mcp``."""
 
 from __future__ import annotations
 

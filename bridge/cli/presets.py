@@ -1,4 +1,4 @@
-"""`kakeya presets`."""
+"""``kakeya presets``."""
 
 from __future__ import annotations
 

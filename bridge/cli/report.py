@@ -1,4 +1,4 @@
-"""`kakeya report`."""
+"""``kakeya report``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kakeya run`."""
+"""``kakeya run``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,11 @@ def command(
 
 
 def split_params(params: tuple[str, ...], known: list[str]) -> dict[str, str]:
-    """Split `k=v` texts. Raises UsageError for one without `=` or given twice."""
+    """Split ``k=v`` texts.
+
+    Raises:
+        UsageError: one has no ``=``, or is given twice.
+    """
     split: dict[str, str] = {}
     for text in params:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The only module that prints tables and colours: all of `rich`'s output passes through the sanitiser."""
+"""The only module that prints tables and colours: all of ``rich``'s output passes through the sanitiser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Grid(Table):
 
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
-    """Return where rich text goes. With `markup` the caller escapes what is not its own."""
+    """Return where rich text goes. With ``markup`` the caller escapes what is not its own."""
     return Screen(stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
 
 

@@ -1,4 +1,4 @@
-"""`kakeya status`."""
+"""``kakeya status``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> No
         if value not in (None, ""):
             table.add_row(name, str(value))
     if status.outlook:
-        table.add_row("runner seen" if status.life else "queue", status.outlook)
+        table.add_row("runner seen" if status.life else "waits" if status.reason else "queue", status.outlook)
     if status.last_line:
         table.add_row("last line", status.last_line)
     if status.actions:

@@ -1,4 +1,4 @@
-"""`kakeya verify`."""
+"""``kakeya verify``."""
 
 from __future__ import annotations
 

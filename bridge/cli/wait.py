@@ -1,4 +1,4 @@
-"""`kakeya wait`."""
+"""``kakeya wait``."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def speed_words(report: Row) -> Iterator[str]:
 
 
 def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
-    """Return an arm's claim of a name with its interval, or nothing where there is none."""
+    """Return an arm's claim of a name with its interval, or nothing if there is none."""
     claim = next((claim for claim in found if (claim.arm, claim.name) == (arm, name)), None)
     if claim is None or claim.value is None:
         return ""

@@ -17,13 +17,11 @@ from pathlib import Path
 
 import yaml
 
-from bridge.bus.objects import Identity
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.errors import InfrastructureError, UsageError
 from bridge.evidence.table import TABLE
-from bridge.system import engine_install, environment
-from bridge.system.git import Git
+from bridge.system import engine_install, environment, gitpython
 from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
 from bridge.verify.export import Fetched
 from bridge.verify.pins import SETTING
@@ -73,7 +71,7 @@ NOISE = frozenset(code for code, entry in TABLE.items() if entry.noise) | {
 
 _START_S = 60
 _STOP_S = 30
-_WHO = Identity("A requester", "requester@localhost")
+_WHO = ("A requester", "requester@localhost")
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,8 @@ class Stage:
 def stage(keep: Path | None) -> Iterator[Stage]:
     """Make the folder with everything in it; remove it afterwards unless it is to be kept.
 
-    Raises UsageError where the engine is not installed, or where `keep` is not an empty folder.
+    Raises:
+        UsageError: the engine is not installed, or ``keep`` is not an empty folder.
     """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
         message = "the demonstration runs real MLX jobs, but the engine is not installed here"
@@ -109,7 +108,11 @@ def stage(keep: Path | None) -> Iterator[Stage]:
 
 @contextmanager
 def serving(place: Stage) -> Iterator[None]:
-    """Run a runner process beside the bus. Raises InfrastructureError where it does not come up."""
+    """Run a runner process beside the bus.
+
+    Raises:
+        InfrastructureError: it does not come up.
+    """
     argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
     with place.log.open("wb") as out:
         runner = start(
@@ -138,7 +141,7 @@ def answer_of(run: Run, place: Stage) -> Fetched:
 
 
 def is_good(answer: Fetched) -> bool:
-    """Say whether a job went as it should: it succeeded, or all that the gate finds is a machine that was busy."""
+    """Return whether a job went as it should: it succeeded, or all that the gate finds is a machine that was busy."""
     result = answer.result
     found = {fault.code for fault in result.gate.violations} if result.gate else set()
     noisy = result.state is State.GATE_REJECTED and bool(found) and found <= NOISE
@@ -164,6 +167,10 @@ def more() -> list[tuple[str, str]]:
             "offer the bridge to an agent as MCP tools (docs/agents.md)",
         ),
         (
+            f"{programs}kakeya web",
+            "show a clone's bus in a browser at http://127.0.0.1:1340 (docs/web.md)",
+        ),
+        (
             f"{programs}kakeya-engine serve",
             "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)",
         ),
@@ -176,20 +183,16 @@ def more() -> list[tuple[str, str]]:
 
 def _set_up(folder: Path) -> Stage:
     place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
-    place.bus.mkdir()
-    place.clone.mkdir()
-    Git.of_user(place.bus)("init", "--quiet", "--bare")
-    repo = Git.of_user(place.clone).with_env(
-        GIT_AUTHOR_NAME=_WHO.name,
-        GIT_AUTHOR_EMAIL=_WHO.email,
-        GIT_COMMITTER_NAME=_WHO.name,
-        GIT_COMMITTER_EMAIL=_WHO.email,
+    gitpython.make_bare(place.bus)
+    # The runner signs, and the clone trusts the key that its maintainer saw.
+    gitpython.make_clone(
+        place.clone,
+        {"README.md": "A workload, as any repository could be.\n"},
+        author=_WHO,
+        message="A workload\n",
+        remote=str(place.bus),
+        settings={SETTING: str(folder / "state" / "runner.pub")},
     )
-    repo("init", "--quiet")
-    (place.clone / "README.md").write_text("A workload, as any repository could be.\n", encoding="utf-8")
-    repo("add", "README.md")
-    repo("-c", "commit.gpgSign=false", "commit", "--quiet", "-m", "A workload")
-    repo("remote", "add", "origin", str(place.bus))
     policy = {
         "schema_version": 1,
         "id": "demo-runner",
@@ -201,10 +204,8 @@ def _set_up(folder: Path) -> Stage:
     }
     place.policy.write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
     place.policy.chmod(0o600)
-    # The runner signs, and the clone trusts the key that its maintainer saw.
     argv = (sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "keygen")
     run(*argv, env=environment.for_user_git())
-    repo("config", SETTING, str(folder / "state" / "runner.pub"))
     return place
 
 

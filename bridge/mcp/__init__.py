@@ -1,1 +1,1 @@
-"""`kakeya mcp`: the client's verbs as tools for agents. The request branch is the handle; the server keeps no state."""
+"""``kakeya mcp``: the client's verbs as tools for agents. The branch is the handle; the server keeps no state."""

@@ -1,4 +1,4 @@
-"""What each tool does: one function a tool, over the client that the command line uses too."""
+"""Implements the tools, one function per tool, with the same client as the command line."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from bridge.requests.status import Status, status_of
 from bridge.verify.check import Report
 from bridge.verify.verdict import verified
 
-# How many of the gate's remedies one answer holds.
+# How many of the gate's fixes one answer contains.
 _MEND = 3
-# How much all parameters of one preset may take.
+# Size limit of all parameters of one preset.
 _PARAMS_BYTES = 1400
 
 
 @dataclass(frozen=True)
 class Place:
-    """The repository and the remote that the server works in."""
+    """The repository and the remote that the server uses."""
 
     repo: str
     remote: str
     public_key: str | None = None
 
     def client(self) -> Client:
-        """Return a client for one call: calls run side by side, and what a client caches must not grow old.
+        """Return a new client for each call: calls run concurrently, and a client's caches must not become stale.
 
-        Its git has a session of its own. What ends an agent ends the server's process group, and git that dies while it
-        writes a reference leaves a lock behind, for ever.
+        Its git processes run in their own session. Ending an agent usually ends the server's process group, and a git
+        process that dies while it writes a reference leaves a stale lock file.
         """
         client = Client(self.repo, self.remote, public_key=self.public_key)
         client.git = replace(client.git, own_session=True)
         return client
 
     def find(self, request: str) -> Run:
-        """Return the request that was named, by default the last one sent from here."""
+        """Return the named request; by default, the last one sent from here."""
         return self.client().find(request or None)
 
 
 def doctor(place: Place, args: models.Page) -> models.Answer:
-    """Say what a request from here needs, and what is missing."""
+    """Check what is needed to send requests from here."""
     checks = [
         models.Check(
             name=check.name, ok=check.ok, message=short(check.message), fix=short(check.fix or "") or None
         )
-        for check in examine(place.repo, place.remote)
+        for check in examine(place.repo, place.remote, place.public_key)
     ]
     ready = all(check.ok is not False for check in checks)
     return page(
@@ -82,10 +82,10 @@ def _job(preset: Preset, *, full: bool) -> models.Job:
 
 
 def run(place: Place, args: models.Ask) -> models.Sent:
-    """Ask for a job."""
+    """Request a job."""
     client = place.client()
     preset = find_preset(client.presets, args.preset)
-    # Agents write numbers as text; that is read as on the command line.
+    # Agents may write numbers as text, which is parsed as on the command line.
     values = dict(args.params)
     for name, value in args.params.items():
         if isinstance(value, str):
@@ -95,7 +95,7 @@ def run(place: Place, args: models.Ask) -> models.Sent:
 
 
 def status(place: Place, args: models.About) -> models.Standing:
-    """Say where a request stands."""
+    """Return the status of a request."""
     return standing(place.find(args.request))
 
 
@@ -107,23 +107,24 @@ def cancel(place: Place, args: models.Cancel) -> models.Standing:
 
 
 def standing(found: Run) -> models.Standing:
-    """Return where a request stands; an answer is verified, as `kakeya wait` does."""
+    """Return the status of a request. An answer is verified, as by ``kakeya wait``."""
     now = found.status()
     answer = models.Standing(
         branch=now.branch,
         state=str(now.state),
         done=now.state.is_final,
         elapsed_s=_elapsed(now),
-        detail=short(now.detail) or None,
+        untrusted_detail=short(now.detail) or None,
         position=now.queue.before + 1 if now.queue else None,
-        outlook=short(now.outlook) or None,
+        waits_for=str(now.reason.code) if now.reason else None,
+        outlook=short(now.outlook_for_agents) or None,
         untrusted_last_line=short(now.last_line) or None,
     )
     return _conclude(found, now, answer) if now.state.is_final else answer
 
 
 def _elapsed(now: Status) -> float | None:
-    """Return the seconds since a request that has no answer was made."""
+    """Return the age of an unanswered request in seconds."""
     at = asked_at(now.branch)
     return None if now.state.is_final or not at else round(max(0.0, time.time() - at), 1)
 
@@ -143,14 +144,14 @@ def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standi
     firsts = {fault.code: fault for fault in reversed(gate.violations)}
     mend = [short(f"{fault.code}: {fault.message}; fix: {fault.mend}") for fault in firsts.values()][::-1]
     for most in range(min(_MEND, len(mend)), 0, -1):
-        fuller = answer.model_copy(update={"mend": mend[:most]})
+        fuller = answer.model_copy(update={"untrusted_mend": mend[:most]})
         if size(fuller) <= MOST_BYTES:
             return fuller
     return answer
 
 
 def exit_code(now: Status, report: Report) -> int:
-    """Return the exit code that `kakeya wait` ends with."""
+    """Return the exit code that ``kakeya wait`` would have."""
     return int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED)
 
 
@@ -170,7 +171,7 @@ def logs(place: Place, args: models.Logs) -> models.Log:
 
 
 def fetch(place: Place, args: models.Fetch) -> models.Answer:
-    """Write an answer's files into a folder below the repository's, once they are verified."""
+    """Verify an answer and write its files into a folder below the repository."""
     fetched = place.find(args.request).fetch(_below(place.repo, args.out) if args.out else None)
     files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
     return page(
@@ -178,7 +179,7 @@ def fetch(place: Place, args: models.Fetch) -> models.Answer:
         args.offset,
         lambda some, more: models.Fetched(
             folder=str(fetched.folder),
-            files=some,
+            untrusted_files=some,
             exit_code=int(fetched.result.exit_code),
             verified=short(verified(fetched.report)),
             next_offset=more,
@@ -187,7 +188,11 @@ def fetch(place: Place, args: models.Fetch) -> models.Answer:
 
 
 def _below(repo: str, out: str) -> str:
-    """Return a folder that an agent named. Raises UsageError if it is not below the one that the server works in."""
+    """Return the folder that an agent named.
+
+    Raises:
+        UsageError: it is not below the server's repository.
+    """
     path, root = PurePosixPath(out), Path(repo).resolve()
     odd = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
     if odd or not (root / path).resolve().is_relative_to(root):
@@ -198,7 +203,7 @@ def _below(repo: str, out: str) -> str:
 
 def recent(place: Place, args: models.Recent) -> models.Answer:
     """List the newest requests."""
-    # One more than asked for shows whether there are more.
+    # Read one more than needed, to know whether there are more.
     found = place.client().list(args.offset + args.limit + 1)
     rows = list(_rows(found[: args.offset + args.limit]))
     last = len(found) <= args.offset + args.limit
@@ -213,6 +218,12 @@ def recent(place: Place, args: models.Recent) -> models.Answer:
 def _rows(found: list[Status]) -> Iterator[models.Row]:
     for one in found:
         age = max(0, int(time.time()) - asked_at(one.branch))
+        stuck = one.reason is not None and one.reason.is_stuck
+        detail = one.reason.text(said=False) if one.reason and stuck else one.detail
         yield models.Row(
-            branch=one.branch, state=str(one.state), age_s=age, detail=short(one.detail, 120) or None
+            branch=one.branch,
+            state=str(one.state),
+            age_s=age,
+            waits_for=str(one.reason.code) if one.reason else None,
+            untrusted_detail=short(detail, 200 if stuck else 120) or None,
         )

@@ -1,8 +1,7 @@
-"""The server over streamable HTTP, on loopback alone."""
+"""Serves MCP over streamable HTTP, only on loopback."""
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import uvicorn
@@ -10,34 +9,25 @@ from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from bridge.console import say
-from bridge.errors import InfrastructureError
-
-_HOST = "127.0.0.1"
+from bridge.system import loopback
 
 
 def serve_http(server: Server[Any], port: int) -> None:
-    """Serve until interrupted. Port 0 takes a free one; the address is said on standard error.
+    """Serve until interrupted. Port 0 selects a free port. The address is printed on standard error.
 
-    A web page could reach loopback under a name of its own (DNS rebinding), so `Host` and `Origin` must be ours. Any
-    program of this machine can connect: whoever shares it can ask for jobs in your name.
+    A web page could reach loopback through its own host name (DNS rebinding), so ``Host`` and ``Origin`` must be this
+    server's. Any program on this machine can connect, so other users of the machine can request jobs in your name.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((_HOST, port))
-        listener.listen()
-    except OSError as error:
-        fix = "Choose another one with --http; 0 takes a free one."
-        raise InfrastructureError(f"port {port} cannot be used: {error.strerror}", fix=fix) from error
+    listener = loopback.listen(port, "--http")
     port = listener.getsockname()[1]
-    names = [f"{name}:{port}" for name in (_HOST, "localhost")]
+    names = loopback.names(port)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=names,
         allowed_origins=[f"http://{name}" for name in names],
     )
     app = server.streamable_http_app(transport_security=security)
-    say(f"serving MCP at http://{_HOST}:{port}/mcp")
-    # Uvicorn's own configuration of logging would write to standard output.
+    say(f"serving MCP at http://{loopback.HOST}:{port}/mcp")
+    # Uvicorn's default logging would write to standard output.
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""What each tool takes and returns. The schemas that agents read are made from these models."""
+"""The arguments and results of each tool. The schemas for agents are generated from these models."""
 
 from __future__ import annotations
 
@@ -17,29 +17,33 @@ _Request = Annotated[
 
 
 class Arguments(BaseModel):
-    """What a tool takes: unknown names are refused."""
+    """Base of arguments: unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Answer(BaseModel):
-    """What a tool returns. Fields that are None are left out."""
+    """What a tool returns. Fields that are None are left out.
+
+    Free text that somebody else could have written on the bus is in fields named ``untrusted_*``. Names on the bus
+    (branches, runners, labels) are outside of them, if they are one word.
+    """
 
 
 class Page(Arguments):
-    """A part of a list that may not fit into one answer."""
+    """Base of lists that may not fit into one answer."""
 
     offset: _Offset = 0
 
 
 class Presets(Page):
-    """Arguments of `kakeya_presets`."""
+    """Arguments of ``kakeya_presets``."""
 
     name: Annotated[str, Field(description="Show this one in full", max_length=64)] = ""
 
 
 class Ask(Arguments):
-    """Arguments of `kakeya_run`."""
+    """Arguments of ``kakeya_run``."""
 
     preset: Annotated[str, Field(max_length=64)]
     params: dict[str, Any] = {}
@@ -50,46 +54,46 @@ class Ask(Arguments):
 
 
 class About(Arguments):
-    """Arguments of `kakeya_status`."""
+    """Arguments of ``kakeya_status``."""
 
     request: _Request = ""
 
 
 class Wait(About):
-    """Arguments of `kakeya_wait`."""
+    """Arguments of ``kakeya_wait``."""
 
     seconds: Annotated[float, Field(ge=0, le=3600)] = SECONDS
 
 
 class Logs(About):
-    """Arguments of `kakeya_logs`."""
+    """Arguments of ``kakeya_logs``."""
 
     offset: Annotated[int, Field(description="Negative: from the end")] = 0
     limit: Annotated[int, Field(ge=1, le=2000)] = 1600
 
 
 class Fetch(About):
-    """Arguments of `kakeya_fetch`."""
+    """Arguments of ``kakeya_fetch``."""
 
     out: Annotated[str, Field(description="New folder, relative", max_length=255)] = ""
     offset: _Offset = 0
 
 
 class Cancel(Arguments):
-    """Arguments of `kakeya_cancel`."""
+    """Arguments of ``kakeya_cancel``."""
 
     request: Annotated[str, Field(max_length=BRANCH_CHARS, min_length=1)]
     reason: Annotated[str, Field(max_length=200)] = ""
 
 
 class Recent(Page):
-    """Arguments of `kakeya_list`."""
+    """Arguments of ``kakeya_list``."""
 
     limit: Annotated[int, Field(ge=1, le=50)] = 10
 
 
 class Check(Answer):
-    """One thing that the doctor looked at."""
+    """One check of the doctor."""
 
     name: str
     ok: bool | None = None
@@ -98,7 +102,7 @@ class Check(Answer):
 
 
 class Doctor(Answer):
-    """Result of `kakeya_doctor`."""
+    """Result of ``kakeya_doctor``."""
 
     ready: bool
     checks: list[Check]
@@ -114,38 +118,39 @@ class Job(Answer):
 
 
 class Jobs(Answer):
-    """Result of `kakeya_presets`."""
+    """Result of ``kakeya_presets``."""
 
     presets: list[Job]
     next_offset: int | None = None
 
 
 class Sent(Answer):
-    """Result of `kakeya_run`."""
+    """Result of ``kakeya_run``."""
 
     branch: str
     existing: bool
 
 
 class Standing(Answer):
-    """Result of `kakeya_wait`, `kakeya_status` and `kakeya_cancel`."""
+    """Result of ``kakeya_wait``, ``kakeya_status`` and ``kakeya_cancel``."""
 
     branch: str
     state: str
     done: bool
     exit_code: int | None = None
     elapsed_s: float | None = None
-    detail: str | None = None
+    untrusted_detail: str | None = None
     position: int | None = None
+    waits_for: str | None = None
     outlook: str | None = None
     untrusted_last_line: str | None = None
     verified: str | None = None
     gate: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"] | None = None
-    mend: list[str] | None = None
+    untrusted_mend: list[str] | None = None
 
 
 class Log(Answer):
-    """Result of `kakeya_logs`."""
+    """Result of ``kakeya_logs``."""
 
     branch: str
     done: bool
@@ -155,33 +160,34 @@ class Log(Answer):
 
 
 class Fetched(Answer):
-    """Result of `kakeya_fetch`."""
+    """Result of ``kakeya_fetch``."""
 
     folder: str
-    files: list[str]
+    untrusted_files: list[str]
     exit_code: int
     verified: str
     next_offset: int | None = None
 
 
 class Row(Answer):
-    """One request of `kakeya_list`."""
+    """One request of ``kakeya_list``."""
 
     branch: str
     state: str
     age_s: int | None = None
-    detail: str | None = None
+    waits_for: str | None = None
+    untrusted_detail: str | None = None
 
 
 class Rows(Answer):
-    """Result of `kakeya_list`."""
+    """Result of ``kakeya_list``."""
 
     requests: list[Row]
     next_offset: int | None = None
 
 
 def schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema in few words: without titles, descriptions of classes, and null where absent."""
+    """Return a short JSON schema of a model: without titles, class descriptions and null alternatives."""
     made = model.model_json_schema()
     parts = made.pop("$defs", {})
     plain = _plain(made, parts)

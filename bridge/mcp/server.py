@@ -1,4 +1,4 @@
-"""The MCP server: tool calls in, answers or told errors out. Standard output belongs to the protocol alone."""
+"""The MCP server: receives tool calls and returns results or errors. Standard output is only for the protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from bridge.console import say
 from bridge.errors import UsageError, as_told
-from bridge.mcp.bounds import text_of, to_dict
+from bridge.mcp.bounds import text_of, to_dict, told
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 from bridge.system.validation import describe
@@ -68,7 +68,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
 
 
 def _place(repo: str, remote: str, public_key: str | None) -> Place:
-    """Return where the calls work. The first one imports the client."""
+    """Return the repository for the calls. The first call imports the client."""
     from bridge.mcp.calls import Place  # noqa: PLC0415 - so that the server starts in less than a second
 
     return Place(repo, remote, public_key)
@@ -84,7 +84,11 @@ async def _wait(place: Place, args: Any, context: Context) -> Answer:
 
 
 def _read(tool: Tool, name: str, given: dict[str, Any]) -> Arguments:
-    """Return a call's arguments, checked. Raises UsageError."""
+    """Return a call's validated arguments.
+
+    Raises:
+        UsageError: the arguments do not fit the tool.
+    """
     try:
         return tool.takes.model_validate(given)
     except ValidationError as error:
@@ -101,12 +105,12 @@ def _told(answer: Answer) -> types.CallToolResult:
 
 
 def _failed(error: Exception) -> types.CallToolResult:
-    """Tell an error as the command line does with --json."""
-    told = as_told(error)
-    if told.code == "bug":
+    """Return an error in the form of the command line's --json."""
+    failure = as_told(error)
+    if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)
-    content = told.as_dict()
+    content = told(failure)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text_of(content))],
         structured_content=content,

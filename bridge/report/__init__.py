@@ -1,1 +1,1 @@
-"""Reports for people: one view of a run, or of several beside each other, as a page, as Markdown or in a terminal."""
+"""Reports for people, as an HTML page, as Markdown or in a terminal: one run, or several runs compared."""

@@ -1,4 +1,4 @@
-"""Where values lie on a plot's axis, and which of them are labelled."""
+"""The axis of a plot: maps values to pixels, and chooses the labelled values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 _ROOM = 0.05
 _PLAIN = (1e-3, 1e6)
 _DECADES_WITH_STEPS = 2.0
-# On a logarithmic axis that spans less, even steps are round numbers too.
+# On a logarithmic axis with a smaller range, linear steps are used as labels.
 _WIDE = 5.0
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale from `low` to `high` onto pixels from `start` to `end`."""
+    """A scale from ``low`` to ``high`` onto pixels from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -29,14 +29,14 @@ class Axis:
         return round(self.start + (at - low) / (high - low) * (self.end - self.start), 1)
 
     def ticks(self) -> list[float]:
-        """Return the round values to be written, about six."""
+        """Return about six round values to label."""
         wide = self.log and self.high > _WIDE * self.low
         found = _decades(self.low, self.high) if wide else _steps(self.low, self.high)
         return [tick for tick in found if self.low <= tick <= self.high]
 
 
 def written(tick: float) -> str:
-    """Return what is written at a tick."""
+    """Return the label of a tick."""
     if tick and not _PLAIN[0] <= abs(tick) < _PLAIN[1]:
         digits, _, power = f"{tick:.3e}".partition("e")
         return f"{float(digits):g}e{int(power)}"
@@ -46,7 +46,7 @@ def written(tick: float) -> str:
 def axis(
     values: Iterable[float], start: float, end: float, *, log: bool = False, from_zero: bool = False
 ) -> Axis:
-    """Return an axis on which all values stand, with a little room. On a logarithmic one they must be positive."""
+    """Return an axis for all values, with a small margin. A logarithmic axis needs positive values."""
     found = list(values)
     low, high = min(found), max(found)
     if log:

@@ -20,14 +20,14 @@ from bridge.verify import signature as signed
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
-# Of what breaks one rule.
+# How many violations of one rule are shown.
 MAX_FOUND = 3
 
 _MARKS = {True: "ok", False: "FAIL", None: "--"}
 
 
 def view_of(sources: Sequence[Source]) -> RunsView:
-    """Return what is shown of one run, or of several and what differs between them."""
+    """Return the view of one run, or of several runs and their differences."""
     runs = tuple(_run(source) for source in sources)
     if len(runs) == 1:
         return RunsView(f"{runs[0].preset} {runs[0].state}", runs)
@@ -36,7 +36,7 @@ def view_of(sources: Sequence[Source]) -> RunsView:
 
 
 def version() -> str:
-    """Return the version of the program that makes the view."""
+    """Return the version of this program."""
     return metadata.version("kakeya-bridge")
 
 
@@ -127,7 +127,7 @@ def _gate(result: Result) -> Judged | None:
 
 
 def _fault(code: str, path: str, found: Sequence[Violation]) -> Fault:
-    """Return what broke one rule. Why it matters is said by the rules installed here, where they know it."""
+    """Return the violations of one rule. The rules installed here explain why it matters, if they know it."""
     known = TABLE.get(code)
     messages = tuple(one.message for one in found[:MAX_FOUND])
     why, mend = (known.why, known.mend) if known else ("", "")
@@ -159,7 +159,7 @@ def _log(path: str, data: bytes | None, *, cut_short: bool) -> Log:
     count = data.count(b"\n") + 1 if data else 0
     if count <= HEAD_LINES + TAIL_LINES:
         return Log(path, _lines(data.split(b"\n") if data else []), 0, (), note)
-    # Millions of lines are never split: only those that are shown.
+    # Split only the lines that are shown: a log may have millions.
     head = data.split(b"\n", HEAD_LINES)[:HEAD_LINES]
     tail = data.rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:]
     return Log(path, _lines(head), count - HEAD_LINES - TAIL_LINES, _lines(tail), note)
@@ -172,7 +172,7 @@ def _lines(found: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def _reproduce(result: Result) -> tuple[str, ...]:
-    """Return the commands that ask for the same again, and that check this answer."""
+    """Return the commands that repeat the request and verify this answer."""
     if not result.preset or not branch_names.PRESET.fullmatch(result.preset):
         return ()
     argv = ["kakeya", "run", result.preset]

@@ -1,4 +1,4 @@
-"""The part of a report page about `kakeya.codec-rd`: the error of each code against its stored bits."""
+"""The part of a report page about ``kakeya.codec-rd``: the error of each code against its stored bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bridge.report.loose import Row, items, number, text
 from bridge.report.model import Claim, Plot, Point, Series, Table
 from bridge.report.text import number as shown
 
-# Beyond it a code costs as much as the plain numbers: it would only squeeze the others together.
+# Above this, a code is as large as the plain numbers, and would only compress the rest of the plot.
 _MOST_BITS = 9.0
 
 _ACROSS = "stored bits a value"
@@ -33,7 +33,7 @@ def tables(report: Row) -> list[Table]:
 
 
 def plots(report: Row) -> list[Plot]:
-    """Return one plot a distribution; for Gaussian values also how far above the limit."""
+    """Return one plot per distribution; for Gaussian values, also one of the distance from the limit."""
     rows = [row for row in _good(report) if _bits(row) <= _MOST_BITS and row["rel_mse"] > 0]
     made = []
     for source in _sources(rows):
@@ -49,7 +49,7 @@ def plots(report: Row) -> list[Plot]:
 
 
 def figures(report: Row) -> list[Claim]:
-    """Return each row as a figure: such a report claims nothing beside its rows."""
+    """Return each row as a figure, because such a report makes no claims."""
     return [
         Claim(
             "rel_mse",
@@ -64,7 +64,7 @@ def figures(report: Row) -> list[Claim]:
 
 
 def _good(report: Row) -> list[Row]:
-    """Return the rows of which all can be drawn."""
+    """Return the rows that have all values of a plot."""
     wanted = ("stored_bits_per_value", "rel_mse")
     return [
         row for row in items(report.get("rows"))
@@ -86,7 +86,7 @@ def _name(row: Row) -> str:
 
 
 def _family(row: Row) -> str:
-    """Return the name of codes that differ in nothing but their rate."""
+    """Return the common name of codes that differ only in their rate."""
     lattice, _, q_range = _name(row).partition(" Q")
     return f"{lattice.upper()}, classic" if q_range else _name(row)
 

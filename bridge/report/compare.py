@@ -1,4 +1,4 @@
-"""Differences between runs: their figures side by side, and everything that was not the same."""
+"""Compares runs: their figures side by side, and everything that differs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bridge.report.text import cut
 from bridge.report.text import number as shown
 
 _MOST_DRAWN = 20
-# What differs between any two runs, and says nothing about their figures.
+# Facts that always differ between runs and do not affect their figures.
 _UNLIKE_BY_NATURE = ("branch", "request commit", "started", "finished", "seconds", "why")
 
 Key = tuple[str, str]
 
 
 def figures_of(source: Source) -> dict[Key, Claim]:
-    """Return the figures of all of an answer's reports, by name and what each is about. Unreadable ones have none."""
+    """Return the figures of all readable reports of an answer, by name and subject."""
     found: dict[Key, Claim] = {}
     for report in _reports(source):
         for claim in figures(report):
@@ -32,7 +32,7 @@ def figures_of(source: Source) -> dict[Key, Claim]:
 
 
 def _reports(source: Source) -> Iterator[Row]:
-    """Yield an answer's reports, but for those that cannot be read."""
+    """Yield an answer's readable reports."""
     for path in reports_of(source.result):
         with suppress(ManifestError):
             yield read(source.files.get(path, b""))
@@ -41,7 +41,7 @@ def _reports(source: Source) -> Iterator[Row]:
 def compared(
     sources: Sequence[Source], runs: Sequence[RunView]
 ) -> tuple[tuple[Table, ...], tuple[Plot, ...]]:
-    """Return the tables and plots of a comparison. The first run is what the others are compared with."""
+    """Return the tables and plots of a comparison. The first run is the baseline."""
     found = [figures_of(source) for source in sources]
     keys = list(dict.fromkeys(key for one in found for key in one))
     names = list(dict.fromkeys(name for name, _ in keys))
@@ -51,7 +51,7 @@ def compared(
 
 
 def label(place: int) -> str:
-    """Return what a run is called beside others."""
+    """Return the short name of a run in a comparison."""
     return f"run {place + 1}"
 
 
@@ -104,7 +104,7 @@ def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
 
 
 def _measured(source: Source) -> dict[str, Cell]:
-    """Return what an answer's reports say of their options and models, by kind of report."""
+    """Return the options and models in an answer's reports, by kind of report."""
     found: dict[str, Cell] = {}
     for report in _reports(source):
         kind = cut(text(report.get("kind")), 40).removeprefix("kakeya.")
@@ -120,7 +120,7 @@ def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:
 
 
 def _quotients(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
-    """Return one line a figure, those that differ most first: each run's over the first one's."""
+    """Return one line per figure, the largest differences first: each run's value divided by the first run's."""
     quotients: dict[Key, dict[int, float]] = {}
     for key in keys:
         first = found[0][key].value if key in found[0] else None

@@ -11,7 +11,7 @@ from bridge.report.rows import without_empty
 from bridge.report.text import number as shown
 from bridge.report.text import size
 
-# More lines than this say less: the workloads stand for their prompts then.
+# With more lines than this, the plot shows workloads instead of prompts.
 _MAX_PROMPTS = 24
 
 _EXACT = "The lines are exact 95 % intervals of so many prompts."
@@ -20,7 +20,7 @@ Rates = list[float]
 
 
 def arms_table(report: Row) -> list[Table]:
-    """Return one line an arm: its role, and its figures over all of its rows."""
+    """Return one line per arm: its role, and its figures over all of its rows."""
     about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
     cells: list[tuple[Cell, ...]] = []
     for name, rows in _by_arm(report).items():
@@ -43,7 +43,7 @@ def arms_table(report: Row) -> list[Table]:
 
 
 def speed_plots(report: Row) -> list[Plot]:
-    """Return tokens a second and tau by prompt, and tokens a second in the order in which the rows ran."""
+    """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
     made = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
     made += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
@@ -60,7 +60,7 @@ def speed_plots(report: Row) -> list[Plot]:
 
 
 def recall(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return how many prompts of each length were answered with what they hide, by arm."""
+    """Return by arm how many prompts of each length were answered with the hidden text."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     found: dict[str, dict[float, list[bool]]] = {}
     for arm, mine in _by_arm(report).items():
@@ -89,13 +89,13 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def rate(row: Row) -> float | None:
-    """Return decoded tokens a second."""
+    """Return decoded tokens per second."""
     tokens, seconds = number(row.get("decode_tokens")), number(row.get("decode_s"))
     return tokens / seconds if tokens and seconds and tokens > 0 and seconds > 0 else None
 
 
 def tau(rows: Iterable[Row]) -> float | None:
-    """Return tokens committed over rounds, the target's own token counted."""
+    """Return committed tokens per round, including the target's own token."""
     commits = [commit for row in rows for commit in numbers(row.get("commits"))]
     return sum(commits) / len(commits) if commits else None
 
@@ -135,7 +135,7 @@ def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> Rates:
 
 
 def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Rates]) -> list[Plot]:
-    """Return the median, least and greatest of each arm on each prompt, or on each workload of many prompts."""
+    """Return median, minimum and maximum of each arm by prompt; if there are many prompts, by workload."""
     belongs = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
     rows = _rows(report)
     names = list(dict.fromkeys(str(row.get("prompt", "")) for row in rows))

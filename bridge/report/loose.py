@@ -1,4 +1,4 @@
-"""Reads reports that may be wrong in any way, because rejected reports are shown too, as far as they make sense."""
+"""Lenient access to the values of reports: rejected reports are shown too, as far as they make sense."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MAX_NESTED = 80
 
 
 def number(value: object) -> float | None:
-    """Return a number that could have been measured, or None."""
+    """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and abs(value) < _HUGE else None
 
 
 def text(value: object) -> str:
-    """Return a text, or none where it is no text."""
+    """Return a text, or an empty one if the value is not a text."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Row:
-    """Return a JSON object, or an empty one where it is none."""
+    """Return a JSON object, or an empty one if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
@@ -46,20 +46,20 @@ def numbers(value: object) -> list[float]:
 
 
 def plain(value: object) -> Cell:
-    """Return what a cell shows of any JSON value: what is nested is written as JSON, and cut."""
+    """Return a table cell for any JSON value: nested values are shown as JSON and cut."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return cut(json.dumps(value, ensure_ascii=False), _MAX_NESTED)
 
 
 def median(values: Iterable[float]) -> float | None:
-    """Return the middle value, or the mean of the two; None of none."""
+    """Return the median, or None without values."""
     found = list(values)
     return stats.median(found) if found else None
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:
-    """Return rows by the texts in some of their fields, in the order in which these first appear."""
+    """Group rows by some of their text fields, in order of first appearance."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
@@ -67,5 +67,5 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]
 
 
 def counted(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows that count: those that are no warm-up."""
+    """Yield the rows that are not warm-up."""
     return (row for row in rows if row.get("warmup") is not True)

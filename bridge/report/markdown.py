@@ -18,10 +18,10 @@ _EVIDENCE = {
     "unsigned": "unsigned",
     "broken": "**does not hold**",
 }
-# Everywhere; after `www`, which alone makes a link; and at the beginning, where it makes a list, a title or a rule.
+# What to escape: anywhere; after `www`, which makes a link; and at a line's start, where it makes a list or a title.
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
 _LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
-# A name of a person or an issue right after it would be notified, or linked.
+# GitHub would notify a person, or link an issue, that is named right after one of these.
 _NAMES = re.compile(r"((?<!\w)@(?=\w)|#(?=\w))")
 _NOTHING = "\u200b"
 
@@ -37,7 +37,7 @@ def markdown(view: RunsView) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that shows as it is, on one line and in a cell of a table too."""
+    """Escape text for one line, including a table cell."""
     shown = printable(" ".join(text.splitlines()))
     shown = _MEANS_SOMETHING.sub(r"\\\1", _NAMES.sub(rf"\1{_NOTHING}", shown))
     shown = _LISTS.sub(r"\1\\\2", shown)
@@ -45,7 +45,7 @@ def escape(text: str) -> str:
 
 
 def fenced(lines: Iterable[str]) -> str:
-    """Return lines as a block that none of them can close."""
+    """Return lines as a code block with a fence that none of them can close."""
     text = "\n".join(printable(line) for line in lines)
     longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
@@ -91,7 +91,7 @@ def _plot(plot: Plot) -> list[str]:
 
 
 def _tables(tables: Iterable[Table]) -> list[str]:
-    """Return tables; those of second rank are for the page."""
+    """Return tables, except folded ones, which only the HTML page shows."""
     return [part for one in tables if not one.folded for part in (f"**{escape(one.title)}**", _table(one))]
 
 

@@ -1,52 +1,52 @@
-"""HTML in which untrusted text cannot escape its element: everything that is not `Markup` is escaped."""
+"""Builds SVG elements. Everything that is not ``Markup`` is escaped, so untrusted text cannot become markup.
+
+Drawings are computed, so code builds them. Pages are templates: see bridge.report.templates.
+"""
 
 from __future__ import annotations
 
-import html
+from markupsafe import Markup, escape
 
 from bridge.report.text import number, printable
 
-_VOID = ("br", "meta", "line", "path", "circle", "rect")
-
-
-class Markup(str):
-    """HTML made here. Every other text is escaped where it is put into HTML."""
-
-    __slots__ = ()
-
-
 Child = str | int | float | Markup | None
 
+_EMPTY = ("line", "path", "circle", "rect")
 
-def tag(_name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """Return an element. Names of elements and attributes are ours; `class_` is `class`, `view_box` is `viewBox`.
 
-    An attribute that is None or False is left out; one that is True has no value.
+def tag(_name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
+    """Return an element. The names of elements and attributes must not come from a report.
+
+    ``class_`` becomes ``class``, and ``view_box`` becomes ``viewBox``. An attribute that is None is left out.
     """
-    parts = [f"<{_name}"]
-    for name, value in attributes.items():
-        if value is None or value is False:
-            continue
-        spelled = _SPELLED.get(name, name.replace("_", "-"))
-        parts.append(f" {spelled}" if value is True else f' {spelled}="{text(value)}"')
-    if _name in _VOID:
-        return Markup("".join(parts) + (">" if _name in ("br", "meta") else "/>"))
-    return Markup("".join(parts) + ">" + join(*children) + f"</{_name}>")
+    given = "".join(
+        f' {_SPELLED.get(name, name.replace("_", "-"))}="{text(value)}"'
+        for name, value in attributes.items() if value is not None
+    )  # fmt: skip
+    made = f"<{_name}{given}/>" if _name in _EMPTY else f"<{_name}{given}>{join(*children)}</{_name}>"
+    return Markup(made)  # noqa: S704 - escaped above
 
 
-def join(*children: Child, between: str = "") -> Markup:
+def join(*children: Child) -> Markup:
     """Return elements and texts in sequence."""
-    return Markup(between.join(text(child) for child in children if child is not None))
+    return Markup("".join(text(child) for child in children if child is not None))  # noqa: S704
 
 
-def text(value: Child) -> str:
-    """Return what stands for a value in HTML, in an element and in an attribute alike."""
+def text(value: Child) -> Markup:
+    """Return a value escaped for an element or an attribute."""
+    return escape(shown(value))
+
+
+def shown(value: object) -> str:
+    """Return a value as a page shows it: numbers rounded, text without control characters.
+
+    Markup is not changed, and None becomes empty. Pages pass every value through here before it is escaped.
+    """
     if isinstance(value, Markup):
-        return str(value)
+        return value
     if isinstance(value, int | float):
-        return html.escape(number(value))
-    lines = (value or "").split("\n")
-    return "\n".join(html.escape(printable(line), quote=True) for line in lines)
+        return number(value)
+    return "\n".join(map(printable, str(value).split("\n"))) if value is not None else ""
 
 
-_SPELLED = {"class_": "class", "view_box": "viewBox", "http_equiv": "http-equiv", "for_": "for", "id_": "id"}
+_SPELLED = {"class_": "class", "view_box": "viewBox"}

@@ -1,4 +1,4 @@
-"""One report in the form that is shown: claims and tables for any kind, plots for known kinds."""
+"""Converts one report for display: claims and tables for any kind of report, plots for known kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ Shown = tuple[list[Table], list[Plot]]
 
 
 def read(data: bytes) -> Row:
-    """Return a report. Raises ManifestError that says why it cannot be read."""
+    """Return a report.
+
+    Raises:
+        ManifestError: it cannot be read; the message says why.
+    """
     found = strict_json.loads(
         data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
     )
@@ -29,7 +33,7 @@ def read(data: bytes) -> Row:
 
 
 def measured(path: str, data: bytes | None) -> Measured:
-    """Return what is shown of one report; where it cannot be read, why."""
+    """Return the view of one report, or the reason why it cannot be read."""
     if data is None:
         return Measured(path, "", problem="the file is missing")
     try:
@@ -50,7 +54,7 @@ def measured(path: str, data: bytes | None) -> Measured:
 
 
 def claims_in(report: Row) -> tuple[Claim, ...]:
-    """Return what a report claims, as it says it; whether it is so, the gate says."""
+    """Return the claims of a report as written. The gate says whether they are true."""
     if report.get("kind") == LEGACY:
         found = rows.flat(report)
         return tuple(Claim(name, number(found[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in found)
@@ -58,7 +62,7 @@ def claims_in(report: Row) -> tuple[Claim, ...]:
 
 
 def figures(report: Row) -> tuple[Claim, ...]:
-    """Return what a report claims, and its rows' figures where those stand for themselves."""
+    """Return the claims of a report and, for kinds whose rows are figures, these too."""
     return (*claims_in(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
 
 
@@ -77,7 +81,7 @@ def _claim(claim: Row) -> Claim:
 
 
 def _others(report: Row) -> list[Table]:
-    """Return the fields that no version-3 report has: those of older and of wrong reports."""
+    """Return fields that version 3 does not have, as in older and in invalid reports."""
     left = {name: value for name, value in report.items() if name not in _ENVELOPE}
     return [rows.pairs("Other fields", rows.flat(left), folded=True)] if left else []
 
@@ -95,7 +99,7 @@ def _recalled(report: Row) -> Shown:
     return tables + decode.arms_table(report), plots
 
 
-# What reports of schema 2 claim, each as a field of its own.
+# The claims of schema 2, which are separate fields.
 _OLD_ARM = "k3_cross_model"
 _OLD_CLAIMS = (
     "throughput.cross_model_speedup_vs_oracle_ar",
@@ -119,4 +123,5 @@ _SHOWN: dict[str, Callable[[Row], Shown]] = {
     "kakeya.verify-l": sweep.verify,
     "kakeya.kv-quant": sweep.quantised,
     "kakeya.parity": sweep.parity,
+    "kakeya.serve-conformance": sweep.served,
 }

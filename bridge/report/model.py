@@ -1,4 +1,4 @@
-"""The content of a report page as plain data, used by every renderer. All text in it may be untrusted."""
+"""The content of a report page as plain data, shared by all renderers. Any text in it may be untrusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Facts = tuple[tuple[str, Cell], ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. `folded`: long, or of second rank; a page hides it behind its title."""
+    """Rows under headings. A ``folded`` table is long or less important; a page hides it behind its title."""
 
     title: str
     columns: tuple[str, ...]
@@ -22,7 +22,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """One value at a place, with the least and the greatest that it stands for."""
+    """One value at a position, with the minimum and maximum of the values that it summarizes."""
 
     at: float
     value: float
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together. A `limit` is drawn as a line without marks, behind all others."""
+    """A series of points. A ``limit`` is drawn as a line without marks, behind all others."""
 
     name: str
     points: tuple[Point, ...]
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Values against a number; or, with `categories`, one line for each of them, and `Point.at` is its index."""
+    """A plot of values against a number. With ``categories``, each has its own line, and ``Point.at`` is its index."""
 
     title: str
     at: str
@@ -55,7 +55,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Claim:
-    """A named figure with its definition. `stated` is false where it is a row's, and the report does not claim it."""
+    """A named figure with its definition. ``stated`` is false for a row's figure that the report does not claim."""
 
     name: str
     value: float | None
@@ -68,19 +68,19 @@ class Claim:
 
     @property
     def about(self) -> str:
-        """What it is about: arms and restriction."""
+        """Its subject: arms and restriction."""
         arms = f"{self.arm} against {self.against}" if self.against else self.arm
         return ", ".join(filter(None, (arms, self.where)))
 
     @property
     def label(self) -> str:
-        """Its name and what it is about."""
+        """Its name and subject."""
         return f"{self.name}: {self.about}" if self.about else self.name
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One report of a run. `problem` says why it could not be read; all else is empty then."""
+    """One report of a run. If it could not be read, ``problem`` says why and all other fields are empty."""
 
     path: str
     kind: str
@@ -94,7 +94,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Fault:
-    """One rule of the gate that a report breaks: what was found, why that matters, and what would mend it."""
+    """A rule of the gate that a report breaks: what was found, why it matters, and how to fix it."""
 
     code: str
     path: str
@@ -106,7 +106,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the gate said where it was measured."""
+    """The gate's verdict on the measuring machine."""
 
     verdict: str
     faults: tuple[Fault, ...]
@@ -114,7 +114,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What can be known of an answer here. `signed`: a pinned key signed exactly it; `broken`: a check failed."""
+    """What verifying an answer found. ``signed``: a pinned key signed exactly it; ``broken``: a check failed."""
 
     status: Literal["signed", "unsigned", "broken"]
     message: str
@@ -124,7 +124,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Log:
-    """The beginning and the end of a step's log, and how many lines of it are left out in between."""
+    """The beginning and the end of a step's log, and the number of lines left out in between."""
 
     path: str
     head: tuple[str, ...]
@@ -135,7 +135,7 @@ class Log:
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: what was asked, what came of it, and what is known about that."""
+    """One run: the request, the answer, and the verification."""
 
     name: str
     preset: str
@@ -162,7 +162,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class RunsView:
-    """Everything that is shown: runs, and where there are several what differs between them."""
+    """The whole view: the runs and, if there are several, their differences."""
 
     title: str
     runs: tuple[RunView, ...]
@@ -170,5 +170,5 @@ class RunsView:
     plots: tuple[Plot, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return asdict(self)

@@ -13,7 +13,7 @@ MAX_COLUMNS = 24
 
 
 def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
-    """Return the first rows, one column a field. What is the same in all rows stands in the note instead."""
+    """Return the first rows, one column per field. Values that are the same in all rows are in the note instead."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {name: [plain(row.get(name)) for row in rows[:MAX_ROWS]] for name in names}
     same = [name for name in names if len(rows) > 1 and _is_constant(rows, name)]
@@ -39,7 +39,7 @@ def pairs(title: str, values: object, *, folded: bool = False) -> Table:
 
 
 def claims_tables(claims: Sequence[Claim]) -> list[Table]:
-    """Return claims with what each is about and its interval, those of one name together, and what the names mean."""
+    """Return claims with subject and interval, grouped by name, and the definitions of the names."""
     names = list(dict.fromkeys(claim.name for claim in claims))
     rows = tuple(
         (claim.name, claim.about, claim.value, interval(claim.interval) or None)
@@ -55,14 +55,14 @@ def claims_tables(claims: Sequence[Claim]) -> list[Table]:
 
 
 def without_empty(table: Table) -> Table:
-    """Return a table without the columns in which nothing stands."""
+    """Return a table without its empty columns."""
     kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
     cells = tuple(tuple(row[i] for i in kept) for row in table.rows)
     return Table(table.title, tuple(table.columns[i] for i in kept), cells, table.note, table.folded)
 
 
 def about(report: Row) -> list[Table]:
-    """Return what a report says of itself: options, models, arms, prompts, the machine, and its rows."""
+    """Return a report's tables: options, models, arms, prompts, the machine, and its rows."""
     tables = [pairs("Options", report.get("config"), folded=True)]
     tables += [table_of(name.capitalize(), items(report.get(name))) for name in ("models", "arms", "prompts")]
     workloads = [{"workload": name, **mapping(w)} for name, w in mapping(report.get("workloads")).items()]
@@ -74,7 +74,7 @@ def about(report: Row) -> list[Table]:
 
 
 def flat(value: object, depth: int = 3) -> dict[str, Cell]:
-    """Return an object without its inner ones: their names are put before those of their values."""
+    """Flatten an object: the names of inner objects become prefixes of their values' names."""
     found: dict[str, Cell] = {}
     for name, item in mapping(value).items():
         inner = flat(item, depth - 1) if depth else {}

@@ -1,4 +1,4 @@
-"""Where a run is read from: its branch on the bus, or a folder that `kakeya fetch` wrote."""
+"""Reads a run from its branch on the bus, or from a folder that ``kakeya fetch`` wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.verify.pins import Pin
 
 @dataclass(frozen=True)
 class Source:
-    """An answer, what was found out about it, and its files by path; those that are missing are not among them."""
+    """An answer, its checks, and its files by path. Missing files are left out."""
 
     name: str
     result: Result
@@ -27,15 +27,17 @@ class Source:
 
     @property
     def holds(self) -> bool:
-        """Say whether nothing that was looked at failed."""
+        """Return whether no check failed."""
         return all(check.ok is not False for check in self.checks)
 
 
 def from_branch(client: Client, branch: str) -> Source:
     """Read an answer from the bus and check it.
 
-    Raises UsageError where there is no such request, InfrastructureError where it has no answer yet, and
-    VerificationError where its result cannot be read.
+    Raises:
+        UsageError: there is no such request.
+        InfrastructureError: it has no answer yet.
+        VerificationError: its result cannot be read.
     """
     answer = client.answer(branch)
     report = answer.report
@@ -45,7 +47,7 @@ def from_branch(client: Client, branch: str) -> Source:
 
 
 def from_folder(folder: Path, pin: Pin | None, presets: Mapping[str, Preset]) -> Source:
-    """Read an answer from a folder and check it. Raises what `verify_folder` does."""
+    """Read an answer from a folder and check it. Raises the errors of ``verify_folder``."""
     result, report, files = verify_folder(folder, presets, pin)
     return Source(result.branch, result, report.checks, files)
 

@@ -1,12 +1,14 @@
-"""Plots as inline SVG: no script, no style of its own, colours from the page's classes."""
+"""Draws plots as inline SVG, without scripts and styles; colours come from the page's classes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from markupsafe import Markup
+
 from bridge.report.axis import Axis, axis, written
-from bridge.report.markup import Markup, join, tag
+from bridge.report.markup import join, tag
 from bridge.report.model import Plot, Point, Series
 from bridge.report.text import cut
 
@@ -15,14 +17,14 @@ COLORS = 8
 
 _HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
-# A longer name of a category stands above its line, where there is room for this many letters.
+# Longer names of categories are written above their lines, where there is room for this many characters.
 _BESIDE, _ABOVE = 14, 64
 _MARK = 4.0
 _APART = 5.0
 
 
 def figures(plots: Iterable[Plot]) -> list[Markup]:
-    """Return plots in which what has the same name has the same colour and mark."""
+    """Return plots in which series of the same name have the same colour and mark."""
     found = list(plots)
     names = dict.fromkeys(one.name for plot in found for one in plot.series if one.style != "limit")
     looks = {name: place for place, name in enumerate(names)}
@@ -30,9 +32,9 @@ def figures(plots: Iterable[Plot]) -> list[Markup]:
 
 
 def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
-    """Return a plot with its title, its legend and its note; nothing where no point can be drawn.
+    """Return a plot with title, legend and note; empty if no point can be drawn.
 
-    `looks` gives each series' colour and mark.
+    ``looks`` gives each series' colour and mark.
     """
     series = [(looks.get(one.name, 0), one) for one in _drawable(plot) if one.points]
     if not any(one.style != "limit" for _, one in series):
@@ -45,7 +47,7 @@ def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
 
 
 def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -> Markup:
-    """Return one of five marks, so that series are told apart without their colours too."""
+    """Return one of five marks, so that series can be distinguished without colours."""
     about = tag("title", title) if title else None
     if shape % 5 == 0:
         return tag("g", about, tag("circle", cx=x, cy=y, r=size), class_="mark")
@@ -62,7 +64,7 @@ def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -
 
 
 def _drawable(plot: Plot) -> list[Series]:
-    """Return the series without what stands nowhere on the axes."""
+    """Return the series without points that are not on the axes."""
     return [
         Series(one.name, tuple(p for p in one.points if _is_drawable(p, log=plot.log)), one.style)
         for one in plot.series
@@ -98,7 +100,7 @@ def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
 
 
 def _aside(series: Series, spread: Sequence[Series]) -> float:
-    """Return how many pixels a series with spans is moved, so that equal ones do not hide each other."""
+    """Return by how many pixels a series with spans is shifted, so that equal ones do not hide each other."""
     return _APART * (spread.index(series) - (len(spread) - 1) / 2) if series in spread else 0.0
 
 
@@ -117,7 +119,7 @@ def _draw(place: int, series: Series, across: Axis, up: Axis, *, aside: float = 
 
 
 def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
-    """Return one line a category, the series a little apart on it; a long name stands above the marks."""
+    """Return one line per category, with the series slightly apart. Long names are above the marks."""
     longest = max(map(len, plot.categories))
     beside = longest <= _BESIDE
     labels = [cut(name, _BESIDE if beside else _ABOVE) for name in plot.categories]

@@ -1,4 +1,4 @@
-"""The part of a report page about sweeps: verification cost of L tokens, cache codecs, drafter parity."""
+"""The part of a report page about sweeps: cost of verifying L tokens, cache codecs, drafter parity, the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.report.text import number as shown
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return milliseconds of a pass over L tokens, by what was cached before."""
+    """Return milliseconds of a pass over L tokens, by length of the context."""
     found: dict[float, dict[float, list[float]]] = {}
     for row in counted(items(report.get("rows"))):
         length, context, seconds = (number(row.get(name)) for name in ("length", "context", "seconds"))
@@ -31,7 +31,7 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return the figures of each cache over all prompts, against the bits that it stores."""
+    """Return each cache's figures over all prompts, against its stored bits."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
         bits = _over(8 * sum(_cache_bytes(row) for row in rows), _sum(rows, "n_values"))
@@ -65,7 +65,7 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def parity(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return on how many drafted tokens two implementations agree, by prompt."""
+    """Return by prompt on how many drafted tokens two implementations agree."""
     cells: list[tuple[Cell, ...]] = []
     for (prompt,), rows in grouped(items(report.get("rows")), "prompt").items():
         same = [one == other for row in rows for one, other in _pairs(row)]
@@ -73,6 +73,25 @@ def parity(report: Row) -> tuple[list[Table], list[Plot]]:
         cells.append((prompt, len(same), _over(sum(same), len(same)), max(errors, default=None)))
     columns = ("prompt", "tokens", "equal", "largest error of a logit")
     return [Table("Two implementations on the same inputs", columns, tuple(cells))] if cells else [], []
+
+
+def served(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return how many server answers equal those to a single client without drafts and prefix cache."""
+    rows = items(report.get("rows"))
+    alone = {
+        (row.get("cache"), row.get("form"), row.get("question")): row.get("tokens")
+        for row in rows
+        if row.get("draft") == "none" and row.get("warm") is False and row.get("clients") == 1
+    }
+    cells: list[tuple[Cell, ...]] = []
+    for (draft, cache), some in grouped(rows, "draft", "cache").items():
+        equal = [
+            row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some
+        ]
+        cells.append((draft, cache, len(some), sum(equal), _sum(some, "n_tokens")))
+    columns = ("drafts", "cache", "answers", "equal", "tokens")
+    title = "Answers that equal a lone client's without drafts and kept prompts"
+    return [Table(title, columns, tuple(cells))] if cells else [], []
 
 
 def _pairs(row: Row) -> list[tuple[object, object]]:

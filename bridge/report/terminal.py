@@ -1,4 +1,4 @@
-"""The view in a terminal."""
+"""Prints the view in a terminal."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _cells(row: Iterable[Cell]) -> list[Text]:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Return a text that is shown as it is, and steers nothing."""
+    """Return text without terminal control characters and console markup."""
     return Text(printable(text), style=style)
 
 

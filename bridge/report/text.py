@@ -1,4 +1,4 @@
-"""How values are formatted, the same in every renderer."""
+"""Formats values in the same way for every renderer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHOLE = 1e9
 
 
 def number(value: float) -> str:
-    """Return a number with four digits that count; whole numbers as they are."""
+    """Return a number with four significant digits; integers unchanged."""
     if isinstance(value, int):
         return str(value)
     if value == 0 or not math.isfinite(value):
@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def cell(value: Cell) -> str:
-    """Return what a table shows for a value, on one line and of bounded length."""
+    """Return a value for a table cell, on one line and of bounded length."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -38,12 +38,12 @@ def cell(value: Cell) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text in which nothing steers: control characters and marks of direction are spelled out."""
+    """Return text with control characters and direction marks replaced by visible escapes."""
     return clean.line(text.replace("\t", "    "))
 
 
 def cut(text: str, most: int = MAX_CELL) -> str:
-    """Return text of at most `most` characters."""
+    """Return text of at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
@@ -62,6 +62,6 @@ def interval(pair: tuple[float, float] | None) -> str:
 
 
 def is_numeric(column: tuple[Cell, ...]) -> bool:
-    """Say whether a column of a table holds numbers alone, which stand flush right."""
+    """Return whether a table column contains only numbers, which are right-aligned."""
     found = [value for value in column if value is not None]
     return bool(found) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)

@@ -1,4 +1,4 @@
-"""A plot as lines of text, for where no picture is shown: Markdown on GitHub drops drawings that are not files."""
+"""Draws a plot as lines of text. GitHub's Markdown shows no inline SVG."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from bridge.report.model import Plot, Point, Series
 from bridge.report.text import printable
 
 _WIDTH, _HEIGHT = 64, 14
-# One mark a series; what comes after is left out, and that is said. The last is a limit's.
+# One mark per series; further series are left out, with a note. The last mark is for limits.
 _MARKS = "ox+*#%@&$=ab"
 _LIMIT = "."
 _CATEGORIES = 30
 _LABEL = 24
-# Beyond it, and for what is no number, no axis is drawn.
+# Larger values, and values that are not numbers, are not drawn.
 _MOST = 1e15
 
 
 def text_plot(plot: Plot) -> list[str]:
-    """Return a plot as lines, or none if nothing in it can be drawn."""
+    """Return a plot as lines; empty if nothing can be drawn."""
     series = [(one, _points(plot, one)) for one in plot.series]
     shown = [(one, points) for one, points in series if points]
     drawn = _marked(shown)
@@ -32,7 +32,7 @@ def text_plot(plot: Plot) -> list[str]:
 
 
 def _points(plot: Plot, series: Series) -> list[Point]:
-    """Return the points that have a place on the axes."""
+    """Return the points that can be drawn on the axes."""
     return [
         point
         for point in series.points
@@ -47,7 +47,7 @@ def _marked(series: Sequence[tuple[Series, list[Point]]]) -> list[tuple[str, Ser
         mark = _LIMIT if one.style == "limit" else next(marks, None)
         if mark:
             found.append((mark, one, points))
-    # A limit lies behind the rest.
+    # Draw limits first, behind the rest.
     return sorted(found, key=lambda entry: entry[0] != _LIMIT)
 
 
@@ -89,7 +89,7 @@ def _by_category(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -
 
 
 def _scale(across: Axis) -> str:
-    """Return the values below an axis, each at its place, as far as they do not touch."""
+    """Return the line of labels below an axis, without labels that would touch."""
     line = ""
     for tick in across.ticks():
         at, text = round(across.place(tick)), written(tick)

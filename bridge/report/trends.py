@@ -1,14 +1,16 @@
-"""How claimed figures changed over time, for the answers on the bus, oldest first."""
+"""Collects claimed figures over time from the answers on the bus, oldest first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import InfrastructureError, VerificationError
+from bridge.report.alarm import Change, changes
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
 
@@ -17,7 +19,7 @@ _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 @dataclass(frozen=True)
 class Value:
-    """One run's figure. `counts`: the answer holds, the job succeeded, and the gate, if it was asked, accepted it."""
+    """One run's figure. ``counts``: the answer is verified, the job succeeded, and the gate (if used) accepted it."""
 
     value: float
     branch: str
@@ -28,6 +30,44 @@ class Value:
     counts: bool
     low: float | None = None
     high: float | None = None
+    # Further fields that must be equal for values to be comparable.
+    runner: str = ""
+    params: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of one answer."""
+
+    preset: str
+    name: str
+    about: str
+    definition: str
+    # Whether the report claims it; otherwise it comes from the report's rows.
+    stated: bool
+    value: Value
+
+    def fits(self, name: str | None) -> bool:
+        """Return whether the figure is selected: by its name, or without a pattern because it is claimed."""
+        return fnmatchcase(self.name, name) if name else self.stated
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of a trend from one runner with the same parameters."""
+
+    runner: str
+    params: str
+    values: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        """The label of the series."""
+        return f"{self.runner}, {self.params}" if self.params else self.runner
+
+    def changes(self) -> list[Change]:
+        """Return the changes of the figure, oldest first."""
+        return changes([one.value for one in self.values])
 
 
 @dataclass(frozen=True)
@@ -41,37 +81,58 @@ class Trend:
     values: tuple[Value, ...]
 
     def lines(self) -> Iterator[dict[str, object]]:
-        """Yield the forms that `--json` prints, one a value."""
+        """Yield what ``--json`` prints, one object per value."""
         for one in self.values:
             plain = {name: getattr(one, name) for name in one.__dataclass_fields__}
             yield {"preset": self.preset, "claim": self.name, "of": self.about, **plain}
 
+    def series(self) -> list[Series]:
+        """Return the values that count, as one series per runner and parameters."""
+        found: dict[tuple[str, str], list[Value]] = {}
+        for one in self.values:
+            if one.counts:
+                found.setdefault((one.runner, one.params), []).append(one)
+        return [Series(*key, tuple(some)) for key, some in sorted(found.items())]
+
 
 def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
-    """Return the figures of the newest `limit` requests whose name fits `name`; by default all that are claimed.
+    """Return the figures of the newest ``limit`` requests that match ``name``; by default, all claimed figures.
 
-    Figures that a report holds in its rows without claiming them are there where a name is given. Answers that cannot
-    be read have none.
+    Figures from rows that are not claimed are included only if a name is given. Unreadable answers have no figures.
     """
     branches = [status.branch for status in client.list(limit) if status.state.is_final]
-    found: dict[tuple[str, str, str], list[Value]] = {}
-    definitions: dict[tuple[str, str, str], str] = {}
+    found: list[Figure] = []
     for branch in reversed(branches):
-        try:
-            source = from_branch(client, branch)
-        except (VerificationError, InfrastructureError):
-            continue
-        for (named, about), claim in figures_of(source).items():
-            wanted = fnmatchcase(named, name) if name else claim.stated
-            if wanted and claim.value is not None:
-                key = (source.result.preset or "", named, about)
-                found.setdefault(key, []).append(_value(source, claim.value, claim.interval))
-                definitions[key] = claim.definition
-    return [Trend(*key, definitions[key], tuple(values)) for key, values in sorted(found.items())]
+        with suppress(VerificationError, InfrastructureError):
+            found += measured_in(from_branch(client, branch))
+    return collected(one for one in found if one.fits(name))
+
+
+def measured_in(source: Source) -> list[Figure]:
+    """Return all numeric figures of an answer."""
+    preset = source.result.preset or ""
+    return [
+        Figure(
+            preset, named, about, claim.definition, claim.stated, _value(source, claim.value, claim.interval)
+        )
+        for (named, about), claim in figures_of(source).items()
+        if claim.value is not None
+    ]
+
+
+def collected(figures: Iterable[Figure]) -> list[Trend]:
+    """Group figures, given oldest first, into trends. The newest figure gives the definition."""
+    found: dict[tuple[str, str, str], list[Figure]] = {}
+    for one in figures:
+        found.setdefault((one.preset, one.name, one.about), []).append(one)
+    return [
+        Trend(*key, some[-1].definition, tuple(one.value for one in some))
+        for key, some in sorted(found.items())
+    ]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return one bar a value, the least lowest. Equal values stand in the middle."""
+    """Return one bar character per value; the minimum is the lowest bar. Equal values are all middle bars."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     if high <= low:
         return _BARS[len(_BARS) // 2] * len(values)
@@ -84,5 +145,15 @@ def _value(source: Source, value: float, pair: tuple[float, float] | None) -> Va
     counts = source.holds and result.state is State.SUCCEEDED and verdict in (None, "ACCEPTED")
     low, high = pair or (None, None)
     return Value(
-        value, source.name, result.finished_at, str(result.state), verdict, source.holds, counts, low, high
+        value,
+        source.name,
+        result.finished_at,
+        str(result.state),
+        verdict,
+        source.holds,
+        counts,
+        low,
+        high,
+        result.runner.id,
+        " ".join(f"{name}={given}" for name, given in sorted(result.params.items())),
     )

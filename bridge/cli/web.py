@@ -1,0 +1,57 @@
+"""``kakeya web``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from bridge.cli.common import client_of, key_option, remote_option
+from bridge.console import Duration, say
+from bridge.errors import UsageError
+from bridge.system import engine_install
+
+PORT = 1340
+
+
+@click.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--poll", type=Duration(), default="2s", show_default=True, metavar="DUR",
+    help="Pause between two looks at the bus.",
+)  # fmt: skip
+@click.option(
+    "--export", "folder", type=click.Path(path_type=Path), metavar="DIR",
+    help="Write the pages into DIR as files, and serve nothing.",
+)  # fmt: skip
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 10_000), default=200, show_default=True,
+    help="Number of requests to export, newest first.",
+)  # fmt: skip
+@remote_option
+@key_option
+@click.pass_context
+def command(context: click.Context, port: int, poll: timedelta, folder: Path | None, limit: int) -> None:
+    """Show the bus as pages in a browser: requests, logs, verdicts, trends.
+
+    Serves on 127.0.0.1 until interrupted. The pages only read; docs/web.md describes them. With --export the same pages
+    become files for any web host.
+    """
+    if folder:
+        from bridge.web.export import export  # noqa: PLC0415 - slow to import
+
+        say(f"wrote {export(client_of(context), folder, limit)} files into {folder}")
+        return
+    try:
+        from bridge.web.serve import serve  # noqa: PLC0415 - only this command needs the server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise UsageError(
+            "the web server is not installed", fix=engine_install.client("web"), code="missing_extra"
+        ) from error
+    serve(client_of(context), port, max(poll.total_seconds(), 0.1))

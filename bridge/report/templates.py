@@ -1,0 +1,78 @@
+"""Renders pages from templates. Every value is sanitised and escaped, whatever its origin.
+
+No template turns escaping off, and only this module and bridge.report.markup create ``Markup``.
+tests/repo/test_output.py checks both.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from bridge.report.markup import shown
+from bridge.report.model import Table
+from bridge.report.rows import claims_tables
+from bridge.report.svg import figures
+from bridge.report.text import cell, is_numeric
+from bridge.report.words import ago, badges, grade, stamp
+
+_HERE = Path(__file__).with_name("templates")
+
+
+@cache
+def _environment(*folders: Path) -> Environment:
+    made = Environment(
+        loader=FileSystemLoader([*folders, _HERE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {
+        "badges": badges, "cell": cell, "claims_tables": claims_tables, "columns": _columns, "figures": figures,
+        "grade": grade, "kind": _kind,
+    }  # fmt: skip
+    made.filters |= {"ago": ago, "stamp": stamp, "words": lambda text: str(text).replace("_", " ")}
+    return made
+
+
+def render(name: str, /, *folders: Path, **values: Any) -> str:
+    """Render a page from the report templates and the templates in further folders."""
+    return _environment(*folders).get_template(name).render(**values)
+
+
+def style() -> Markup:
+    """Return the style sheet of reports."""
+    sheet = resources.files("bridge.report").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(sheet)  # noqa: S704 - a file of ours
+
+
+def inline_policy(sheet: str) -> str:
+    """Return the Content-Security-Policy of a page that has one inline style sheet and loads and runs nothing."""
+    digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+_CODE_COLUMNS = ("SHA-256", "command", "branch", "file")
+_CHECKS = {"ok": "ok", "FAIL": "fail"}
+
+
+def _columns(table: Table) -> list[tuple[str, bool]]:
+    """Return each column's name, and whether it contains only numbers."""
+    return [(name, is_numeric(tuple(row[i] for row in table.rows))) for i, name in enumerate(table.columns)]
+
+
+def _kind(column: str, value: str, *, numeric: bool) -> str | None:
+    """Return the class of a cell."""
+    if numeric:
+        return "n"
+    return _CHECKS.get(value) if not column else "t code" if column in _CODE_COLUMNS else "t"

@@ -1,0 +1,1 @@
+"""``kakeya web``: a read-only page of the bus for people, served on loopback or written as files."""

@@ -1,0 +1,131 @@
+"""The routes of the web server."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from bridge.console import say
+from bridge.errors import KakeyaError, as_told
+from bridge.web.figures import Figures
+from bridge.web.guard import Guard
+from bridge.web.pages import Pages, assets
+from bridge.web.runs import MOST_LOG, Runs
+from bridge.web.snapshot import Filter, Row
+from bridge.web.watch import Watch
+
+_MOST_PAGE = 10**6
+_MOST_VALUE = 200
+_GONE = "There is no such request on the bus. It may have been deleted there, or belong to another bus."
+
+
+class Site:
+    """The pages of a bus that is being watched."""
+
+    def __init__(self, watch: Watch, runs: Runs, figures: Figures) -> None:
+        self._watch = watch
+        self._runs = runs
+        self._figures = figures
+        self._pages = Pages(watch.address, alarms=lambda: figures.alarms)
+        # Makes ETags differ from those of an earlier server process.
+        self._name = secrets.token_hex(8)
+        self._assets = assets()
+
+    def requests(self, request: Request) -> Response:
+        """The list."""
+        snapshot = self._watch.snapshot
+        asked = {name: value[:_MOST_VALUE] for name, value in request.query_params.items()}
+        wanted = Filter(asked.get("preset", ""), asked.get("state", ""), asked.get("requester", ""))
+        page = asked.get("page", "1")
+        number = min(int(page), _MOST_PAGE) if page.isascii() and page.isdecimal() else 1
+        return self._page(
+            request,
+            (snapshot.version, self._figures.alarms),
+            lambda: self._pages.requests(snapshot, wanted, number),
+        )
+
+    def request(self, request: Request) -> Response:
+        """One request."""
+        snapshot, row = self._watch.snapshot, self._row(request)
+
+        def make() -> str:
+            if row.state.is_final:
+                return self._pages.request(snapshot, row, self._runs.answered(row.view), None)
+            return self._pages.request(snapshot, row, None, self._runs.log(row.view))
+
+        return self._page(
+            request, (snapshot.changed[row.branch], self._figures.alarms, snapshot.problem), make
+        )
+
+    def trends(self, request: Request) -> Response:
+        """How figures changed."""
+        snapshot = self._watch.snapshot
+        name, preset = (request.query_params.get(one, "")[:_MOST_VALUE] for one in ("name", "preset"))
+
+        def make() -> str:
+            shown = self._figures.trends(name, preset)
+            return self._pages.trends(snapshot, shown, self._figures.progress(), name, preset)
+
+        return self._page(request, (snapshot.version, self._figures.version), make)
+
+    def log(self, request: Request) -> Response:
+        """A log as plain text."""
+        found = self._runs.log(self._row(request).view, MOST_LOG)
+        return PlainTextResponse(found.text)
+
+    def asset(self, request: Request) -> Response:
+        """The style sheet and the script."""
+        kind, content = self._assets[request.url.path.removeprefix("/")]
+        return Response(content, media_type=kind)
+
+    def fault(self, request: Request, error: Exception) -> Response:
+        """An error page."""
+        del request
+        if isinstance(error, HTTPException):
+            text = _GONE if error.detail == _GONE else "There is no such page."
+            return HTMLResponse(self._pages.message("Not found", text), error.status_code, error.headers)
+        told = as_told(error)
+        if not isinstance(error, KakeyaError):
+            say(f"error: {told.message}")
+        return HTMLResponse(
+            self._pages.message("This page cannot be shown", told.message, told.fix or ""), 500
+        )
+
+    def _row(self, request: Request) -> Row:
+        row = self._watch.snapshot.by_branch.get(request.path_params["branch"])
+        if row is None:
+            raise HTTPException(404, _GONE)
+        return row
+
+    def _page(self, request: Request, version: tuple[object, ...], make: Callable[[], str]) -> Response:
+        """Return a page, or status 304 if the reader's copy is current."""
+        digest = hashlib.sha256(repr((self._name, version)).encode()).hexdigest()[:32]
+        tag = f'"{digest}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return HTMLResponse(make(), headers={"ETag": tag})
+
+
+def make_app(watch: Watch, runs: Runs, figures: Figures, hosts: frozenset[str]) -> ASGIApp:
+    """Return the ASGI application. ``hosts`` are the accepted values of the ``Host`` header."""
+    site = Site(watch, runs, figures)
+    routes = [
+        Route("/", site.requests),
+        Route("/trends", site.trends),
+        Route("/run/{branch:path}", site.request),
+        Route("/log/{branch:path}", site.log),
+        *(Route(f"/{name}", site.asset) for name in assets()),
+    ]
+    app = Starlette(
+        routes=routes, exception_handlers={404: site.fault, KakeyaError: site.fault, 500: site.fault}
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, hosts)

@@ -1,0 +1,90 @@
+"""Writes the pages as static files, without scripts and with relative links."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bridge.client import Client
+from bridge.errors import InfrastructureError, UsageError
+from bridge.web.figures import Figures
+from bridge.web.links import Links, list_file
+from bridge.web.pages import Pages, assets
+from bridge.web.runs import MOST_LOG, Runs
+from bridge.web.snapshot import PAGE_ROWS, Filter, Row, Snapshot
+from bridge.web.watch import Watch
+
+# Marker file in every exported folder: only a folder with it is replaced.
+MARK = ".kakeya-web"
+
+POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'"
+
+
+def export(client: Client, folder: Path, limit: int) -> int:
+    """Write the pages of the newest ``limit`` requests into a folder, and return the number of files.
+
+    An earlier export is replaced only after the new one is complete.
+
+    Raises:
+        UsageError: the folder contains other files.
+        InfrastructureError: the bus cannot be read.
+    """
+    _check(folder)
+    watch = Watch(client)
+    found = watch.look()
+    if found.problem:
+        raise InfrastructureError(found.problem, fix="Try again; `kakeya doctor` checks the remote.")
+    snapshot = replace(found, rows=found.rows[:limit])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kakeya-web-") as name:
+        made = Path(name) / "pages"
+        count = 0
+        for path, text in _files(watch, snapshot):
+            place = made / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+            count += 1
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+    return count
+
+
+def _check(folder: Path) -> None:
+    fix = "Name a new or empty folder, or one of an earlier export, with --export."
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder} is not a folder", fix=fix)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise UsageError(f"{folder} holds something else", fix=fix)
+
+
+def _files(watch: Watch, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield each file's path and content."""
+    runs = Runs(watch)
+    figures = Figures(runs, lambda: snapshot)
+    while figures.step():
+        pass
+    pages = Pages(watch.address, Links("", files=True), POLICY, lambda: figures.alarms)
+    yield MARK, ""
+    for name, (_, content) in assets().items():
+        if not name.endswith(".js"):
+            yield name, content
+    for page in range(1, snapshot.listing(Filter(), 1, PAGE_ROWS).pages + 1):
+        yield list_file(page), pages.requests(snapshot, Filter(), page)
+    yield "trends.html", pages.trends(snapshot, figures.trends(), figures.progress())
+    for row in snapshot.rows:
+        yield from _request(runs, pages, snapshot, row)
+
+
+def _request(runs: Runs, pages: Pages, snapshot: Snapshot, row: Row) -> Iterator[tuple[str, str]]:
+    # Git has no branch below another branch, so the paths of pages do not collide. `is_safe` forbids `..`.
+    folder = f"run/{row.branch}"
+    there = pages.at("../" * (folder.count("/") + 1))
+    if row.state.is_final:
+        yield f"{folder}/index.html", there.request(snapshot, row, runs.answered(row.view), None)
+    else:
+        yield f"{folder}/index.html", there.request(snapshot, row, None, runs.log(row.view))
+    yield f"{folder}/log.txt", runs.log(row.view, MOST_LOG).text

@@ -1,0 +1,141 @@
+"""Collects the figures of the newest answers in the background, because verifying each answer takes time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bridge.bus.wire import State
+from bridge.console import say
+from bridge.errors import as_told
+from bridge.report.alarm import Change
+from bridge.report.model import Plot, Point
+from bridge.report.model import Series as Drawn
+from bridge.report.text import interval, number
+from bridge.report.trends import Figure, Series, Trend, Value, collected, measured_in
+from bridge.web.runs import Runs
+from bridge.web.snapshot import Row, Snapshot
+
+# How many of the newest answers are read.
+ANSWERS = 300
+# For how many runs a change counts as news.
+_NEWS = 10
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A change of a figure, and whether it is still news."""
+
+    series: Series
+    change: Change
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether the change was detected in the last few runs."""
+        return len(self.series.values) - self.change.seen <= _NEWS
+
+    @property
+    def first(self) -> Value:
+        """The first run after the change."""
+        return self.series.values[self.change.at]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A trend for display."""
+
+    trend: Trend
+    alarms: tuple[Alarm, ...]
+    plot: Plot
+
+    @property
+    def last(self) -> Value | None:
+        """The newest value that counts."""
+        return next((one for one in reversed(self.trend.values) if one.counts), None)
+
+    @property
+    def left_out(self) -> int:
+        """How many values do not count."""
+        return sum(not one.counts for one in self.trend.values)
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether one of the alarms is news."""
+        return any(alarm.is_news for alarm in self.alarms)
+
+
+class Figures:
+    """The figures of the newest answers, as far as they have been read. One thread reads; any thread may ask."""
+
+    def __init__(self, runs: Runs, snapshot: Callable[[], Snapshot]) -> None:
+        self._runs = runs
+        self._snapshot = snapshot
+        self._read: dict[tuple[str, str], tuple[Figure, ...]] = {}
+        self.version = 0
+        # The trends of claimed figures, and how many of them have an alarm that is news.
+        self.alarms = 0
+
+    def progress(self) -> tuple[int, int]:
+        """Return how many answers have been read, and how many there are."""
+        wanted = self._wanted()
+        return sum((row.branch, row.view.tip) in self._read for row in wanted), len(wanted)
+
+    def trends(self, name: str = "", preset: str = "") -> list[Shown]:
+        """Return the trends of matching figures, those with news first."""
+        wanted = [
+            one for row in reversed(self._wanted()) for one in self._read.get((row.branch, row.view.tip), ())
+            if one.fits(name or None) and preset in ("", one.preset)
+        ]  # fmt: skip
+        return sorted((_shown(trend) for trend in collected(wanted)), key=lambda one: not one.is_news)
+
+    def step(self) -> bool:
+        """Read one more answer. Returns whether there was one."""
+        wanted = self._wanted()
+        keys = {(row.branch, row.view.tip) for row in wanted}
+        kept = {key: found for key, found in self._read.items() if key in keys}
+        row = next((row for row in wanted if (row.branch, row.view.tip) not in kept), None)
+        if row is None:
+            return False
+        # Replace the dictionary instead of changing it: pages may be reading the old one.
+        self._read = {**kept, (row.branch, row.view.tip): self._figures(row)}
+        self.alarms = sum(one.is_news for one in self.trends())
+        self.version += 1
+        return True
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until told to stop."""
+        while not stop.is_set():
+            if not self.step():
+                stop.wait(_PAUSE_S)
+
+    def _wanted(self) -> list[Row]:
+        """Return the answers that may have figures, the newest first."""
+        may = (State.SUCCEEDED, State.GATE_REJECTED)
+        return [row for row in self._snapshot().ended if row.state in may][:ANSWERS]
+
+    def _figures(self, row: Row) -> tuple[Figure, ...]:
+        try:
+            source = self._runs.source(row.view)
+        except Exception as error:  # noqa: BLE001 - the other answers are still to be read
+            say(f"{row.branch} has no trends: {as_told(error).message}")
+            return ()
+        return tuple(measured_in(source)) if source else ()
+
+
+def _shown(trend: Trend) -> Shown:
+    several = trend.series()
+    alarms = tuple(Alarm(one, change) for one in several for change in one.changes())
+    order = {id(value): place for place, value in enumerate(trend.values, start=1)}
+    drawn = tuple(
+        Drawn(one.name, tuple(_point(order[id(value)], value) for value in one.values), "line")
+        for one in several
+    )
+    return Shown(trend, alarms, Plot(trend.about or trend.name, "run", trend.name, drawn))
+
+
+def _point(place: int, one: Value) -> Point:
+    pair = (one.low, one.high) if one.low is not None and one.high is not None else None
+    said = f"{number(one.value)}" + (f" ({interval(pair)})" if pair else "")
+    return Point(place, one.value, one.low, one.high, f"{said}, {one.at}, {one.branch}")

@@ -1,0 +1,137 @@
+"""Renders each page as HTML: collects its content and fills its template."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bridge.bus.wire import State
+from bridge.report.alarm import WINDOW
+from bridge.report.build import version
+from bridge.report.templates import render, style
+from bridge.requests.waiting import Seen
+from bridge.web.figures import Shown
+from bridge.web.links import Links
+from bridge.web.runs import Answered, LogText
+from bridge.web.snapshot import PAGE_ROWS, Filter, Row, Snapshot
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+# How many waiting or running requests are shown above the list; the others are only in the list.
+_ABOVE = 25
+
+_TRENDS = 60
+# One in so many histories without a change raises a false alarm: see bridge.report.alarm.
+_ODDS = 100
+
+# The Content-Security-Policy: only this server's style sheet, script and requests.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+class Pages:
+    """The pages of one bus. ``links`` builds addresses. ``policy`` is the Content-Security-Policy of exported files."""
+
+    def __init__(
+        self,
+        address: str,
+        links: Links | None = None,
+        policy: str = "",
+        alarms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._address = address
+        self._links = links or Links()
+        self._policy = policy
+        self._alarms = alarms
+
+    def at(self, root: str) -> Pages:
+        """Return the same pages for another folder level; ``root`` is the relative path to the first page."""
+        return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms)
+
+    def requests(self, snapshot: Snapshot, wanted: Filter, page: int, size: int = PAGE_ROWS) -> str:
+        """Return a page of the list. The first one begins with the runners, the queue and the running jobs."""
+        listing = snapshot.listing(wanted, page, size)
+        is_first = wanted == Filter() and listing.page == 1
+        return self._render(
+            "requests.html",
+            snapshot,
+            title="Requests",
+            listing=listing,
+            wanted=wanted,
+            choices=snapshot.choices,
+            runners=[(seen, _standing(seen)) for seen in snapshot.runners] if is_first else [],
+            waiting=snapshot.waiting[:_ABOVE] if is_first else [],
+            running=snapshot.running[:_ABOVE] if is_first else [],
+            counts=_counts(snapshot),
+        )
+
+    def request(self, snapshot: Snapshot, row: Row, answer: Answered | None, log: LogText | None) -> str:
+        """Return the page of one request, with its answer or its log so far."""
+        title = f"{row.status.preset} {row.state}".replace("_", " ")
+        return self._render("request.html", snapshot, title=title, row=row, answer=answer, log=log)
+
+    def trends(
+        self,
+        snapshot: Snapshot,
+        shown: Sequence[Shown],
+        progress: tuple[int, int],
+        name: str = "",
+        preset: str = "",
+    ) -> str:
+        """Return the page of trends."""
+        return self._render(
+            "trends.html",
+            snapshot,
+            title="Trends",
+            shown=shown[:_TRENDS],
+            more=max(0, len(shown) - _TRENDS),
+            progress=progress,
+            name=name,
+            preset=preset,
+            presets=[value for value, _ in snapshot.choices["preset"]],
+            odds=_ODDS,
+            window=WINDOW,
+        )
+
+    def message(self, title: str, text: str, fix: str = "") -> str:
+        """Return an error page."""
+        return self._render("message.html", Snapshot(), title=title, text=text, fix=fix)
+
+    def _render(self, name: str, snapshot: Snapshot, /, **values: Any) -> str:
+        return render(
+            name,
+            _TEMPLATES,
+            links=self._links,
+            address=self._address,
+            policy=self._policy,
+            snapshot=snapshot,
+            version=version(),
+            alarms=self._alarms(),
+            **values,
+        )
+
+
+def assets() -> dict[str, tuple[str, str]]:
+    """Return the files that pages load, as ``{name: (content type, content)}``."""
+    here = resources.files("bridge.web").joinpath("static")
+    sheet = str(style()) + here.joinpath("web.css").read_text(encoding="utf-8")
+    return {
+        "style.css": ("text/css", sheet),
+        "page.js": ("text/javascript", here.joinpath("page.js").read_text(encoding="utf-8")),
+    }
+
+
+def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
+    """Return the number of requests in each state, in the order of a request's life."""
+    found = dict(snapshot.choices["state"])
+    return [(str(state), found[state]) for state in State if found.get(state)]
+
+
+def _standing(seen: Seen) -> str:
+    """Return one word for what a runner does."""
+    return str(seen.record.state) if seen.is_alive(time.time()) else "not seen"

@@ -1,0 +1,128 @@
+"""Reads the content of a request's page: its verified answer, or the log of a running job."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from bridge import clean, limits
+from bridge.bus import history, wire
+from bridge.bus.history import View
+from bridge.checks import Check
+from bridge.errors import InfrastructureError, VerificationError
+from bridge.report.build import view_of
+from bridge.report.model import RunView
+from bridge.report.source import Source
+from bridge.verify.answer_files import Contents, read_result
+from bridge.verify.check import verify
+from bridge.verify.export import read_answer
+from bridge.web.watch import Watch
+
+# How many characters at the end of a log are on the request's page. The whole log is a separate page.
+TAIL = 64 * 1024
+MOST_LOG = 4 * limits.MIB
+# How many commits are read at a time to collect a log, newest first.
+_COMMITS, _AT_ONCE = 2_000, 16
+_KEPT = 64
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The view of an answer, or why it cannot be read."""
+
+    run: RunView | None
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class LogText:
+    """The end of a log as plain lines. ``cut``: the beginning is left out."""
+
+    text: str
+    cut: bool
+
+
+class Runs:
+    """Reads requests for pages. Answers are verified once and cached while there is room."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
+        self._lock = threading.Lock()
+        # At most two answers are verified at a time: verifying reads all files of an answer.
+        self._turn = threading.BoundedSemaphore(2)
+
+    def answered(self, view: View) -> Answered:
+        """Verify an answer and return its view."""
+        key = (view.branch, view.tip)
+        with self._turn:
+            with self._lock:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+                    return self._kept[key]
+            found = self._verified(view)
+            with self._lock:
+                self._kept[key] = found
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return found
+
+    def source(self, view: View) -> Source | None:
+        """Verify an answer and return it with its reports, without caching it; None if it cannot be read."""
+        with self._turn:
+            return self._read(view)[0]
+
+    def _verified(self, view: View) -> Answered:
+        source, checks = self._read(view)
+        run = view_of([source]).runs[0] if source else None
+        return Answered(run, checks)
+
+    def _read(self, view: View) -> tuple[Source | None, tuple[Check, ...]]:
+        watch = self._watch
+        report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
+        checks = tuple(report.checks)
+        if report.result is None:
+            return None, checks
+        answer = read_answer(watch.git, view, report)
+        return Source(view.branch, report.result, report.checks, answer.files), checks
+
+    def log(self, view: View, most: int = TAIL) -> LogText:
+        """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
+        raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
+        text = clean.log(raw)
+        return LogText(text[-most:], cut=len(raw) >= most)
+
+    def _kept_log(self, view: View, most: int) -> str:
+        try:
+            result = read_result(self._watch.git, view)
+            contents = Contents.of(self._watch.git, view.tip, result)
+        except (VerificationError, InfrastructureError):
+            return ""
+        read = contents.read([log.path for log in result.logs], limits.LOG_BYTES)
+        return "".join(blob.decode("utf-8", "replace") for blob in read.values())[-most:]
+
+    def _streamed(self, view: View, most: int) -> str:
+        git, size = self._watch.git, 0
+        found: list[str] = []
+        commits = history.commits_between(git, view.request, view.tip)[::-1][:_COMMITS]
+        previous: bytes | None = None
+        for i in range(0, len(commits), _AT_ONCE):
+            some = list(history.states(git, commits[i : i + _AT_ONCE], wire.STREAM))
+            for _, state, (raw, piece) in some:
+                # A commit that no runner made still contains the piece of its parent.
+                if (
+                    state is None
+                    or raw == previous
+                    or state.branch != view.branch
+                    or state.request != view.request
+                ):
+                    continue
+                previous = raw
+                text = (piece or b"").decode("utf-8", "replace")
+                gap = f"\n[{state.left_out} bytes were not streamed]\n" if state.left_out else ""
+                found.append(gap + text)
+                size += len(found[-1])
+            if size >= most:
+                break
+        return "".join(reversed(found))[-most:]

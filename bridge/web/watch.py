@@ -1,0 +1,176 @@
+"""Polls the bus, and keeps the latest snapshot for all pages.
+
+It fetches requests into its own private references, so it does not conflict with other commands that fetch in the same
+clone at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bridge import limits
+from bridge.bus import history, objects, wire
+from bridge.bus.history import View
+from bridge.client import Client
+from bridge.errors import KakeyaError, ManifestError, as_told
+from bridge.manifest import parse_manifest
+from bridge.requests import why_waiting
+from bridge.requests.liveness import last_line, life_of
+from bridge.requests.outbox import asked_at, by_age
+from bridge.requests.runners import read_runners, with_jobs
+from bridge.requests.status import mark_unsigned, status_of
+from bridge.requests.waiting import Reason, Seen
+from bridge.web.snapshot import Row, Snapshot
+
+PRIVATE = "refs/kakeya-web/"
+
+# How many branches are read at once, to bound the memory.
+_AT_ONCE = 500
+_MANIFEST_BYTES = 64 * 1024
+# The last line of output is shown for so many running jobs, the oldest ones.
+_LINES = 50
+
+
+class Watch:
+    """Polls one bus. One thread calls ``look``; any thread may read ``snapshot``."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.git = replace(client.git, own_session=True)
+        # The clone's settings are read once. After pinning another key, restart the server.
+        self.pin = client.pin
+        self.presets = client.presets
+        self.patterns = client.patterns
+        self.snapshot = Snapshot()
+        self._remote = replace(client.remote, git=self.git, private=PRIVATE)
+        self.address = self._remote.url
+        self._rows: dict[str, Row] = {}
+        self._since: dict[str, tuple[str, float]] = {}
+        self._lines: dict[str, tuple[str, str]] = {}
+
+    def look(self) -> Snapshot:
+        """Poll once: fetch the bus, read what changed, and return the snapshot, with the error if the fetch failed."""
+        try:
+            tips = self._newest(self._remote.fetch(*self.patterns))
+            self._read(
+                {b: tip for b, tip in tips.items() if b not in self._rows or self._rows[b].view.tip != tip}
+            )
+            for gone in self._rows.keys() - tips.keys():
+                del self._rows[gone]
+            views = {branch: row.view for branch, row in self._rows.items()}
+            runners = with_jobs(self._runners(), views)
+            found = self._dressed(views, runners)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
+            return self._keep(replace(self.snapshot, problem=as_told(error).message))
+        rows = tuple(sorted(found, key=lambda row: by_age(row.branch), reverse=True))
+        return self._keep(
+            replace(self.snapshot, rows=rows, runners=tuple(runners), at=time.time(), problem="")
+        )
+
+    def run(self, stop: threading.Event, poll_s: float) -> None:
+        """Poll until told to stop. After a slow poll, pause for as long as the poll took."""
+        while True:
+            began = time.monotonic()
+            self.look()
+            if stop.wait(max(poll_s, time.monotonic() - began)):
+                return
+
+    def _newest(self, tips: Mapping[str, str]) -> dict[str, str]:
+        """Return the branches that are requests; only the newest ones if there are more than the limit for readers."""
+        asked = [branch for branch in tips if asked_at(branch)]
+        return {branch: tips[branch] for branch in sorted(asked, key=by_age)[-limits.BRANCHES :]}
+
+    def _read(self, tips: Mapping[str, str]) -> None:
+        """Read branches that are new or have moved."""
+        branches = list(tips)
+        for i in range(0, len(branches), _AT_ONCE):
+            some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
+            views = history.read_views(self.git, some)
+            states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
+            who = self._requesters(views)
+            for status in states:
+                branch = status.branch
+                self._rows[branch] = Row(status, views[branch], asked_at(branch), who[branch])
+
+    def _requesters(self, views: Mapping[str, View]) -> dict[str, str]:
+        names = [f"{view.request}:{wire.REQUEST}" for view in views.values()]
+        blobs = objects.read_many(self.git, names, max_bytes=_MANIFEST_BYTES)
+        return {branch: _requester(blob) for branch, blob in zip(views, blobs, strict=True)}
+
+    def _runners(self) -> list[Seen]:
+        """Return the runners of the bus. If reading the records fails, requests are still shown."""
+        try:
+            refs = self._remote.fetch_presences()
+        except KakeyaError:
+            refs = self._remote.known_presences()
+        return read_runners(self.git, refs, self.pin.keys if self.pin else (), self._unchanged_s)
+
+    def _unchanged_s(self, name: str, tip: str) -> float:
+        """Return for how many seconds this server has seen a reference at a commit."""
+        known = self._since.get(name)
+        if known is None or known[0] != tip:
+            known = self._since[name] = (tip, time.monotonic())
+        return time.monotonic() - known[1]
+
+    def _dressed(self, views: Mapping[str, View], runners: list[Seen]) -> list[Row]:
+        """Return all rows. Rows of unanswered requests include what is known about them now."""
+        why = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
+        taken = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)
+        refs = {seen.record.ref for seen in runners}
+        for name in self._since.keys() - refs - set(taken):
+            del self._since[name]
+            self._lines.pop(name, None)
+        lines = {branch: self._last_line(branch) for branch in taken[:_LINES]}
+        return [self._with(row, why, lines) for row in self._rows.values()]
+
+    def _with(self, row: Row, why: Mapping[str, Reason], lines: Mapping[str, str]) -> Row:
+        if row.state.is_final:
+            return row
+        if not row.state.is_taken:
+            return replace(row, reason=why.get(row.branch))
+        life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
+        return replace(row, life=life, last_line=lines.get(row.branch, ""))
+
+    def _last_line(self, branch: str) -> str:
+        tip = self._rows[branch].view.tip
+        known = self._lines.get(branch)
+        if known is None or known[0] != tip:
+            known = self._lines[branch] = (tip, last_line(self.git, self._rows[branch].view))
+        return known[1]
+
+    def _keep(self, found: Snapshot) -> Snapshot:
+        """Make a snapshot the current one, and update its version if it differs."""
+        last = self.snapshot
+        version = last.version + 1
+        known = last.by_branch
+        changed = {
+            row.branch: last.changed.get(row.branch, 0) if _same(known.get(row.branch), row) else version
+            for row in found.rows
+        }
+        is_same = changed == last.changed and _shown(found) == _shown(last)
+        self.snapshot = replace(found, version=last.version if is_same else version, changed=changed)
+        return self.snapshot
+
+
+def _shown(found: Snapshot) -> object:
+    """Return the parts of a snapshot besides the requests."""
+    now = time.time()
+    return found.problem, [(seen.record, seen.is_alive(now)) for seen in found.runners]
+
+
+def _same(before: Row | None, now: Row) -> bool:
+    """Return whether two rows look the same. A runner's growing silence counts only once its lease has expired."""
+    if before is None or before is now:
+        return before is now
+    lapsed = [bool(row.life and row.life.lapsed) for row in (before, now)]
+    return lapsed[0] == lapsed[1] and replace(before, life=None) == replace(now, life=None)
+
+
+def _requester(manifest: bytes | None) -> str:
+    try:
+        return parse_manifest(manifest or b"").requested_by
+    except ManifestError:
+        return ""
