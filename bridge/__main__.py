@@ -1,4 +1,4 @@
-"""`python -P -m bridge` is `kakeya`."""
+"""``python -P -m bridge`` is ``kakeya``."""
 
 from bridge.cli import main
 

@@ -1,4 +1,4 @@
-"""One check and its result, and how a list of them is printed: for `verify`, `doctor` and the runner's `check`."""
+"""One check with its result, and how lists of them are printed: ``verify``, ``doctor``, ``kakeya-runner check``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNATURE = "signature"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `ok` is None where it is not wrong, but worth knowing."""
+    """The result of one check. ``ok`` is None for a note that is neither good nor bad."""
 
     name: str
     ok: bool | None
@@ -22,7 +22,7 @@ class Check:
     fix: str | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return asdict(self)
 
 

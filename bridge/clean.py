@@ -1,11 +1,11 @@
 r"""The one sanitiser: no text from the bus, a server or another program is shown except through here.
 
 Two things are taken out of a text. What steers: control characters (C0, C1, so every terminal sequence), line and
-paragraph separators, and marks that reorder text are spelled out, as `\x1b` or `\u202e`. What is secret: the
-credentials in URLs become `***`.
+paragraph separators, and marks that reorder text are spelled out, as ``\x1b`` or ``\u202e``. What is secret: the
+credentials in URLs become ``***``.
 
-All text leaves a program through `bridge.console`, `bridge.cli.screen` or `bridge.report.text`, which call this for
-all of it. tests/repo/test_output.py fails for a module that prints in another way.
+All text leaves a program through ``bridge.console``, ``bridge.cli.screen`` or ``bridge.report.text``, which call this
+for all of it. tests/repo/test_output.py fails for a module that prints in another way.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ _CLOSING = "'\"`.,;:)]>"
 _MARK = re.compile(r"[?#]")
 _END = re.compile(r"[/?#]")
 
+# Terminal escape sequences: CSI, OSC and similar ones, and sequences of two characters. A runner replaces their control
+# characters by pictures of them. A sequence that is cut off at the end counts too, so that the beginning of a growing
+# log always reads the same.
+_STEERING = re.compile(
+    r"[\x1b\u241b](?:\[[0-?]*[ -/]*(?:[@-~]|\Z)|[]PX^_][^\x07\u2407\x1b\u241b\n]*(?:[\x07\u2407]|[\x1b\u241b]\\|\Z)"
+    r"|[ -/]*(?:[0-~]|\Z))"
+)
+
 
 def line(text: str) -> str:
     """Return text as one line in which nothing steers, without the credentials in its addresses."""
@@ -34,6 +42,16 @@ def line(text: str) -> str:
 def block(text: str) -> str:
     """Return text of several lines, likewise; line feeds and tabs stay."""
     return _spelled(hide_credentials(text), "\n\t")
+
+
+def log(text: str) -> str:
+    """Return a job's log as plain lines: without what a terminal would obey, and a return begins a new line."""
+    return block(re.sub(r"\r+\n?", "\n", strip_ansi(text)))
+
+
+def strip_ansi(text: str) -> str:
+    """Return text without what a terminal would obey. Other control characters stay."""
+    return _STEERING.sub("", text)
 
 
 def data(value: object) -> str:
@@ -48,7 +66,7 @@ def data(value: object) -> str:
 def hide_credentials(text: str) -> str:
     """Return text in which the addresses lack their passwords, tokens and queries.
 
-    The user's name in an SSH address stays, since it is no secret. More is hidden rather than less: where an `@` may
+    The user's name in an SSH address stays, since it is no secret. More is hidden rather than less: where an ``@`` may
     belong to a password that was not encoded, everything before it goes.
     """
     return _ADDRESS.sub(_hide, text) if "://" in text else text
@@ -90,7 +108,7 @@ def _without_credentials(value: object) -> object:
 
 
 def _spelled(text: str, kept: str, spell: Callable[[str], str] = lambda c: repr(c)[1:-1]) -> str:
-    """Return text with the characters spelled out that are not printable, but for those in `kept`."""
+    """Return text with the characters spelled out that are not printable, but for those in ``kept``."""
     if text.isprintable():
         return text
     odd = {c for c in set(text) if not c.isprintable() and c not in kept}

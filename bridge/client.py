@@ -1,7 +1,8 @@
-"""The client: everything the `kakeya` command does, for programs."""
+"""The client: everything the ``kakeya`` command does, for programs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,31 +11,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import limits
 from bridge.bus import branch_names, history
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
-from bridge.bus.remote import Pushed, Remote
-from bridge.bus.wire import Result
+from bridge.bus.remote import Remote
+from bridge.bus.wire import Result, State
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.requests import idempotency, request_commit
-from bridge.requests.binding import Binding, repository_name
+from bridge.requests import request_commit, why_waiting
 from bridge.requests.cancel import cancel
+from bridge.requests.find import find_branch
 from bridge.requests.follow import follow
-from bridge.requests.liveness import last_line, life_of, queue_of
+from bridge.requests.liveness import last_line, life_of, newest_views, queue_of
+from bridge.requests.log import kept_log, streamed_log
 from bridge.requests.outbox import Sent, asked_at, by_age
+from bridge.requests.runners import read_runners, with_jobs
+from bridge.requests.send import send
 from bridge.requests.sightings import Sightings
-from bridge.requests.status import Event, Status, events, mark_unsigned, status_of
+from bridge.requests.status import Event, Status, mark_unsigned, status_of
 from bridge.requests.sweep import Swept, sweep
+from bridge.requests.waiting import Reason, Seen
 from bridge.system import environment, github
 from bridge.system.git import open_repository
-from bridge.verify.answer_files import Contents, read_result
+from bridge.verify.answer_files import read_result
 from bridge.verify.pins import Pin, find_pin
 
 if TYPE_CHECKING:
     from bridge.verify.check import Report
     from bridge.verify.export import Answer, Fetched
+
+# Of a list, so many of the newest requests count for why one of them waits.
+_QUEUE = 200
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,11 @@ class Run:
     existing: bool = False
 
     def status(self) -> Status:
-        """Return where it stands now."""
+        """Return its current status."""
         return self.client.status(self.branch)
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Wait for the answer and return where it then stands."""
+        """Wait for the answer and return the status after that."""
         return self.client.wait(self.branch, timeout)
 
     def follow(self, timeout: float | None = None) -> Iterator[Event]:
@@ -133,12 +140,7 @@ class Client:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The branches among which requests are looked for."""
-        own = f"{self.namespace.prefix}*"
-        return (
-            branch_names.DEFAULT_PATTERNS
-            if branch_names.matches(own, branch_names.DEFAULT_PATTERNS)
-            else (own, *branch_names.DEFAULT_PATTERNS)
-        )
+        return branch_names.patterns_with(self.namespace)
 
     def run(
         self,
@@ -153,80 +155,39 @@ class Client:
         sign: bool = False,
         idempotency_key: str | None = None,
     ) -> Run:
-        """Ask for a preset by pushing a request branch. With `sign` its commit is signed with the user's SSH key.
+        """Ask for a preset by pushing a request branch. With ``sign`` its commit is signed with the user's SSH key.
 
-        A second call with the same `idempotency_key` returns the request of the first one and sends nothing.
-        Raises UsageError (nothing was sent) for an unknown preset or a bad parameter, RefusedError where the
-        remote refuses the branch, InfrastructureError where it cannot be reached.
+        A second call with the same ``idempotency_key`` returns the request of the first one and sends nothing.
+
+        Raises:
+            UsageError: the preset is unknown, or a parameter does not fit. Nothing was sent.
+            RefusedError: the remote refuses the branch.
+            InfrastructureError: it cannot be reached.
         """
-        known = find_preset(self.presets, preset)
-        values = known.check_params(params or {})
-
-        def bind(branch: str) -> Binding:
-            return Binding(branch, repository_name(self.remote.url, self.git.directory), known.digest)
-
-        def prepare(nonce: str | None = None) -> request_commit.Prepared:
-            return request_commit.prepare(
-                self.git,
-                preset,
-                values,
-                code=known.code,
-                namespace=self.namespace,
-                ref=ref,
-                snapshot=snapshot,
-                lifetime=lifetime,
-                labels=labels,
-                requested_by=requested_by,
-                bind=bind if sign else None,
-                nonce=nonce,
-            )
-
-        if idempotency_key is not None:
-            who = requested_by or request_commit.identity(self.git).email
-            asked = {
-                "preset": preset,
-                "params": values,
-                "ref": ref,
-                "snapshot": snapshot,
-                "labels": [*labels],
-            }
-            key = idempotency.Key.of(idempotency_key, who, asked)
-            return Run(
-                self, *idempotency.Once(self.git, self.remote, self.sent, self.patterns).ask(key, prepare)
-            )
-        prepared = prepare()
-        if self.remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
-            raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
-        self.sent.add(prepared.branch, prepared.commit)
-        return Run(self, prepared.branch, prepared.commit)
+        # A key that is named here and cannot be read would be noticed only after the job ran.
+        find_pin(None, self._remote_name, self._public_key)
+        namespace = self.namespace
+        branch, commit, existing = send(
+            self.git, self.remote, self.sent, find_preset(self.presets, preset), params or {},
+            namespace=namespace, patterns=branch_names.patterns_with(namespace), ref=ref, snapshot=snapshot,
+            lifetime=lifetime, labels=labels, requested_by=requested_by, sign=sign, idempotency_key=idempotency_key,
+        )  # fmt: skip
+        return Run(self, branch, commit, existing)
 
     def find(self, name: str | None = None) -> Run:
         """Return a request by its branch, its nonce or a part of either; by default the last one sent from here.
 
-        Raises UsageError where none or several fit.
+        Raises:
+            UsageError: none or several fit.
         """
-        if name is not None and branch_names.parse_branch(name):
-            return Run(self, name)
-        sent = self.sent.branches()
-        if name is None:
-            if not sent:
-                raise UsageError(
-                    "no request was sent from this repository", fix="Send one: kakeya run noop --wait"
-                )
-            return Run(self, sent[-1])
-        fitting = [branch for branch in sent if name in branch]
-        fitting = fitting or [branch for branch in self.remote.listed(*self.patterns) if name in branch]
-        if len(fitting) == 1:
-            return Run(self, fitting[0])
-        if fitting:
-            some = ", ".join(sorted(fitting)[:3])
-            raise UsageError(
-                f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name."
-            )
-        raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
+        return Run(self, find_branch(name, self.sent, lambda: self.remote.listed(*self.patterns)))
 
     def view(self, branch: str) -> View:
-        """Fetch one branch and read it. Raises UsageError where it does not exist."""
+        """Fetch one branch and read it.
+
+        Raises:
+            UsageError: it does not exist.
+        """
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
             fix = (
@@ -239,18 +200,14 @@ class Client:
             self._viewed = history.read_view(self.git, branch, tip)
         return self._viewed
 
-    def _answered(self, branch: str) -> View:
-        """Fetch one branch that has its answer. Raises InfrastructureError where it has none yet."""
-        return _final(self.view(branch))
-
     def _known(self, branch: str) -> View:
-        """Read one branch as it was last fetched; it is fetched where it was not, or where more may have come."""
+        """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
         return view if view.stands.is_final and not view.foreign else self.view(branch)
 
     def status(self, branch: str) -> Status:
-        """Return where a request stands now, who works on it, and what GitHub Actions says where it can be asked."""
+        """Return a request's status, with its runner and, if available, its GitHub Actions run."""
         actions = github.actions_run(self.remote.url, branch)
         (status,) = mark_unsigned(self.git, self.pin, [self._about(self.view(branch))])
         return replace(status, actions=actions)
@@ -261,31 +218,56 @@ class Client:
         if view.stands.is_taken:
             life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
-        if status.waits_for != "runner" or view.cancel:
-            return status
-        # What else lies on the bus is worth a word, and no failure of its own.
-        with suppress(KakeyaError):
-            return replace(
-                status, queue=queue_of(self.git, self.remote.fetch(*self.patterns), view, self.presets)
-            )
+        if status.waits_for == "approval":
+            return replace(status, reason=why_waiting.held(view))
+        if status.waits_for == "runner" and not view.cancel:
+            # What else lies on the bus is worth a word, and no failure of its own.
+            with suppress(KakeyaError):
+                views = newest_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
+                status = replace(status, queue=queue_of(self.git, views, view, self.presets))
+                return replace(status, reason=self._reasons(views).get(view.branch))
         return status
+
+    def _reasons(self, views: Mapping[str, View]) -> dict[str, Reason]:
+        """Return why each request waits that nobody has taken; nothing if the runners' records cannot be read."""
+        try:
+            runners = with_jobs(self.runners(), views)
+        except KakeyaError:
+            return {}
+        return why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
+
+    def runners(self) -> list[Seen]:
+        """Fetch the records of the runners that announce themselves on the bus, and return them, newest first.
+
+        If keys are pinned, only records that one of them signed.
+
+        Raises:
+            InfrastructureError: the remote does not answer.
+        """
+        keys = self.pin.keys if self.pin else ()
+        return read_runners(self.git, self.remote.fetch_presences(), keys, self.sightings.unchanged_s)
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
         """Yield a request's states and pieces of log as they come, from the first, until it has ended.
 
-        Raises WaitTimeout after `timeout` seconds without an end.
+        Raises:
+            WaitTimeout: it has not ended after ``timeout`` seconds.
         """
         return follow(self.git, self.remote.url, lambda: self._seen(branch), timeout, self._about)
 
     def _seen(self, branch: str) -> View:
-        """Fetch one branch, and note since when it is as it is if a runner holds it."""
+        """Fetch one branch. If a runner holds it, record since when it is unchanged."""
         view = self.view(branch)
         if view.stands.is_taken:
             self.sightings.see(branch, view.tip)
         return view
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:
-        """Wait for the answer. Raises WaitTimeout where it does not come in `timeout` seconds."""
+        """Wait for the answer.
+
+        Raises:
+            WaitTimeout: it does not come in ``timeout`` seconds.
+        """
         last = None
         for event in self.follow(branch, timeout):
             last = event.status
@@ -293,41 +275,38 @@ class Client:
         return mark_unsigned(self.git, self.pin, [last])[0]
 
     def logs(self, branch: str) -> str:
-        """Return a request's log: the kept one where it has ended, else what was streamed so far."""
+        """Return a request's log: the answer's log if it has ended, otherwise the output streamed so far."""
         view = self.view(branch)
-        if not view.stands.is_final:
-            return "".join(_bounded(event.log for event in events(self.git, view, None)))
-        result = read_result(self.git, view)
-        paths = [log.path for log in result.logs]
-        contents = Contents.of(self.git, view.tip, result)
-        if sum(contents.files[path].size for path in paths if path in contents.files) > limits.LOG_BYTES:
-            message = f"the log is larger than {limits.LOG_BYTES >> 20} MiB"
-            raise UsageError(message, fix=f"Write it to disk: kakeya fetch {branch}", code="too_large")
-        read = contents.read(paths, limits.LOG_BYTES)
-        return b"".join(read.get(path, b"") for path in paths).decode("utf-8", "replace")
+        return kept_log(self.git, view) if view.stands.is_final else streamed_log(self.git, view)
 
     def result(self, branch: str) -> Result:
-        """Return a finished request's result. Raises VerificationError where it has none."""
-        return read_result(self.git, self._answered(branch))
+        """Return a finished request's result.
+
+        Raises:
+            VerificationError: it has none.
+        """
+        return read_result(self.git, _final(self.view(branch)))
 
     def verify(self, branch: str) -> Report:
         """Check an answer offline: only what was fetched is read, if it was fetched before."""
         return self._verify(self._known(branch))
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
-        """Write the answer's files into a folder (by default `kakeya-results/<preset>-<nonce>`).
+        """Write the answer's files into a folder (by default ``kakeya-results/<preset>-<nonce>``).
 
-        Raises VerificationError, and writes nothing, where the answer does not hold together.
+        Raises:
+            VerificationError: the answer does not hold together. Nothing is written.
         """
-        view = self._answered(branch)
+        view = _final(self.view(branch))
         from bridge.verify.export import write_answer  # noqa: PLC0415 - verifying is slow to import
 
         return write_answer(self.git, view, self._verify(view), out)
 
     def answer(self, branch: str) -> Answer:
-        """Return the answer's files and what was found out about it, whether it holds or not. Offline as `verify` is.
+        """Return the answer's files and what was found out about it, whether it holds or not. Offline as ``verify`` is.
 
-        Raises InfrastructureError where there is no answer yet.
+        Raises:
+            InfrastructureError: there is no answer yet.
         """
         from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
 
@@ -335,15 +314,15 @@ class Client:
         return read_answer(self.git, view, self._verify(view))
 
     def cancel(self, branch: str, reason: str = "") -> Status:
-        """Ask for a stop, by a commit on the request branch. Returns where the request stands then."""
+        """Cancel a request with a commit on its branch. Returns its status after that."""
         return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
 
     def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> list[str]:
-        """Forget requests as `sweep` does, and return the branches concerned."""
+        """Forget requests as ``sweep`` does, and return the branches concerned."""
         return self.sweep(older_than, remote=remote, dry_run=dry_run).gone
 
     def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
-        """Forget requests that are older and, with `remote`, delete the finished ones among them from the remote.
+        """Forget requests that are older and, with ``remote``, delete the finished ones among them from the remote.
 
         A request that has no answer yet is never deleted from the remote.
         """
@@ -360,21 +339,25 @@ class Client:
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
         listed = self.remote.listed(*self.patterns)
-        chosen = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)[:limit]
+        newest = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)
+        chosen = newest[:limit]
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
         views = history.read_views(self.git, tips)
         shown = [status_of(views[branch]) for branch in chosen if branch in views]
+        if any(view.stands is State.REQUESTED for view in views.values()):
+            # The place of one in the queue depends on others that wait.
+            more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
+            reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))
+            shown = [replace(status, reason=reasons.get(status.branch)) for status in shown]
         return mark_unsigned(self.git, self.pin, shown, views)
 
 
-def _bounded(pieces: Iterator[str]) -> Iterator[str]:
-    left = limits.LOG_BYTES
-    for piece in pieces:
-        left -= len(piece)
-        yield piece if left >= 0 else ""
-
-
 def _final(view: View) -> View:
+    """Return the view of a request that has its answer.
+
+    Raises:
+        InfrastructureError: it has none yet.
+    """
     if view.stands.is_final:
         return view
     message = f"{view.branch} has no answer yet: it is {view.stands}"

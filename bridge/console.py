@@ -27,7 +27,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 class LazyGroup(click.Group):
     """A group whose subcommands are imported when they are called.
 
-    `table` gives each one's module and the line that the group's help shows, so that help imports nothing.
+    ``table`` gives each one's module and the line that the group's help shows, so that help imports nothing.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand. Its function is called `command`."""
+        """Import and return a subcommand. Its function is called ``command``."""
         del ctx
         if cmd_name not in self.table:
             return None
@@ -84,7 +84,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--json`: data on standard output, messages on standard error."""
+    """Add ``--json``: data on standard output, messages on standard error."""
     option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     return update_wrapper(option(function), function)
 
@@ -159,6 +159,19 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         _fail_for_the_system(error, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - a bug of ours must look like one
         _fail_as_a_bug(error, as_json=as_json)
+    finally:
+        _give_up_what_cannot_be_written()
+
+
+def _give_up_what_cannot_be_written() -> None:
+    """Drop what is still buffered for a full disk: Python would try again while it ends, and change the exit code."""
+    for name in ("stdout", "stderr"):
+        try:
+            stream = getattr(sys, name)
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            setattr(sys, name, None)
 
 
 def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
+from bridge.bus.history import View
+from bridge.bus.presence import Standing
 from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.errors import KakeyaError, ProcessError
+from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
-from bridge.system import engine_install, engine_probe, environment, git
+from bridge.requests.runners import with_jobs
+from bridge.requests.waiting import Place, Seen, WaitingRequest, why
+from bridge.system import engine_install, engine_probe, environment, git, gitpython
+from bridge.verify.pins import HOW_TO_PIN
 
+# How many runners are listed.
+_SHOWN = 5
 # Of so many requests the states are read, to say which runner wrote last.
 _LOOKED_AT = 50
+# How many remotes are listed.
+_NAMED = 5
 
 
-def examine(repo: Path | str, remote: str) -> Iterator[Check]:
+def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Iterator[Check]:
     """Yield what was found, in the order in which a request would need it."""
     yield _git()
     try:
-        client = Client(repo, remote)
+        client = Client(repo, remote, public_key=public_key)
         namespace = client.namespace
         presets = client.presets
     except KakeyaError as error:
         yield Check("repository", ok=False, message=error.message, fix=error.fix)
         return
+    yield from _repository(client)
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
     yield _commit(client)
     served = branch_names.matches(
@@ -42,17 +54,53 @@ def examine(repo: Path | str, remote: str) -> Iterator[Check]:
         else "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
     )
     yield Check("namespace", ok=True if served else None, message=where, fix=fix)
+    yield _key(client)
     yield from _remote(client)
     yield engine()
 
 
+def _repository(client: Client) -> Iterator[Check]:
+    """Describe the repository, and which of its files a request does not include."""
+    try:
+        about = gitpython.describe(client.git.directory)
+    except KakeyaError as error:
+        fix = "Requests work without it: they are made by git itself."
+        yield Check("repository", ok=None, message=error.message, fix=fix)
+        return
+    parts = [f"branch {about.branch}" if about.branch else "no branch is checked out"]
+    parts += ["bare"] if about.bare else []
+    parts += [f"{about.worktrees} worktrees"] if about.worktrees > 1 else []
+    known = about.name and about.email
+    who = f"you are {about.name} <{about.email}>" if known else "git has no user.name or no user.email"
+    remotes = ", ".join(about.remotes[:_NAMED]) + (", ..." if len(about.remotes) > _NAMED else "")
+    parts += [who, f"remotes: {remotes or 'none'}"]
+    yield Check("repository", ok=True, message="; ".join(parts))
+    if about.changed:
+        message = "the working tree has changes, which a request does not contain"
+        fix = "To send them, add --snapshot to `kakeya run`, or commit them first."
+        yield Check("changes", ok=None, message=message, fix=fix)
+
+
 def _commit(client: Client) -> Check:
-    """Say whether there is a commit that a request can be about."""
+    """Return whether there is a commit that a request can be about."""
     commit = objects.resolve(client.git, "HEAD")
     if commit is None:
         fix = "Make a first commit in this clone: a request needs one as its parent."
         return Check("commit", ok=False, message="HEAD points to no commit", fix=fix)
     return Check("commit", ok=True, message=f"requests will be about {commit[:12]} (HEAD)")
+
+
+def _key(client: Client) -> Check:
+    """Say by which public key answers are judged. One that cannot be read would fail every wait."""
+    try:
+        pin = client.pin
+    except KakeyaError as error:
+        return Check("key", ok=False, message=error.message, fix=error.fix or HOW_TO_PIN)
+    if pin is None:
+        return Check(
+            "key", ok=None, message="no key is pinned, so nobody knows who writes answers", fix=HOW_TO_PIN
+        )
+    return Check("key", ok=True, message=f"answers must be signed by {pin.shown} ({pin.source})")
 
 
 def _git() -> Check:
@@ -87,15 +135,53 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         return
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
     yield _push_right(client)
-    views = history.read_views(client.git, here).values()
+    views = history.read_views(client.git, here)
+    yield from _runners(client, views)
+
+
+def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
+    """Say who serves: by the runners' own records or, if there are none, by what was written last."""
+    try:
+        runners = with_jobs(client.runners(), views)
+    except KakeyaError as error:
+        yield Check("runner", ok=None, message=f"the runners' records cannot be read: {error.message}")
+        runners = []
+    now = time.time()
+    alive = [seen for seen in runners if seen.is_alive(now)]
+    for seen in alive[:_SHOWN]:
+        yield _runner(seen, client.presets, now)
+    if len(alive) > _SHOWN:
+        yield Check("runner", ok=True, message=f"and {len(alive) - _SHOWN} more runners")
+    if runners and not alive:
+        nobody = why(WaitingRequest("", ""), runners, Place(), now)
+        yield Check("runner", ok=None, message=nobody.message, fix=nobody.fix)
+    if not runners:
+        yield _last_writer(views.values())
+
+
+def _runner(seen: Seen, presets: Mapping[str, Preset], now: float) -> Check:
+    record = seen.record
+    does = f"runs {record.busy_with}" if record.busy_with else "is free"
+    if record.state is not Standing.SERVING:
+        does = f"is in {record.state}" if record.state is Standing.MAINTENANCE else f"is {record.state}"
+    labels = f"; labels: {', '.join(record.labels)}" if record.labels else ""
+    known = record.presets or {}
+    other = sum(name in presets and presets[name].digest != digest for name, digest in known.items())
+    jobs = "" if record.presets is None else f"; {len(known)} presets"
+    jobs += f", {other} of them defined otherwise than here" if other else ""
+    message = f"{record.id} {record.version} {does}{labels}{jobs}; {seen.last_seen(now)}"
+    return Check("runner", ok=True if record.state is Standing.SERVING else None, message=message)
+
+
+def _last_writer(views: Iterable[View]) -> Check:
+    views = list(views)
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED for view in views)
     if newest:
         said = f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"
-        yield Check("runner", ok=True, message=said)
-    else:
-        fix = "Start a runner on the machine that should run the jobs: kakeya-runner serve"
-        yield Check("runner", ok=None, message="no runner has answered on this remote yet", fix=fix)
+        return Check("runner", ok=True, message=said)
+    fix = "Start a runner on the machine that should run the jobs: kakeya-runner serve"
+    return Check("runner", ok=None, message="no runner has answered on this remote yet", fix=fix)
 
 
 def _push_right(client: Client) -> Check:
@@ -125,7 +211,7 @@ def _github(url: str) -> Check:
 
 
 def engine() -> Check:
-    """Say whether the engine works here. A client needs none, so its absence is no fault."""
+    """Return whether the engine works here. A client needs none, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
         message = "MLX is not installed here; it is not needed to request jobs"
         fix = f"Only if this machine should run jobs too: {engine_install.how(python=sys.executable)}"

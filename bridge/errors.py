@@ -36,7 +36,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-# What a code says, for every document that lists them.
+# The meaning of each exit code, for all documents that list them.
 EXIT_MEANINGS = {
     ExitCode.SUCCEEDED: "succeeded",
     ExitCode.FAILED: "the job failed, or a check failed",
@@ -50,7 +50,7 @@ EXIT_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 
-# Longer than any sentence of ours; it bounds what a stranger's text can add.
+# Longer than any message of this program. It limits text from other sources.
 MAX_MESSAGE = 1000
 
 # Of what git passes on, these lines at most, and so many characters.
@@ -66,7 +66,7 @@ _DECLINED = re.compile(r"\[remote rejected\][^(\n]*\(([^)\n]*)\)")
 
 
 def one_line(text: str) -> str:
-    """Return text as one bounded, printable line: what strangers wrote must not steer a terminal or fill a log."""
+    """Return text as one bounded, printable line, so that untrusted text cannot control a terminal or fill a log."""
     shown = clean.line(text)
     return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
 
@@ -75,15 +75,17 @@ class KakeyaError(Exception):
     """A failure that is reported in one line, with the fix where one is known."""
 
     exit_code = ExitCode.FAILED
+    # What `code` says where a raiser says nothing closer. Programs compare it, so it is no class's name.
+    kind = "failed"
 
     def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
         self.message = one_line(message)
         super().__init__(self.message)
         self.fix = one_line(fix) if fix else fix
-        self.code = code or type(self).__name__
+        self.code = code or self.kind
 
     def as_dict(self) -> dict[str, object]:
-        """Return the form that `--json` prints."""
+        """Return what ``--json`` prints."""
         return {
             "error": self.message,
             "code": self.code,
@@ -96,28 +98,38 @@ class UsageError(KakeyaError):
     """The call is wrong; nothing was sent and nothing ran."""
 
     exit_code = ExitCode.USAGE
+    kind = "usage"
 
 
 class ManifestError(UsageError):
-    """A request manifest is not valid. `code` says in one word why; the runner answers with it."""
+    """A request manifest is not valid. ``code`` is the reason for programs; the runner answers with it."""
+
+    kind = "bad_manifest"
 
 
 class PresetError(UsageError):
     """A preset file, or the parameters given for a preset, are not valid."""
 
+    kind = "bad_preset"
+
 
 class PolicyError(UsageError):
     """The runner's host-local policy is missing or not valid."""
+
+    kind = "bad_policy"
 
 
 class InfrastructureError(KakeyaError):
     """Something between the parties failed; the same call may succeed later."""
 
     exit_code = ExitCode.INFRASTRUCTURE
+    kind = "infrastructure"
 
 
 class ProcessError(InfrastructureError):
     """Another program could not be run, failed, or took too long."""
+
+    kind = "process"
 
     def __init__(
         self,
@@ -152,6 +164,8 @@ class ProcessError(InfrastructureError):
 class GitError(ProcessError):
     """Git failed."""
 
+    kind = "git"
+
     def _telling(self) -> str:
         """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
         said = self._said()
@@ -166,15 +180,20 @@ class GitError(ProcessError):
 class WaitTimeout(InfrastructureError):  # noqa: N818 - it is what happened, not a fault
     """The answer did not come in the time given."""
 
+    kind = "no_answer_yet"
+
 
 class RefusedError(KakeyaError):
     """Somebody with the right to do so said no."""
 
     exit_code = ExitCode.REFUSED
+    kind = "refused"
 
 
 class VerificationError(KakeyaError):
     """An answer does not hold what it says."""
+
+    kind = "not_verified"
 
 
 def as_told(error: Exception) -> KakeyaError:

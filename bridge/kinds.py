@@ -13,5 +13,6 @@ KINDS = (
     "kakeya.verify-l",
     "kakeya.kv-quant",
     "kakeya.parity",
+    "kakeya.serve-conformance",
     "k3_integrated_niah_acceptance_mac",
 )

@@ -20,11 +20,15 @@ COMMIT_BYTES = 1 * MIB
 TREE_BYTES = 4 * MIB
 PATH_PARTS = 64
 
-# What the bus lists. Beyond this number a random part of the request branches is looked at in each poll.
+# What the bus lists. Beyond this number, each poll looks at a part: new request branches first, the others in turn.
 BRANCHES = 50_000
+# So many branches at one commit, of which at most one is a request's, are looked at together.
+COPIES = 1_000
 # A listing of up to so many bytes is kept until it is compared with the one before.
 LISTING_BYTES = 8 * MIB
 LINE_BYTES = 8 * KIB
+# The newest branches that a client fetches to find out what else waits and who serves.
+FETCHED = 2_000
 
 # Git's own processes in the runner: address space, and how long a poll waits for new branches.
 GIT_MEMORY_BYTES = 1024 * MIB
@@ -36,6 +40,18 @@ UNSIGNED = 1_000
 
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3
+
+# Runners' presence records: how many references are looked at and how many records are shown, the size of one, and how
+# long one may say that it counts. A list in one has so many labels or patterns, so many presets, a reason so many
+# characters. PRESENCE_S: how long a reader waits for all of them.
+PRESENCES = 1_000
+PRESENCES_SHOWN = 64
+PRESENCE_BYTES = 64 * KIB
+PRESENCE_VALID_S = 86_400
+PRESENCE_LABELS = 32
+PRESENCE_PRESETS = 256
+PRESENCE_REASON = 200
+PRESENCE_S = 10.0
 
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000

@@ -1,4 +1,4 @@
-"""The request manifest, `.mac-bridge/request.json`: schema versions 1 and 2.
+"""The request manifest, ``.mac-bridge/request.json``: schema versions 1 and 2.
 
 Parsing has no side effect and needs no preset: what a manifest asks for is judged later, by whoever runs it.
 """
@@ -126,8 +126,9 @@ class Request(BaseModel):
 def parse_manifest(text: str | bytes) -> Request:
     """Read a manifest. Nothing is executed and nothing else is read.
 
-    Raises ManifestError, whose `code` is one of `too_large`, `bad_json`, `unknown_schema_version`, `bad_nonce`,
-    `bad_manifest`.
+    Raises:
+        ManifestError: its ``code`` is one of ``too_large``, ``bad_json``, ``unknown_schema_version``, ``bad_nonce``,
+            ``bad_manifest``.
     """
     value = strict_json.loads(text)
     if not isinstance(value, dict):
@@ -147,7 +148,11 @@ def parse_manifest(text: str | bytes) -> Request:
 
 
 def parse_time(text: str) -> datetime:
-    """Read a UTC time such as 2026-01-31T12:00:00Z. Raises ValueError."""
+    """Read a UTC time such as 2026-01-31T12:00:00Z.
+
+    Raises:
+        ValueError: the text is no such time.
+    """
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
