@@ -22,11 +22,11 @@ from engine.serve.server import Asked, Server
 from engine.serve.streams import EventStream, attended
 
 REF = "#/components/schemas/{model}"
-AT_ONCE = 0.5  # seconds in which a request may still fail with a status of its own
+AT_ONCE = 0.5  # seconds in which a stream may still fail with its own HTTP status
 
 
 def make_app(server: Server) -> FastAPI:
-    """Return the application over a server's state."""
+    """Return the ASGI application of a server."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ def _routes(app: FastAPI, server: Server) -> None:
 
 
 def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], made: Any) -> None:
-    """Answer one way of asking, whose module has ``begin``, ``whole`` and ``streamed``."""
+    """Handle one API route, whose module has ``begin``, ``whole`` and ``streamed``."""
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
@@ -93,6 +93,7 @@ def _figures(app: FastAPI, server: Server) -> None:
     @app.get("/", include_in_schema=False)
     @app.get("/page.js", include_in_schema=False)
     @app.get("/page.css", include_in_schema=False)
+    @app.get("/icon.svg", include_in_schema=False)
     async def page(request: Request) -> Response:
         return webpage.answer(request.url.path)
 
@@ -104,7 +105,7 @@ def _figures(app: FastAPI, server: Server) -> None:
 async def _answer(
     server: Server, request: Request, asked: Asked, found: Any, made: Any, begun: Any
 ) -> Response:
-    """Answer whole or as a stream; what fails at once fails with its status either way."""
+    """Answer as one object or as a stream. An early failure has its HTTP status in both cases."""
     if not found.stream:
         async with attended(request, asked):
             return JSONResponse(await made.whole(begun))
@@ -113,14 +114,14 @@ async def _answer(
 
 
 def _takes(kind: type[Loose]) -> dict[str, Any]:
-    """Return what the OpenAPI document says of a body that is read by hand."""
+    """Return the OpenAPI description of a body that this server parses itself."""
     schema = kind.model_json_schema(by_alias=True, ref_template=REF)
     schema.pop("$defs", None)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _documented(app: FastAPI) -> None:
-    """Add the schemas that the bodies refer to to the OpenAPI document."""
+    """Add the schemas of the bodies to the OpenAPI document."""
     document = app.openapi()
     held = document.setdefault("components", {}).setdefault("schemas", {})
     for kind in (ChatRequest, CompletionRequest, MessagesRequest, ResponsesRequest):

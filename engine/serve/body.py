@@ -1,4 +1,4 @@
-"""Reading a request's body, no more of it and no longer than allowed."""
+"""Reads a request's body within its limits of size and time."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     """Return the body.
 
     Raises:
-        ApiError: 413, it is too large; 408, it comes too slowly.
+        ApiError: 413, it is too large; 408, it arrives too slowly.
     """
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > settings.max_body:

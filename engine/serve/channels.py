@@ -1,4 +1,4 @@
-"""Channels: a model together with the cache that it runs on, as one name: ``tiny@e8-q38-b2``."""
+"""Channels: one name for a model and its cache, such as ``tiny@e8-q38-b2``."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from engine.cache import spec as cache_spec
 from engine.errors import BadInput
 
-_CHANNEL = re.compile(
+FORM = re.compile(
     r"(?P<short>.+)@(?:(?P<lattice>e8|d4)-q(?P<q>[1-9][0-9]{0,3})|e8v-(?P<bits>[2-6]\.25)(?:-(?P<effort>fast|normal|best))?"
     r"|affine-(?P<affine>[234568]g(?:32|64|128))|(?P<raw>raw))(?:-b(?P<boundary>[1-9][0-9]{0,2}))?"
 )
@@ -36,12 +36,12 @@ class Channel:
 
     @classmethod
     def parse(cls, name: str) -> "Channel":
-        """Return the channel that a name writes.
+        """Parse a channel's name.
 
         Raises:
-            BadInput: it is none.
+            BadInput: it is not a channel's name.
         """
-        match = _CHANNEL.fullmatch(name)
+        match = FORM.fullmatch(name)
         if not match:
             raise BadInput(
                 f"no channel {name!r}", "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"

@@ -1,16 +1,16 @@
-"""``POST /v1/chat/completions``: from messages to an answer, whole or streamed."""
+"""``POST /v1/chat/completions``: answers a conversation, as one object or as a stream."""
 
 import asyncio
 import json
-import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.serve import grammar
+from engine.serve.constraints import constrained, tools_of
+from engine.serve.deltas import finish, logprobs_of, merge, new_id, tokens_in, usage
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.job import Options, Piece
 from engine.serve.models import Resident
 from engine.serve.parts import Delta, Parts
 from engine.serve.prompts import render
@@ -24,14 +24,14 @@ REFUSED = ("audio", "web_search_options", "functions", "function_call")
 
 @dataclass
 class Chat:
-    """A chat request on its way.
+    """A chat request in progress.
 
     Attributes:
-        request: as it came.
+        request: the parsed body.
         resident: the model.
         asked: its answers.
-        forced: whether the answer is one call of a tool.
-        thinks: whether the prompt has begun a thought.
+        forced: whether the answer must be one tool call.
+        thinks: whether the prompt ends inside a thought.
     """
 
     request: ChatRequest
@@ -41,7 +41,7 @@ class Chat:
     thinks: bool
 
     def parts(self) -> Parts:
-        """Return what tells one answer's text apart."""
+        """Return a new parser that splits an answer's text into parts."""
         tokenizer = self.resident.pair.tokenizer
         start, end, parser = tokenizer.think_start, tokenizer.think_end, tokenizer.tool_parser
         thinking = (start, end) if start is not None and end is not None else None
@@ -60,6 +60,10 @@ class Chat:
             only_call=self.forced,
         )
 
+    async def thought_tokens(self, parts: Iterable[Parts]) -> int:
+        """Return the number of tokens in the thoughts."""
+        return await tokens_in(self.resident, [each.thought for each in parts])
+
 
 async def begin(server: Server, request: ChatRequest) -> Chat:
     """Queue the answers to a request; ApiError if it cannot be served."""
@@ -70,10 +74,10 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "top_logprobs needs logprobs: true.", param="top_logprobs", code="invalid_value")
     chosen = server.choose(request)
     resident = await server.resident(chosen)
-    tools, forced = _tools(request)
+    tools, forced = tools_of(request)
 
     def prepare() -> tuple[list[int], str]:
-        text = render(resident, request.messages, tools, request.chat_template_kwargs)
+        text = render(resident, request.messages, tools, request.template_kwargs)
         return resident.encode(text), text
 
     ids, text = await asyncio.to_thread(prepare)
@@ -81,69 +85,16 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    options = await asyncio.to_thread(_constrained, request, options, resident, tools if forced else [])
-    asked = server.ask(chosen, [ids], options, request.n or 1)
+    options = await asyncio.to_thread(constrained, request, options, resident, tools if forced else [])
     start = resident.pair.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
+    if thinks and options.grammar is not None:
+        end = resident.pair.tokenizer.think_end_tokens or ()
+        made = grammar.behind_thought(options.grammar, end)
+        await asyncio.to_thread(resident.grammars.compiled, made)
+        options = replace(options, grammar=made)
+    asked = server.ask(chosen, [ids], options, request.n or 1)
     return Chat(request, resident, asked, forced, thinks)
-
-
-def _tools(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
-    """Return the functions to tell the model of, and whether it has to call one of them."""
-    functions = []
-    for tool in request.tools or []:
-        if tool.type != "function" or tool.function is None:
-            raise unsupported(f"tools of type {tool.type!r}", "tools")
-        functions.append(tool.function.model_dump(exclude_none=True))
-    choice = request.tool_choice
-    if choice is None or choice == "auto":
-        return functions, False
-    if choice == "none":
-        return [], False
-    if not functions:
-        raise ApiError(400, "tool_choice needs tools.", param="tool_choice", code="invalid_value")
-    if choice == "required":
-        return functions, True
-    if isinstance(choice, dict) and isinstance(function := choice.get("function"), dict):
-        named = [each for each in functions if each["name"] == function.get("name")]
-        if named:
-            return named, True
-    raise ApiError(
-        400,
-        "tool_choice has to be auto, none, required or the name of one of the tools.",
-        param="tool_choice",
-        code="invalid_value",
-    )
-
-
-def _constrained(
-    request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]]
-) -> Options:
-    """Add log-probabilities and the grammar to the options; ApiError for one that cannot be enforced."""
-    if request.logprobs:
-        options = replace(options, logprobs=request.top_logprobs or 0)
-    if tools:
-        made = grammar.of_tools(tools)
-        resident.grammars.check(made, "tools")
-        return replace(options, grammar=made)
-    return replace(options, grammar=of_format(request.response_format, resident))
-
-
-def of_format(wanted: Any, resident: Resident) -> str | None:
-    """Return the grammar of a ``response_format``, None for text."""
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.type == "json_object":
-        made = grammar.of_schema({"type": "object"})
-    elif wanted.type == "json_schema":
-        if wanted.json_schema is None or wanted.json_schema.schema_ is None:
-            said = "response_format json_schema needs json_schema.schema."
-            raise ApiError(400, said, param="response_format", code="missing")
-        made = grammar.of_schema(wanted.json_schema.schema_)
-    else:
-        raise unsupported(f"response_format {wanted.type!r}", "response_format")
-    resident.grammars.check(made, "response_format")
-    return made
 
 
 async def whole(chat: Chat) -> dict[str, Any]:
@@ -158,12 +109,12 @@ async def whole(chat: Chat) -> dict[str, Any]:
         choice, parts, message = choices[piece.index], texts[piece.index], messages[piece.index]
         tokens += piece.tokens
         for delta in parts.add(piece.text, last=piece.finish_reason is not None):
-            _merge(message, delta)
+            merge(message, delta)
         if piece.logprobs is not None:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
             choice["logprobs"]["content"] += logprobs_of(chat.resident, piece)
         if piece.finish_reason:
-            choice["finish_reason"] = _finish(piece, parts)
+            choice["finish_reason"] = finish(piece, parts)
             choice["x_kakeya"] = piece.report
             cached = max(cached, piece.report["cached_tokens"])
     for message in messages:
@@ -175,7 +126,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
         "created": int(time.time()),
         "model": chat.asked.model,
         "choices": choices,
-        "usage": usage(chat.asked.prompt_tokens, tokens, cached),
+        "usage": usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
         "x_kakeya": choices[0]["x_kakeya"],
     }
 
@@ -192,9 +143,12 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     texts = [chat.parts() for _ in range(n)]
     tokens = cached = 0
 
-    def chunk(index: int, delta: Delta, **more: Any) -> bytes:
+    def chunk(index: int, delta: Delta, report: dict[str, Any] | None = None, **more: Any) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
-        return event({**head, "choices": [choice]})
+        if report:
+            choice["x_kakeya"] = report
+        live = {"usage": usage(chat.asked.prompt_tokens, tokens, cached)} if chat.request.live else {}
+        return event({**head, "choices": [choice], **live})
 
     for i in range(n):
         yield chunk(i, {"role": "assistant", "content": ""})
@@ -208,97 +162,17 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
                 logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}
                 deltas = deltas or [{"content": ""}]
             for delta in deltas:
-                yield chunk(piece.index, delta, logprobs=logprobs)
+                yield chunk(
+                    piece.index, delta, piece.report if chat.request.live else None, logprobs=logprobs
+                )
                 logprobs = None
             if piece.finish_reason:
                 cached = max(cached, piece.report["cached_tokens"])
-                yield chunk(piece.index, {}, finish_reason=_finish(piece, parts), x_kakeya=piece.report)
+                yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parts))
     except ApiError as error:
         yield event(error.body())
         return
     if chat.request.stream_options and chat.request.stream_options.include_usage:
-        yield event({**head, "choices": [], "usage": usage(chat.asked.prompt_tokens, tokens, cached)})
+        used = usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
+        yield event({**head, "choices": [], "usage": used})
     yield event(DONE)
-
-
-async def deltas(chat: Chat) -> AsyncIterator[tuple[str, Any, Piece]]:
-    """Yield the only answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
-
-    With each comes a piece whose tokens count once: of the parts of one piece only the first has them.
-    """
-    parts = chat.parts()
-    async for piece in chat.asked.pieces():
-        counted = piece
-        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
-            for kind, value in _told(delta):
-                yield kind, value, counted
-                counted = replace(piece, tokens=0)
-        if piece.finish_reason:
-            yield "end", _finish(piece, parts), counted
-        elif counted is piece:
-            yield "nothing", None, counted
-
-
-def _told(delta: Delta) -> list[tuple[str, Any]]:
-    if "content" in delta:
-        return [("text", delta["content"])]
-    if "reasoning_content" in delta:
-        return [("thinking", delta["reasoning_content"])]
-    found: list[tuple[str, Any]] = []
-    for call in delta["tool_calls"]:
-        function = call["function"]
-        if "id" in call:
-            found.append(("call", {"id": call["id"], "name": function["name"]}))
-        if function["arguments"]:
-            found.append(("arguments", function["arguments"]))
-    return found
-
-
-def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:
-    """Return the log-probabilities of a piece as chat answers have them."""
-
-    def entry(token: int, logprob: float) -> dict[str, Any]:
-        raw = resident.grammars.token_bytes(token)
-        return {
-            "token": raw.decode("utf-8", "replace"),
-            "logprob": max(logprob, -9999.0),
-            "bytes": list(raw),
-        }
-
-    return [
-        {**entry(token, logprob), "top_logprobs": [entry(*each) for each in best]}
-        for token, logprob, best in piece.logprobs or []
-    ]
-
-
-def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
-    """Return the ``usage`` of an answer."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    }
-
-
-def new_id(prefix: str) -> str:
-    """Return an id for an answer."""
-    return f"{prefix}-{secrets.token_hex(12)}"
-
-
-def _finish(piece: Piece, parts: Parts) -> str:
-    closed = piece.finish_reason == "stop" or piece.report.get("closed_early")
-    return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
-
-
-def _merge(message: dict[str, Any], delta: Delta) -> None:
-    for name in ("content", "reasoning_content"):
-        if name in delta:
-            message[name] = (message.get(name) or "") + delta[name]
-    for call in delta.get("tool_calls", ()):
-        calls = message.setdefault("tool_calls", [])
-        if "id" in call:
-            calls.append({name: call[name] for name in ("id", "type", "function")})
-        else:
-            calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]

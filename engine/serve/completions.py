@@ -1,4 +1,4 @@
-"""``POST /v1/completions``: from a text to its continuation, whole or streamed."""
+"""``POST /v1/completions``: continues a text, as one object or as a stream."""
 
 import asyncio
 import time
@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.serve.chat import new_id, of_format, usage
+from engine.serve.constraints import of_format
+from engine.serve.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.job import Piece
 from engine.serve.models import Resident
@@ -17,10 +18,10 @@ from engine.serve.streams import DONE, event
 
 @dataclass
 class Completion:
-    """A request on its way.
+    """A completion request in progress.
 
     Attributes:
-        request: as it came.
+        request: the parsed body.
         resident: the model.
         asked: its answers.
         offsets: the length of each answer's text so far.
@@ -104,8 +105,14 @@ async def streamed(completion: Completion) -> AsyncIterator[bytes]:
             }
             if piece.report:
                 choice["x_kakeya"] = piece.report
+            if piece.finish_reason:
                 cached += piece.report["cached_tokens"]
-            yield event({**head, "choices": [choice]})
+            live = (
+                {"usage": usage(completion.asked.prompt_tokens, tokens, cached)}
+                if completion.request.live
+                else {}
+            )
+            yield event({**head, "choices": [choice], **live})
     except ApiError as error:
         yield event(error.body())
         return
@@ -126,7 +133,7 @@ def _head(completion: Completion) -> dict[str, Any]:
 
 
 def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
-    """Return the log-probabilities of a piece as text answers have them."""
+    """Return the log-probabilities of a piece in the form of text completions."""
 
     def name(token: int) -> str:
         return completion.resident.grammars.token_bytes(token).decode("utf-8", "replace")

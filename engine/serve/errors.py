@@ -1,4 +1,4 @@
-"""What a request is answered with when it cannot be served: OpenAI's error object."""
+"""Errors as HTTP answers, in the form of OpenAI's error object."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ KINDS = {
 
 
 class ApiError(Exception):
-    """A request that is refused.
+    """A refused request.
 
     Args:
         status: the HTTP status.
         message: what is wrong and what to do about it.
         param: the field it is about.
-        code: a word that programs can tell errors apart by.
-        headers: more headers of the answer.
+        code: identifies the error for programs.
+        headers: further headers of the answer.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ApiError(Exception):
 
 
 def unsupported(name: str, param: str | None = None) -> ApiError:
-    """Return the refusal of a feature that this server does not have."""
+    """Return the error for a feature that this server does not have."""
     return ApiError(
         501,
         f"This server does not support {name}. Leave it out of the request.",
@@ -62,9 +62,14 @@ def unsupported(name: str, param: str | None = None) -> ApiError:
 
 
 def bug(error_id: str) -> ApiError:
-    """Return the answer to a request that met a bug."""
+    """Return the error for a request that hit a bug."""
     return ApiError(
         500,
         f"The server failed on this request. Its log has the details under {error_id}.",
         code=error_id,
     )
+
+
+def closing() -> ApiError:
+    """Return the error for a request that the server does not finish because it ends."""
+    return ApiError(503, "The server is shutting down. Try again later.", code="shutting_down")

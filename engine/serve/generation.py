@@ -1,5 +1,7 @@
-"""One answer in the making, advanced a turn at a time: a chunk of its prompt, or a round of its decoding."""
+"""Generates one answer in turns. A turn is a chunk of its prompt or a round of decoding."""
 
+import hashlib
+import logging
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any
@@ -16,52 +18,65 @@ from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops
+from engine.inject.package import NAME as PACKAGE
 from engine.serve.guide import Guide
 from engine.serve.job import Job, Options, Piece
 from engine.serve.models import Resident
 from engine.serve.prefix import Prefixes
-from engine.serve.rounds import Forward, Reported, rounds
+from engine.serve.rounds import Awaited, Reported, rounds
+from engine.serve.shelf import Place
+from engine.serve.through_package import ThroughPackage, UnusedError
+
+log = logging.getLogger("engine.serve")
 
 
 class Generation:
-    """An answer with the caches that it owns.
+    """An answer in progress, with its caches.
 
     Args:
-        job: what to make.
+        job: the request for it.
         resident: the job's model.
-        chunk: tokens of the prompt to run at once.
-        prefixes: kept prefixes, or None.
+        chunk: prompt tokens per forward pass.
+        prefixes: the prefix cache, or None.
 
     Attributes:
         prefilling: whether the prompt is still being read.
         done: whether the answer is complete.
-        stats: what its rounds added up to.
-        predicted: the bytes that it was admitted for.
-        cached: how many tokens of the prompt came from a kept prefix.
-        alone: whether no other answer is decoded now; to be set by whoever advances them.
-        together: the most answers that were made at the same time, this one counted.
-        joint: rounds whose forward was shared with other answers.
+        stats: totals over its rounds.
+        predicted: bytes of memory reserved for it.
+        cached: number of prompt tokens from the prefix cache.
+        alone: whether no other answer is being decoded; set by the caller.
+        together: the largest number of concurrent answers, including this one.
+        joint: number of rounds whose forward pass was shared with other answers.
+        joint_drafts: number of rounds whose drafts were shared.
     """
 
     def __init__(self, job: Job, resident: Resident, chunk: int, prefixes: Prefixes | None = None) -> None:
         self.job, self.resident = job, resident
         self.prefilling, self.done = True, False
         self.stats, self.cached, self.predicted = Stats(), 0, 0
-        self.together, self.joint, self.alone = 1, 0, True
+        self.together, self.joint, self.joint_drafts, self.alone = 1, 0, 0, True
         self.fallback: str | None = None
+        self._digest = hashlib.sha256()  # of the tokens
         self._closing = ExitStack()
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
-        options, pair = job.options, resident.pair
-        self.caches = make_caches(pair.target, options.cache, options.boundary)
+        self._place: Place | None = None
+        options = job.options
+        self._package = self._by_package() if options.draft == PACKAGE else None
         self._with_draft = self._drafts(options)
+        self._key = (resident.name, options.cache, options.boundary, self._with_draft)
+        self._begin()
+        self._turns = self._all_turns()
+
+    def _begin(self) -> None:
+        """Create the caches and the run over them."""
+        options, pair = self.job.options, self.resident.pair
+        self.caches = make_caches(pair.target, options.cache, options.boundary)
         stops = Stops(pair.tokenizer, None, options.stop)
         self._guide = self._guided(options, stops) if options.guided else None
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
         lookup = Lookup() if options.draft in ("auto", "lookup") else None
         block = proposer.block if proposer else BLOCK if lookup else 1
-        self._key = (resident.name, options.cache, options.boundary, self._with_draft)
-        if self._prefixes is not None:
-            self.cached = self._prefixes.restore(self._key, job.ids[:-1], self.caches, proposer)
         self._run = Run(
             pair.target,
             self.caches,
@@ -76,16 +91,15 @@ class Generation:
             room=options.max_tokens,
             block=block,
         )
-        self._turns = self._all_turns()
 
-    def turn(self, output: Any = None) -> Piece | Forward | None:
+    def turn(self, output: Any = None) -> Piece | Awaited | None:
         """Read a chunk of the prompt, or decode a round.
 
         Args:
-            output: what the forward gave that the last turn asked for.
+            output: what the last turn asked for.
 
         Returns:
-            What is new of the answer; or a forward that the round waits for.
+            What is new of the answer; or what the round waits for.
         """
         try:
             made = self._turns.send(output)
@@ -96,45 +110,91 @@ class Generation:
         return made
 
     def close(self) -> None:
-        """Give the caches back."""
+        """Release the caches."""
         self._turns.close()
         self._closing.close()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the caches, the drafter's context among them."""
+        """Bytes of the caches, including the drafter's context."""
         proposer = self._run.proposer
         return live_bytes(self.caches) + (proposer.nbytes if proposer else 0)
 
-    def _all_turns(self) -> Generator[Piece | Forward | None, Any, None]:
+    def _all_turns(self) -> Generator[Piece | Awaited | None, Any, None]:
+        if self._package is not None and (yield from self._packaged(self._package)):
+            return
         self._closing.enter_context(self._run.closing())
         self._run.clock.restart()
+        yield from self._restore()
         for at in self._run.reading(self.job.ids, self._chunk, self.cached):
             if self._prefixes is not None and at % self._chunk == 0:
-                self._prefixes.keep(self._key, self.job.ids[:at], self.caches, self._run.proposer)
+                self._prefixes.keep(
+                    self._key, self.job.ids[:at], self.caches, self._run.proposer, self._place
+                )
             yield None
         self.prefilling = False
-        # Draws depend on how rounds are made: what a seed repeats must not depend on who else is served.
+        # Random draws depend on the rounds, and a seed must give the same result with other clients: share no rounds.
         repeatable = self.job.options.seed is not None and self.job.options.temperature > 0
-        turns = rounds(self._run, self._guide, lambda: self.alone and not repeatable)
+        turns = rounds(self._run, self._guide, lambda: self.alone and not repeatable, sharing=not repeatable)
         made = next(turns, None)
         while made is not None:
-            if isinstance(made, Forward):
+            if isinstance(made, Awaited):
                 made = turns.send((yield made))
             else:
                 yield self._piece(*made)
                 made = next(turns, None)
 
+    def _packaged(self, package: ThroughPackage) -> Generator[Piece | None, None, bool]:
+        """Let the package generate the answer. Returns whether it did."""
+        yield None  # it reads the whole prompt in one turn, so let the other answers have their turns first
+        self._run.clock.restart()
+        try:
+            for step in package.rounds(self._run, self._chunk):
+                self.prefilling = False
+                yield self._piece(step, None)
+        except UnusedError as error:
+            self._refused(error)
+            self._begin()
+            return False
+        return True
+
+    def _by_package(self) -> ThroughPackage | None:
+        try:
+            return ThroughPackage(self.job, self.resident)
+        except UnusedError as error:
+            self._refused(error)
+            return None
+
+    def _refused(self, error: UnusedError) -> None:
+        self._package = None
+        self.fallback = f"The dflash package was not used: {error}. The answer was decoded without drafts."
+        log.warning("%s", self.fallback)
+
+    def _restore(self) -> Generator[None, None, None]:
+        """Take the beginning of the prompt from the prefix cache. Yields to other answers while files are read."""
+        if self._prefixes is None:
+            return
+        ids, path = self.job.ids[:-1], None
+        if self._prefixes.store is not None:
+            options = self.job.options
+            shelf = self._prefixes.store.shelf(
+                self.resident, options.cache, options.boundary, self._chunk, drafts=self._with_draft
+            )
+            self._place = shelf.place(self.job.ids)
+            path = yield from self._prefixes.fetch(self._key, ids, self._place)
+        self.cached = self._prefixes.restore(self._key, ids, self.caches, self._run.proposer, path)
+
     def _piece(self, step: Step, logprobs: Reported) -> Piece:
         self.stats.add(step)
+        self._digest.update("".join(f"{token}," for token in step.tokens).encode())
         self.done = step.finish_reason is not None
-        report = self.report() if self.done else {}
+        report = self.report() if self.done or self.job.options.live else {}
         if logprobs is not None and step.tokens and step.tokens[-1] in self._run.stops.tokens:
             logprobs = logprobs[:-1]
         return Piece(self.job.index, step.text, len(step.tokens), logprobs, step.finish_reason, report)
 
     def report(self) -> dict[str, Any]:
-        """Return the answer's ``x_kakeya``: what really happened."""
+        """Return the answer's ``x_kakeya``: how it was generated."""
         used = sorted(name for name in self.stats.by_drafter if name != "none")
         cache = self.job.options.cache
         return {
@@ -148,9 +208,13 @@ class Generation:
             "cache_bytes": self.nbytes,
             "together": self.together,
             "joint_rounds": self.joint,
+            "joint_drafts": self.joint_drafts,
+            "injection": self._package.strategy if self._package is not None else None,
             "stop": self._run.stops.matched,
             "closed_early": self._guide is not None and self._guide.landed,
+            "token_digest": f"sha256:{self._digest.hexdigest()}",
             "prefill_seconds": self.stats.prefill,
+            "decode_seconds": self.stats.seconds,
             "fallback": self.fallback,
         }
 

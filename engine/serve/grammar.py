@@ -1,16 +1,19 @@
-"""Grammars that an answer has to follow, by llguidance: JSON, a JSON schema, or the call of a tool.
+"""Grammars for answers, with llguidance: JSON, a JSON schema, or a tool call.
 
-Grammars come from strangers: llguidance bounds what they may cost, and what it refuses is a refused request.
+Clients supply the grammars. llguidance limits their cost; if it refuses a grammar, the request is refused.
 """
 
 import json
+import re
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import llguidance
 import numpy as np
 
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, unsupported
 from engine.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -18,27 +21,59 @@ if TYPE_CHECKING:
 
 NEAR = 256  # tokens before the limit from which on the way to a complete answer is looked at
 SPARE = 24  # tokens by which the shortest way to a complete answer may grow with one more token
+DETOUR = 16  # tokens of a way that is looked for behind each of the preferred tokens
+COMPILED = 16  # grammars to keep compiled, between a request's check and its answers
 LONGEST = 192  # tokens of the shortest way that are looked for
 # What closes an open value first: the tokens of these are preferred, in this order.
 CLOSING = ('"}', '"]', '"', "}", "]", "0", "null", "true", "{", "[", ":", ",")
 COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
+# What llguidance says of features that it does not have, and what they are called here.
+MISSING = (
+    (re.compile(r"Unimplemented keys: \[([^\]]*)\]"), "the JSON schema keyword {}"),
+    (re.compile(r"Unknown format: ([^\s.]*)"), "the JSON schema format {}"),
+    (re.compile(r"(look-around|backreferences), .*not supported"), "patterns with {}"),
+)
 
 
 def of_schema(schema: Any) -> str:
-    """Return the grammar of a JSON schema; raises ApiError if it is none."""
+    """Return the grammar of a JSON schema; raises ApiError if the schema is invalid."""
     try:
-        return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=COMPACT)
+        return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(_ours(schema)))
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"The JSON schema cannot be read: {error}", param="response_format") from error
 
 
+def _ours(schema: Any) -> Any:
+    """Return a schema with our options for llguidance: a client's own could have it drop what it cannot enforce."""
+    if schema is True:
+        schema = {}
+    return {**schema, "x-guidance": COMPACT} if isinstance(schema, dict) else schema
+
+
+def behind_thought(grammar: str, end: Sequence[int]) -> str:
+    """Return a grammar that applies after the end of an open thought.
+
+    Args:
+        grammar: what follows the thought, by :func:``of_schema`` or :func:``of_tools``.
+        end: the tokens that end the thought.
+    """
+    mark = " ".join(f"<[{token}]>" for token in end)
+    if grammar.startswith("{"):
+        schema = json.loads(grammar)["grammars"][0]["json_schema"]
+        rules = f"answer: %json {json.dumps(schema)}"
+    else:
+        rules = grammar.replace("start:", "answer:", 1)
+    lark = f"start: thought {mark} gap answer\nthought: /(?s:.*)/\ngap: /\\n{{0,2}}/\n{rules}"
+    return llguidance.LLMatcher.grammar_from_lark(lark)
+
+
 def of_tools(tools: Sequence[dict[str, Any]]) -> str:
-    """Return the grammar of a call of one of these functions: ``{"name":"...","arguments":{...}}``."""
+    """Return the grammar of a call to one of these functions: ``{"name":"...","arguments":{...}}``."""
     calls = []
     for tool in tools:
         name = json.dumps(json.dumps(tool["name"]))[1:-1]
         schema = tool.get("parameters") or {"type": "object"}
-        given = json.dumps({"x-guidance": COMPACT, **schema})
+        given = json.dumps(_ours(schema))
         calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {given} "}}"')
     return llguidance.LLMatcher.grammar_from_lark("start: " + "\n  | ".join(calls))
 
@@ -48,16 +83,18 @@ class Grammars:
 
     Args:
         tokenizer: mlx-lm's wrapper.
-        vocabulary: how many logits a row has.
+        vocabulary: number of logits per row.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
+        self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()  # of the compiled grammars
 
     @property
     def tokenizer(self) -> llguidance.LLTokenizer:
-        """The tokenizer as llguidance has it; made when it is first needed."""
+        """The tokenizer in llguidance's form, created when first needed."""
         if self._tokenizer is None:
             from llguidance import hf
 
@@ -68,53 +105,87 @@ class Grammars:
         return self._tokenizer
 
     def check(self, grammar: str, param: str) -> None:
-        """Refuse a grammar that is too complex or says nothing (ApiError)."""
-        wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer)
-        if wrong:
-            said = " ".join(" ".join(messages).split())[:500].rstrip(".")
-            raise ApiError(400, f"The schema cannot be enforced: {said}.", param=param, code="invalid_schema")
+        """Refuse a grammar that is too complex or invalid (ApiError)."""
+        if grammar not in self._compiled:  # compiles it too, but says more about what is wrong
+            wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer)
+            if wrong:
+                raise _refusal(" ".join(" ".join(messages).split()), param)
+        matcher = self.compiled(grammar)
+        if matcher.is_accepting() or matcher.is_stopped():  # at once: the empty text is no JSON
+            raise _refusal("no JSON satisfies it", param)
 
-    def walk(self, grammar: str) -> "Walk":
-        """Return a walk through a grammar, from its beginning."""
+    def compiled(self, grammar: str) -> llguidance.LLMatcher:
+        """Return a matcher at a grammar's beginning.
+
+        Compiling can take seconds, so it must not happen first in the engine's thread, where all answers would wait.
+        """
+        with self._lock:
+            if grammar in self._compiled:
+                self._compiled.move_to_end(grammar)
+                return self._compiled[grammar].deep_copy()
         matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
-            said = " ".join(matcher.get_error().split())[:500].rstrip(".")
-            raise ApiError(400, f"The schema cannot be enforced: {said}.", code="invalid_schema")
-        return Walk(matcher, self.tokenizer)
+            raise _refusal(" ".join(matcher.get_error().split()), None)
+        matcher.compute_bitmask()
+        with self._lock:
+            self._compiled[grammar] = matcher
+            while len(self._compiled) > COMPILED:
+                self._compiled.popitem(last=False)
+            return matcher.deep_copy()
+
+    def walk(self, grammar: str) -> "Walk":
+        """Return a walk through a grammar, at its beginning."""
+        return Walk(self.compiled(grammar), self.tokenizer, self._wrapper.think_end_tokens or ())
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes that a token stands for."""
+        """Return the bytes of a token."""
         return self.tokenizer.decode_bytes([token])
 
 
+def _refusal(said: str, param: str | None) -> ApiError:
+    """Return what a schema is refused with: 501 if llguidance lacks something, else 400."""
+    for pattern, what in MISSING:
+        if found := pattern.search(said):
+            return unsupported(what.format(found[1].replace('"', "")[:100]), param)
+    said = said[:500].rstrip(".")
+    return ApiError(400, f"The schema cannot be enforced: {said}.", param=param, code="invalid_schema")
+
+
 class Walk:
-    """Where an answer is in its grammar.
+    """An answer's position in its grammar.
 
     Args:
         matcher: llguidance's.
         tokenizer: llguidance's.
+        closing: tokens to prefer when completing the answer: the end of a thought.
 
     Attributes:
-        landed: whether the end of the answer was forced by its limit.
+        landed: whether the token limit forced the answer to end.
     """
 
-    def __init__(self, matcher: llguidance.LLMatcher, tokenizer: llguidance.LLTokenizer) -> None:
+    def __init__(
+        self,
+        matcher: llguidance.LLMatcher,
+        tokenizer: llguidance.LLTokenizer,
+        closing: Sequence[int] = (),
+    ) -> None:
         self._matcher, self._tokenizer = matcher, tokenizer
         self.landed = False
         self._forced_rows: list[bool] = []
-        self._preferred = [ids[0] for text in CLOSING if len(ids := tokenizer.tokenize_str(text)) == 1]
+        self._preferred = [*closing]
+        self._preferred += [ids[0] for text in CLOSING if len(ids := tokenizer.tokenize_str(text)) == 1]
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more may follow."""
+        """Whether the grammar allows no further token."""
         return bool(self._matcher.is_stopped())
 
     def accepts(self, tokens: list[int]) -> int:
-        """Return how many of these tokens may follow, from the first on."""
+        """Return the length of the longest allowed prefix of these tokens."""
         return int(self._matcher.validate_tokens(tokens)) if tokens else 0
 
     def length(self, tokens: list[int]) -> int:
-        """Return how many allowed tokens there are up to the end of the grammar; all if it does not end."""
+        """Return the number of these allowed tokens up to the grammar's end; all of them if it does not end."""
         read = 0
         while read < len(tokens) and not self._matcher.is_stopped():
             if not self._matcher.consume_token(tokens[read]):
@@ -125,13 +196,13 @@ class Walk:
         return max(read, 1)
 
     def masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
-        """Return which tokens may stand in each row, ``[drafts + 1, vocabulary]``; the drafts are allowed ones."""
+        """Return the allowed tokens of each row, ``[drafts + 1, vocabulary]``. The drafts must be allowed tokens."""
         found = np.zeros((len(drafts) + 1, vocabulary), bool)
         read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
             found[i] = self._row(self._matcher, vocabulary)
             forced = self._forced(self._matcher, room - i)
-            # A token that is the only one allowed would have come without a limit too.
+            # If only one token is allowed, it is not the limit that forces it.
             self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
             if forced is not None:
                 found[i] = False
@@ -140,13 +211,13 @@ class Walk:
                 if self._matcher.is_stopped() or not self._matcher.consume_token(drafts[i]):
                     break
                 read += 1
-        found[read + 1 :] = True  # behind the end of the grammar, where nothing is read
+        found[read + 1 :] = True  # after the grammar's end, where rows are not used
         if read:
             self._matcher.rollback(read)
         return found
 
     def commit(self, tokens: list[int]) -> None:
-        """Go on by these tokens, which the last masks allowed."""
+        """Advance by these tokens, which the last masks allowed."""
         self.landed = self.landed or any(self._forced_rows[: len(tokens)])
         for token in tokens:
             if self._matcher.is_stopped():
@@ -159,16 +230,30 @@ class Walk:
         return np.unpackbits(bits, bitorder="little")[:vocabulary].astype(bool)
 
     def _forced(self, matcher: llguidance.LLMatcher, room: int) -> int | None:
-        """Return the token that has to come if the answer is to be complete within ``room`` more tokens."""
+        """Return the token that must come next for the answer to be complete within ``room`` more tokens."""
         if room > NEAR or matcher.is_accepting():
             return None
-        way = self._way(matcher, room)
+        way = self._way(matcher, room) or self._detour(matcher, room)
         if way is None or len(way) + SPARE < room:
             return None
         return way[0]
 
+    def _detour(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
+        """Return the shortest way that begins with any of the preferred tokens.
+
+        What closes an object may be a character of a string, and be preferred forever there.
+        """
+        allowed, found = self._row(matcher, self._tokenizer.vocab_size), []
+        for token in self._preferred:
+            ahead = matcher.deep_copy()
+            if allowed[token] and ahead.consume_token(token):
+                way = [] if ahead.is_accepting() else self._way(ahead, min(most - 1, DETOUR))
+                if way is not None:
+                    found.append([token, *way])
+        return min(found, key=len, default=None)
+
     def _way(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
-        """Return a short way to a complete answer; None if none is found within ``most`` tokens."""
+        """Return a short completion of the answer; None if there is none within ``most`` tokens."""
         ahead = matcher.deep_copy()
         way: list[int] = []
         while not ahead.is_accepting():

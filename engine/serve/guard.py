@@ -1,9 +1,10 @@
-"""Who may ask: the API key, the names that this server goes by, and the pages that may call it.
+"""Access control: the API key, the accepted host names, and the web origins that may call the server.
 
-A page in a browser on the same machine can reach loopback too. Without a key, a request has to name loopback as its
-host (or a strange name that now resolves to this machine would do), and may come from no other web origin.
+A page in a browser on the same machine can reach loopback too. So without a key, a request's ``Host`` must be loopback
+(otherwise any name that resolves to this machine would work), and it must not come from another web origin.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import logging
@@ -14,18 +15,18 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from engine.serve.errors import ApiError, bug
+from engine.serve.errors import ApiError, bug, closing
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-OPEN = ("/health", "/", "/page.js", "/page.css")  # what needs no key
+OPEN = ("/health", "/", "/page.js", "/page.css", "/icon.svg")  # routes that need no key
 
 
 class Guard:
-    """ASGI middleware that refuses what may not ask, and turns a bug into an answer.
+    """ASGI middleware that refuses unauthorized requests, and turns a bug into an error answer.
 
     Args:
-        app: what is guarded.
+        app: the application behind it.
         settings: the server's.
     """
 
@@ -33,7 +34,7 @@ class Guard:
         self._app, self._settings = app, settings
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or answer it with a refusal."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -52,7 +53,11 @@ class Guard:
 
         try:
             await self._app(scope, receive, watched)
-        except Exception:  # the connection and all others go on
+        except asyncio.CancelledError:  # only the end of the server cancels a request
+            if not started:
+                await JSONResponse(closing().body(), 503)(scope, receive, send)
+            raise
+        except Exception:  # this connection and all others continue
             error_id = f"err-{secrets.token_hex(6)}"
             log.exception("%s", error_id)
             if not started:
@@ -90,7 +95,7 @@ class Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host's name or address is this machine's own."""
+    """Return whether a host name or address is loopback."""
     if host.rstrip(".").lower() == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""What stands between the target's logits and the choice of a token: biases, penalties, grammars, reports.
+"""Changes the target's logits before a token is chosen: biases, penalties, grammars; and log-probabilities.
 
-A round's rows are looked at together. Row i follows the round's first i drafts, so its penalties count them and
-its grammar has read them.
+All rows of a round are processed together. Row i follows the round's first i drafts, so its penalties count them and
+its grammar has consumed them.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -20,9 +20,9 @@ class Guide:
 
     Args:
         options: of the answer.
-        prompt: its prompt, which the repetition penalty counts.
-        vocabulary: how many logits a row has.
-        grammar: what the answer has to follow (:class:`engine.serve.grammar.Walk`), or None.
+        prompt: its prompt, which the repetition penalty includes.
+        vocabulary: number of logits per row.
+        grammar: the answer's position in its grammar (:class:``engine.serve.grammar.Walk``), or None.
         stops: the tokens that end an answer.
     """
 
@@ -48,33 +48,33 @@ class Guide:
 
     @property
     def needs_drafts(self) -> bool:
-        """Whether :meth:`cut` can leave anything out."""
+        """Whether :meth:``cut`` can remove drafts."""
         return self.grammar is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the grammar allows nothing more."""
+        """Whether the grammar allows no further token."""
         return self.grammar is not None and self.grammar.ended
 
     @property
     def landed(self) -> bool:
-        """Whether the limit forced the answer to its end."""
+        """Whether the token limit forced the answer to end."""
         return self.grammar is not None and self.grammar.landed
 
     def cut(self, drafts: list[int]) -> int:
-        """Return how many drafts the grammar takes, from the first on."""
+        """Return how many of the first drafts the grammar allows."""
         return self.grammar.accepts(drafts) if self.grammar else len(drafts)
 
     def until_end(self, tokens: list[int]) -> list[int]:
-        """Return allowed tokens up to the one behind which the grammar allows nothing more."""
+        """Return the tokens up to the end of the grammar."""
         return tokens[: self.grammar.length(tokens)] if self.grammar else tokens
 
     def shape(self, logits: mx.array, drafts: list[int], room: int) -> mx.array:
-        """Return the logits ``[1, drafts + 1, vocabulary]`` that tokens are chosen by.
+        """Return the changed logits, ``[1, drafts + 1, vocabulary]``, from which tokens are chosen.
 
         Args:
             logits: the target's.
-            drafts: those that :meth:`cut` left.
+            drafts: those that :meth:``cut`` left.
             room: the tokens that may still be committed before these rows.
         """
         shaped = logits.astype(mx.float32)
@@ -88,7 +88,7 @@ class Guide:
         return shaped
 
     def commit(self, tokens: tuple[int, ...]) -> None:
-        """Take in what the round committed."""
+        """Record the tokens that the round committed."""
         if self._penal or self.options.repetition != 1:
             at = mx.array(tokens)
             self._counts = self._counts.at[at].add(1.0)
@@ -99,7 +99,7 @@ class Guide:
     def report(
         self, logits: mx.array, tokens: tuple[int, ...]
     ) -> list[tuple[int, float, Alternatives]] | None:
-        """Return the log-probabilities of tokens and of the likeliest beside them, by the model itself."""
+        """Return the log-probabilities of tokens and of their likeliest alternatives, from the unchanged logits."""
         if self.options.logprobs is None:
             return None
         rows = logits[0, : len(tokens)].astype(mx.float32)

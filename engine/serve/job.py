@@ -1,4 +1,4 @@
-"""One answer to be made: what the HTTP side asks of the engine's thread, and what comes back."""
+"""One answer to generate: the data that the HTTP side and the engine's thread exchange."""
 
 import threading
 import time
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-DRAFTS = ("auto", "none", "lookup", "dflash")
+from engine.inject.package import NAME as PACKAGE
+
+DRAFTS = ("auto", "none", "lookup", "dflash", PACKAGE)
 
 
 @dataclass(frozen=True)
@@ -15,19 +17,20 @@ class Options:
 
     Attributes:
         max_tokens: the most tokens.
-        temperature: 0 is greedy; the next three as in :class:`engine.dflash.sampling.Sampling`.
+        temperature: 0 is greedy; the next three as in :class:``engine.dflash.sampling.Sampling``.
         seed: makes sampling repeatable.
         stop: strings that end the answer.
         cache: the cache spec.
         boundary: layers left raw at either end.
-        draft: one of :data:`DRAFTS`.
+        draft: one of :data:``DRAFTS``.
         bias: added to the logits of tokens.
-        presence: taken off the logit of each token that the answer holds.
-        frequency: the same, times how often it does.
-        repetition: divides the logits of tokens that prompt or answer hold.
+        presence: subtracted from the logit of each token in the answer.
+        frequency: the same, multiplied by the token's count.
+        repetition: divides the logits of tokens in the prompt or the answer.
         logprobs: how many alternatives to report with each token; None for no log-probabilities.
-        prefix: whether to look for, and keep, the beginning of the prompt.
-        grammar: what the answer has to follow, as :mod:`engine.serve.grammar` writes it.
+        prefix: whether to use the prefix cache.
+        live: whether each piece contains a report.
+        grammar: the grammar of the answer, from :mod:``engine.serve.grammar``.
     """
 
     max_tokens: int
@@ -47,10 +50,11 @@ class Options:
     repetition: float = 1.0
     logprobs: int | None = None
     grammar: str | None = None
+    live: bool = False
 
     @property
     def guided(self) -> bool:
-        """Whether logits are changed or reported on the way to a token."""
+        """Whether logits must be changed or reported."""
         return bool(
             self.bias
             or self.presence
@@ -63,15 +67,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one round adds to an answer.
+    """The output of one round.
 
     Attributes:
         index: which of the request's answers.
-        text: what is final now.
-        tokens: how many tokens were committed.
-        logprobs: of these tokens: ``(token, logprob, [(token, logprob), ...])`` each; None if not asked for.
-        finish_reason: in the last piece.
-        report: how the answer was made, in the last piece; empty in the others.
+        text: the text that is final now.
+        tokens: number of committed tokens.
+        logprobs: for each of these tokens ``(token, logprob, [(token, logprob), ...])``; None if not requested.
+        finish_reason: only in the last piece.
+        report: how the answer was generated; in the last piece, and in the others if requested.
     """
 
     index: int
@@ -84,7 +88,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Failed:
-    """The end of an answer that could not be made."""
+    """The end of a failed answer."""
 
     index: int
     error: Exception
@@ -98,8 +102,8 @@ class Job:
         index: which of the request's answers it is.
         model: the name of a loaded model.
         ids: the prompt.
-        options: see :class:`Options`.
-        emit: takes :class:`Piece` and :class:`Failed`, from the engine's thread.
+        options: see :class:``Options``.
+        emit: takes :class:``Piece`` and :class:``Failed``, from the engine's thread.
         deadline: when it has to be done, by ``time.monotonic``.
     """
 
@@ -113,10 +117,10 @@ class Job:
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
-        """Ask for its end within one round; from any thread, at any time."""
+        """Cancel the answer; it ends within one round. Any thread may call this at any time."""
         self._cancelled.set()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the answer was cancelled."""
         return self._cancelled.is_set()

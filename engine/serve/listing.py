@@ -1,37 +1,49 @@
-"""What the server tells of itself: its models, its health, its figures."""
+"""The server's description of itself: models, health and statistics."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from engine import host
+from engine.checkpoints import files, hub
+from engine.errors import EngineError
+from engine.models import catalogue, registry
 from engine.mx import mx
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
-from engine.serve.server import Server
+from engine.serve.models import drafter_of
+from engine.serve.server import RAW, Server, least_boundary
 
 SUGGESTED = ("raw", "e8v@4.25", "e8@q38", "affine@4g64")
 
 
 def models(server: Server) -> dict[str, Any]:
-    """Return what ``GET /v1/models`` answers."""
+    """Return the answer to ``GET /v1/models``."""
     return {"object": "list", "data": [_entry(server, name) for name in server.names]}
 
 
 def model(server: Server, name: str) -> dict[str, Any]:
-    """Return one model's entry; ApiError 404 if there is none."""
+    """Return the entry of a model or of one of its channels; ApiError 404 if there is none."""
+    channel = None if name in server.names else server.channel(name)
+    if channel is not None and channel.boundary >= least_boundary(server.names[channel.short], channel.cache):
+        entry = _entry(server, channel.short)
+        entry["x_kakeya"] |= {"cache": channel.cache, "boundary": channel.boundary}
+        return {**entry, "id": name}
     if name not in server.names:
         raise ApiError(404, f"There is no model {name[:100]!r} here.", param="model", code="model_not_found")
     return _entry(server, name)
 
 
 def health(server: Server) -> dict[str, Any]:
-    """Return what ``GET /health`` answers."""
-    loading = server.engine.loading
-    return {"status": "loading" if loading else "ok", "loading": loading, "backend": "mlx"}
+    """Return the answer to ``GET /health``."""
+    residents = server.engine.residents
+    loading, broken = residents.loading, residents.broken
+    status = "loading" if loading else "degraded" if broken else "ok"
+    return {"status": status, "loading": loading, "broken": broken, "backend": "mlx"}
 
 
 def stats(server: Server) -> dict[str, Any]:
-    """Return what ``GET /v1/kakeya/stats`` answers."""
+    """Return the answer to ``GET /v1/kakeya/stats``."""
     active = server.engine.active
     return {
         "version": host.version("kakeya-bridge"),
@@ -39,26 +51,78 @@ def stats(server: Server) -> dict[str, Any]:
         "active": len(active),
         "waiting": server.engine.waiting,
         "cache_bytes": sum(each.nbytes for each in active),
+        "process_bytes": host.process_bytes(),
         "mlx_active_bytes": int(mx.get_active_memory()),
         "mlx_peak_bytes": int(mx.get_peak_memory()),
         "prefixes": server.engine.prefixes.stats() if server.engine.prefixes else None,
+        "prefix_store": server.engine.store.stats() if server.engine.store else None,
+        "memory_budget": server.settings.memory_budget,
+        "unloaded": dict(server.engine.residents.unloaded),
         "models": {
             each.name: {"weight_bytes": each.nbytes, "loaded": each.loaded}
-            for each in server.engine.residents.values()
+            for each in list(server.engine.residents.by_name.values())
         },
     }
 
 
 def _entry(server: Server, name: str) -> dict[str, Any]:
-    resident = server.engine.residents.get(server.names[name])
-    channels = [str(Channel(name, spec)) for spec in SUGGESTED]
+    reference = server.names[name]
+    resident = server.engine.residents.by_name.get(reference)
     about: dict[str, Any] = {
         "loaded": resident is not None,
         "cache": server.settings.cache,
+        "boundary": max(server.settings.boundary, least_boundary(reference, server.settings.cache)),
         "draft": server.settings.draft,
-        "channels": channels,
+        **catalogued(name, reference),
+        **_availability(reference, server.settings.draft),
     }
     if resident is not None:
-        about |= {"context": resident.context, "dflash_available": resident.pair.draft is not None}
+        about |= {"available": True, "context": resident.context, "dflash_available": resident.drafted}
     created = resident.loaded if resident else int(server.started)
     return {"id": name, "object": "model", "created": created, "owned_by": "kakeya", "x_kakeya": about}
+
+
+def catalogued(name: str, reference: str) -> dict[str, Any]:
+    """Return a model's channels with their published figures."""
+    known = catalogue.entry(reference)
+    specs = (*SUGGESTED, catalogue.LONG, catalogue.ADVANCED) if known else SUGGESTED
+    measured = known.measured if known else {}
+    found = [(str(Channel(name, spec, least_boundary(reference, spec))), spec) for spec in specs]
+    figures = {
+        channel: measured[at]
+        for channel, spec in found
+        if (at := (spec, least_boundary(reference, spec))) in measured
+    }
+    return {
+        "channels": [channel for channel, _ in found],
+        "default_channel": next(channel for channel, spec in found if spec == catalogue.DEFAULT),
+        "advanced": [channel for channel, spec in found if spec == catalogue.ADVANCED],
+        "unmeasured": [channel for channel, spec in found if spec != RAW and channel not in figures],
+        "perplexity": figures,
+        "least_boundary": known.boundary if known else 0,
+    }
+
+
+def _availability(reference: str, draft: str) -> dict[str, Any]:
+    """Return which parts of a model are on this machine's disk. Downloads nothing."""
+    try:
+        parts = {role: at for role, _, at in registry.find(reference, drafter_of(draft)).parts()}
+    except EngineError:
+        return {"available": False, "dflash_draft_repo": None, "dflash_available": False}
+    drafter = parts.get("draft")
+    known = catalogue.entry(reference)
+    here = _on_disk(parts["target"])
+    return {
+        "available": here,
+        "dflash_draft_repo": drafter if drafter is None or not Path(drafter).is_dir() else Path(drafter).name,
+        "dflash_available": here and drafter is not None and _on_disk(drafter),
+        "thinking": not (known is not None and known.thinks and drafter is not None),
+    }
+
+
+def _on_disk(reference: str) -> bool:
+    try:
+        files.weight_files(hub.folder_of(reference, download=False))
+    except EngineError:
+        return False
+    return True

@@ -1,21 +1,26 @@
-"""Running the server: uvicorn around the application."""
+"""Runs the server with uvicorn."""
 
 import logging
 import socket
+from concurrent.futures import Future
+from typing import Any, NoReturn
 
 import click
 import uvicorn
 
-from engine.errors import BadInput
+from engine.errors import BadInput, EngineError
 from engine.serve.app import make_app
+from engine.serve.connection import Connection
+from engine.serve.ending import Ending
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
+log = logging.getLogger("engine.serve")
 MOST_CONNECTIONS = 512
 
 
-def run(settings: Settings, *, prewarm: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let running requests end."""
+def run(settings: Settings, *, prewarm: bool) -> NoReturn:
+    """Serve until SIGTERM or Ctrl-C, then let running requests finish. Ends the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     bound = _bind(settings)
     server = Server(settings)
@@ -25,17 +30,26 @@ def run(settings: Settings, *, prewarm: bool) -> None:
         access_log=False,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
         h11_max_incomplete_event_size=32 << 10,
         server_header=False,
         ws="none",
-        http="h11",
+        http=Connection,
     )
     if prewarm:
-        server.engine.load(settings.models[0])
+        server.engine.load(settings.models[0]).add_done_callback(_warmed)
     host, port = bound.getsockname()[:2]
     click.echo(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    uvicorn.Server(config).run(sockets=[bound])
+    Ending(config, server.engine, settings.drain_seconds).until_signal(bound)
+
+
+def _warmed(loading: "Future[Any]") -> None:
+    """Log why a model could not be loaded at the start. The next request for it tries again."""
+    if loading.cancelled() or (error := loading.exception()) is None:
+        return
+    if isinstance(error, EngineError):
+        log.error("--prewarm failed: %s; %s", error.message, error.fix)
+    else:
+        log.error("--prewarm failed", exc_info=error)
 
 
 def _bind(settings: Settings) -> socket.socket:

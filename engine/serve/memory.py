@@ -1,52 +1,89 @@
-"""What an answer will take at most, told before anything of it is computed."""
+"""Predicts the maximum memory of an answer before it is computed."""
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from engine.cache import make_caches
+from engine.checkpoints import files, hub
+from engine.inject.package import NAME as PACKAGE
 from engine.lm import cache as lm_cache
+from engine.models import registry
+from engine.models.target import chosen_dtype
 from engine.mx import mx
 from engine.serve.job import Options
-from engine.serve.models import Resident
+from engine.serve.models import Resident, drafter_of, tree_bytes
 from engine.serve.snapshots import GROWING, flat
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
 WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: a bound, not a measurement
 
 
-def predicted(resident: Resident, options: Options, prompt: int, chunk: int) -> int:
-    """Return the bytes that an answer takes at most, beside the weights.
+def expected_weights(name: str, draft: str, dtype: str | None) -> int:
+    """Return the size of a model's weights in memory, in bytes, from the headers of its files.
+
+    Args:
+        name: a name, a folder or a hub id.
+        draft: see :func:``engine.serve.models.load_resident``.
+        dtype: the type to load it in, or None.
+
+    Raises:
+        BadInput: it is not there, or not whole.
+    """
+    chosen = chosen_dtype(dtype)
+    folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
+    entries = [
+        entry
+        for folder in folders
+        for path in files.weight_files(folder)
+        for entry in files.read_header(path).values()
+    ]
+    return sum(_tensor_bytes(entry, chosen) for entry in entries)
+
+
+def _tensor_bytes(entry: dict[str, Any], dtype: mx.Dtype | None) -> int:
+    if dtype is not None and entry["dtype"] in files.FLOATS:
+        return int(prod(entry["shape"])) * dtype.size
+    start, end = entry["data_offsets"]
+    return int(end - start)
+
+
+def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, stored: bool = False) -> int:
+    """Return the maximum memory of an answer in bytes, without the weights.
 
     Args:
         resident: its model.
         options: how it is decoded.
-        prompt: the tokens of its prompt.
-        chunk: the most tokens of it that run at once.
+        prompt: number of prompt tokens.
+        chunk: maximum prompt tokens per forward pass.
+        stored: whether a part of the prompt may come from files, which are held until they are joined.
     """
     tokens = prompt + options.max_tokens + GRAIN
     total = 0
     for kind, most, nbytes in _shapes(resident, options.cache, options.boundary):
         if kind == "growing":
-            total += nbytes * -(-tokens // GRAIN)
+            total += nbytes * -(-(tokens + (prompt if stored else 0)) // GRAIN)
         else:
             total += nbytes * -(-min(tokens, most + chunk) // GRAIN) if kind == "ring" else nbytes
-    if options.draft in ("auto", "dflash") and resident.pair.draft is not None:
+    if options.draft == PACKAGE and resident.drafted and not resident.has_package:
+        total += tree_bytes(resident.pair.draft)
+    if options.draft in ("auto", "dflash", PACKAGE) and resident.pair.draft is not None:
         config = resident.pair.draft.config
         row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
-        total += row * (tokens + GRAIN)
+        total += row * (tokens + GRAIN + (prompt if stored else 0))
     return total + chunk * 4 * (resident.vocabulary + WIDTHS * resident.width)
 
 
 @lru_cache(maxsize=64)
 def _shapes(resident: Resident, spec: str, boundary: int) -> list[tuple[str, int, int]]:
-    """Return kind, largest size and bytes for :data:`GRAIN` tokens of each cache; nothing is computed for it."""
+    """Return kind, maximum size and bytes per :data:``GRAIN`` tokens of each cache, without computing anything."""
     caches = make_caches(resident.pair.target, spec, boundary)
     resident.pair.target(mx.zeros((1, GRAIN), mx.int32), cache=caches)
     return [_shape(cache) for cache in flat(caches)]
 
 
 def forget_shapes() -> None:
-    """Forget what was found out about models, so that they can be freed."""
+    """Clear the cached facts about models, so that the models can be freed."""
     _shapes.cache_clear()
 
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from pydantic import Field
 
-from engine.serve import chat
+from engine.serve import chat, deltas
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
 
-DIRECT = {"type": "direct"}  # who calls a tool: the model itself
+DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 class MessagesRequest(Loose):
-    """The fields that are translated; others pass."""
+    """The translated fields; other fields are ignored."""
 
     model: str | None = Field(None, max_length=256)
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
@@ -30,11 +30,12 @@ class MessagesRequest(Loose):
     top_k: int | None = None
     tools: list[dict[str, Any]] | None = Field(None, max_length=128)
     tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
     x_kakeya: Any = None
 
 
 async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
-    """Queue the answer; ApiError if it cannot be made."""
+    """Queue the answer; ApiError if the request cannot be served."""
     turns: list[dict[str, Any]] = []
     if request.system:
         turns.append({"role": "system", "content": _text(request.system, "system")})
@@ -44,6 +45,8 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
         name: getattr(request, name) for name in ("model", "max_tokens", "temperature", "top_p", "top_k")
     }
     body = {**named, "messages": turns, "stop": request.stop_sequences or None, "x_kakeya": request.x_kakeya}
+    thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
+    body["reasoning_effort"] = "medium" if thinks else "none"
     if request.tools:
         body |= {
             "tools": [_tool(tool) for tool in request.tools],
@@ -53,7 +56,7 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
 
 
 def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the chat messages that one of Anthropic's makes: results of tools are messages of their own."""
+    """Translate one of Anthropic's messages. Tool results become separate chat messages."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         raise ApiError(
@@ -137,11 +140,11 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
 async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
-    usage = _usage(chat.usage(begun.asked.prompt_tokens, 0, 0))
+    usage = _usage(deltas.usage(begun.asked.prompt_tokens, 0, 0))
     yield _event("message_start", message={**start, "usage": usage})
     blocks, tokens = Blocks(), 0
     try:
-        async for kind, value, piece in chat.deltas(begun):
+        async for kind, value, piece in deltas.deltas(begun.asked, begun.parts()):
             tokens += piece.tokens
             if kind != "end":
                 for each in blocks.add(kind, value):
@@ -149,7 +152,7 @@ async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
                 continue
             for each in blocks.close():
                 yield each
-            usage = _usage(chat.usage(begun.asked.prompt_tokens, tokens, piece.report["cached_tokens"]))
+            usage = _usage(deltas.usage(begun.asked.prompt_tokens, tokens, piece.report["cached_tokens"]))
             delta = _end(value, piece.report)
             yield _event("message_delta", delta=delta, usage=usage, x_kakeya=piece.report)
     except ApiError as error:
@@ -165,7 +168,7 @@ class Blocks:
         self._index, self._kind = -1, ""
 
     def add(self, kind: str, value: Any) -> list[bytes]:
-        """Return the events of a delta: see :func:`engine.serve.chat.deltas`."""
+        """Return the events of a delta from :func:``engine.serve.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = self.close()
@@ -199,14 +202,14 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """Return an error as Anthropic's API has it."""
+    """Return an error in the form of Anthropic's API."""
     kind = "api_error" if error.kind == "server_error" else error.kind
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 def _head(begun: chat.Chat) -> dict[str, Any]:
     return {
-        "id": chat.new_id("msg"),
+        "id": deltas.new_id("msg"),
         "type": "message",
         "role": "assistant",
         "model": begun.asked.model,

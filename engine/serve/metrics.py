@@ -1,4 +1,4 @@
-"""Figures for Prometheus: the speculative counters with vLLM's names and meanings, the rest under ``kakeya_``."""
+"""Prometheus metrics. Counters of speculation have vLLM's names and meanings; others begin with ``kakeya_``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
 
 
 class Metrics:
-    """The server's counters; one registry each, so that several servers may live in one process."""
+    """The server's counters, in their own registry, so that one process can contain several servers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -25,17 +25,22 @@ class Metrics:
         self.finished = counter("kakeya_answers", "Answers by how they ended.", ["reason"])
         self.refused = counter("kakeya_refused", "Requests refused because the queue was full.")
         self.fallbacks = counter("kakeya_fallbacks", "Answers made otherwise than asked.")
+        self._stored = counter("kakeya_prefix_store", "What happened to blocks on disk.", ["event"])
         self.first = histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS)
         sizes = (2, 3, 4, 6, 8, 12, 16, 32)
         self.joint = histogram("kakeya_joint_answers", "Answers in one forward.", buckets=sizes)
         self.waited = histogram("kakeya_queue_seconds", "In the queue.", buckets=SECONDS)
 
     def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Add a gauge that is read when it is asked for."""
+        """Add a gauge whose value is computed when metrics are read."""
         Gauge(name, about, registry=self.registry).set_function(read)
 
+    def stored(self, event: str) -> None:
+        """Count an event of the prefix store."""
+        self._stored.labels(event).inc()
+
     def count(self, generation: Any) -> None:
-        """Take in an answer that is complete."""
+        """Count a complete answer."""
         stats = generation.stats
         self.drafts.inc(stats.verify_steps)
         self.draft_tokens.inc(stats.proposed)
@@ -47,5 +52,5 @@ class Metrics:
             self.fallbacks.inc()
 
     def text(self) -> bytes:
-        """Return everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

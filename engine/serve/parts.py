@@ -1,4 +1,4 @@
-"""The text of an answer told apart as it comes: thoughts, content, and calls of tools."""
+"""Splits an answer's text into thoughts, content and tool calls while it arrives."""
 
 import json
 import secrets
@@ -13,13 +13,14 @@ class Parts:
 
     Args:
         thinking: the strings around thoughts, or None.
-        open_thought: whether the prompt has begun a thought already.
-        calling: the strings around calls of tools, or None.
-        parse_call: from the text of a call to ``{"name": ..., "arguments": ...}``.
-        only_call: the whole text is one call, as :func:`engine.serve.grammar.of_tools` writes it.
+        open_thought: whether the prompt ends inside a thought.
+        calling: the strings around tool calls, or None.
+        parse_call: converts the text of a call to ``{"name": ..., "arguments": ...}``.
+        only_call: the whole text is one call, in the form of :func:``engine.serve.grammar.of_tools``.
 
     Attributes:
-        calls: how many calls there were.
+        calls: number of calls so far.
+        thought: the thoughts so far.
     """
 
     def __init__(
@@ -35,21 +36,24 @@ class Parts:
         self._state = "thought" if open_thought else "text"
         self._held = ""
         self._begun = False
+        self._gap = False  # whether a thought has ended and no content has come since
         self._only_call = only_call
-        self.calls = 0
+        self.calls, self.thought = 0, ""
 
     def add(self, text: str, *, last: bool = False) -> list[Delta]:
-        """Return the deltas that more text gives; with ``last``, those of what still waits too."""
+        """Return the deltas for more text; with ``last``, also those of text that was held back."""
         self._held += text
-        if self._only_call:
-            return self._of_call(last=last)
         deltas: list[Delta] = []
         while True:
+            if self._only_call and self._state == "text":
+                self._held = self._held if self._begun else self._held.lstrip()
+                return deltas + self._of_call(last=last)
             found = [(at, mark, after) for mark, after in self._marks() if (at := self._held.find(mark)) >= 0]
             if not found:
                 break
             at, mark, after = min(found)
             deltas += self._give(self._held[:at], closing=True)
+            self._gap = self._gap or self._state == "thought"
             self._held, self._state = self._held[at + len(mark) :], after
         if last:
             deltas += self._give(self._held, closing=True)
@@ -61,7 +65,7 @@ class Parts:
         return deltas
 
     def _marks(self) -> list[tuple[str, str]]:
-        """Return what ends the present state, and the state that follows."""
+        """Return the marks that end the current state, each with the next state."""
         if self._state == "thought":
             return [(self._thinking[1], "text")] if self._thinking else []
         if self._state == "call":
@@ -70,7 +74,7 @@ class Parts:
         return marks + ([(self._calling[0], "call")] if self._calling else [])
 
     def _hopeful(self) -> int:
-        """Return how many characters at the end could begin a mark."""
+        """Return how many characters at the end could be the beginning of a mark."""
         marks = [mark for mark, _ in self._marks()]
         most = min(len(self._held), max((len(mark) - 1 for mark in marks), default=0))
         return next(
@@ -81,10 +85,14 @@ class Parts:
         if not text:
             return []
         if self._state == "thought":
+            self.thought += text
             return [{"reasoning_content": text}]
         if self._state == "call" and closing:
             return self._parsed(text)
-        return [{"content": text}]
+        if self._gap:  # templates put empty lines behind a thought, which are no part of the answer
+            text = text.lstrip("\n")
+            self._gap = not text
+        return [{"content": text}] if text else []
 
     def _parsed(self, text: str) -> list[Delta]:
         try:
@@ -108,7 +116,7 @@ class Parts:
         return {"tool_calls": [{**about, "function": function}]}
 
     def _of_call(self, *, last: bool) -> list[Delta]:
-        """Stream the arguments of the one call: ``{"name":"f","arguments":`` before them, ``}`` behind."""
+        """Stream the arguments of the only call, without ``{"name":"f","arguments":`` before and ``}`` after them."""
         deltas = []
         if not self._begun:
             head, mark, rest = self._held.partition('","arguments":')

@@ -1,31 +1,36 @@
-"""Prompts that were read before: the longest common beginning is taken from here instead of being computed.
+"""The prefix cache: reuses the longest beginning of a prompt that was computed before.
 
-Prompts are kept in blocks, in a tree for each model, cache and drafter. A prompt is read in the same blocks whether
-its beginning was kept or not, and what is kept is what reading gave: so a warm answer is bit for bit the cold one.
+Prompts are cached in blocks, in one tree for each model, cache and drafter. A prompt is always computed in the same
+blocks, cached or not, and the cache stores their exact results. So a warm answer equals the cold one bit for bit.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx
 from engine.serve import snapshots
+from engine.serve.shelf import Place
 from engine.serve.snapshots import Snapshot
+from engine.serve.store import Store
 
-Key = tuple[str, *tuple[Hashable, ...]]  # of a tree: the model's name, and whatever else tells prompts apart
+Key = tuple[
+    str, *tuple[Hashable, ...]
+]  # a tree's key: the model's name, and all else that distinguishes prompts
 
 
 @dataclass(eq=False)
 class Block:
-    """A block of a prompt, behind the blocks that lead to it.
+    """A node of the tree: one block of a prompt, after its parent's blocks.
 
     Attributes:
-        tokens: its own.
-        parent: the block before; None at the root, which has no tokens.
-        caches: what the model's caches kept, and what the drafter's context kept; nothing without one.
-        children: by their tokens.
+        tokens: the tokens of this block.
+        parent: the previous block; None for the root, which has no tokens, and for a block outside a tree.
+        caches: snapshots of the model's caches.
+        context: snapshots of the drafter's context; empty without a drafter.
+        children: the next blocks, by their tokens.
     """
 
     tokens: tuple[int, ...]
@@ -41,39 +46,72 @@ class Block:
 
 
 class Prefixes:
-    """Kept prompts, within a budget: what was used longest ago goes first, the ends of prompts before beginnings.
+    """Cached prompts within a budget. The least recently used blocks are evicted first, ends before beginnings.
 
     Args:
-        budget: the bytes that may be kept.
-        block: tokens of a block; prompts have to be read in chunks of as many.
+        budget: maximum size in bytes.
+        block: tokens per block; prompts must be computed in chunks of this size.
+        store: the store on disk, or None.
 
     Attributes:
-        nbytes: the bytes that are kept.
-        hits: tokens that were taken from here.
-        asked: tokens that were looked for.
-        evicted: blocks that went.
+        nbytes: current size in bytes.
+        hits: number of tokens taken from the cache.
+        asked: number of tokens looked up.
+        evicted: number of evicted blocks.
     """
 
-    def __init__(self, budget: int, block: int) -> None:
-        self.budget, self.block = budget, block
+    def __init__(self, budget: int, block: int, store: Store | None = None) -> None:
+        self.budget, self.block, self.store = budget, block, store
         self.nbytes = self.hits = self.asked = self.evicted = 0
         self._roots: dict[Key, Block] = {}
-        self._recent: OrderedDict[Block, Key] = OrderedDict()  # the oldest first; parents behind children
+        self._recent: OrderedDict[Block, Key] = (
+            OrderedDict()
+        )  # least recently used first; parents after children
 
-    def restore(self, key: Key, ids: list[int], caches: list[Any], proposer: Proposer | None) -> int:
-        """Make fresh caches hold the longest beginning of a prompt that is kept.
+    def fetch(self, key: Key, ids: list[int], place: Place) -> Generator[None, None, list[Block]]:
+        """Return the cached blocks at the beginning of a prompt, from memory and disk. Yields while files are read.
 
         Args:
-            key: of what the prompt is for; see :class:`Prefixes`.
-            ids: the prompt, without the token that must not be among what is kept.
-            caches: the model's, fresh.
-            proposer: the drafter's side, fresh, or None.
+            key: see :meth:``restore``.
+            ids: see :meth:``restore``.
+            place: the blocks' place on disk.
+        """
+        assert self.store is not None  # noqa: S101 - whoever has a place there has a store
+        path, chain = self._path(key, ids), place.chain
+        for i in range(len(path), len(ids) // self.block):
+            end = (i + 1) * self.block
+            found = yield from self.store.load(place.shelf, chain[i], end)
+            if found is None:
+                self.store.doubt(place.shelf, chain[i:])
+                break
+            caches, context = found
+            path.append(Block(tuple(ids[end - self.block : end]), None, caches, context))
+            yield None
+        self.store.used(place.shelf, chain[: len(path)])
+        return self._adopted(key, path)
+
+    def restore(
+        self,
+        key: Key,
+        ids: list[int],
+        caches: list[Any],
+        proposer: Proposer | None,
+        path: list[Block] | None = None,
+    ) -> int:
+        """Fill fresh caches with the longest cached beginning of a prompt.
+
+        Args:
+            key: the key of the tree.
+            ids: the prompt, without the last token, which must be computed.
+            caches: the model's fresh caches.
+            proposer: the drafter's fresh state, or None.
+            path: the result of :meth:``fetch``; None to search only in memory.
 
         Returns:
-            How many tokens they hold now.
+            The number of tokens in the caches now.
         """
         self.asked += len(ids)
-        path = self._path(key, ids)
+        path = self._path(key, ids) if path is None else path
         if not path:
             return 0
         length = len(path) * self.block
@@ -84,33 +122,41 @@ class Prefixes:
             layers = range(len(context.layers))
             snapshots.put_context(context, [[b.context[i] for b in path] for i in layers], length)
         self._touch(key, path[-1])
+        self._evict()
         self.hits += length
         return length
 
-    def keep(self, key: Key, ids: list[int], caches: list[Any], proposer: Proposer | None) -> None:
-        """Keep the last block of a prompt that caches hold, if those before it are kept."""
+    def keep(
+        self,
+        key: Key,
+        ids: list[int],
+        caches: list[Any],
+        proposer: Proposer | None,
+        place: Place | None = None,
+    ) -> None:
+        """Cache the last block in the caches, if the blocks before it are cached. It is written to disk in any case."""
         *before, tokens = self._blocks(ids)
-        block = self._root(key)
+        parent: Block | None = self._root(key)
         for each in before:
-            if each not in block.children:
-                return
-            block = block.children[each]
-        if tokens not in block.children:
-            made = self._made(tokens, block, len(ids), caches, proposer)
-            self._add(block, made)
-            block = made
-        else:
-            block = block.children[tokens]
-        self._touch(key, block)
-        self._evict()
+            parent = None if parent is None else parent.children.get(each)
+        block = None if parent is None else parent.children.get(tokens)
+        if block is None and (parent is not None or place is not None):
+            block = self._made(tokens, len(ids), caches, proposer)
+            if self.store is not None and place is not None:
+                self.store.save(place.shelf, place.chain[len(before)], block.caches, block.context)
+            if parent is not None:
+                self._add(parent, block)
+        if parent is not None:
+            self._touch(key, block)
+            self._evict()
 
     def shrink(self, most: int) -> None:
-        """Give back what goes beyond ``most`` bytes."""
+        """Evict blocks until at most ``most`` bytes remain."""
         while self.nbytes > most and self._recent:
             self._forget()
 
     def forget(self, model: str) -> None:
-        """Give back what is kept for a model; its name is the first part of each key."""
+        """Evict all blocks of a model, whose name is the first part of each key."""
         for block, key in list(self._recent.items()):
             if key[0] == model:
                 del self._recent[block]
@@ -118,7 +164,7 @@ class Prefixes:
         self._roots = {key: root for key, root in self._roots.items() if key[0] != model}
 
     def stats(self) -> dict[str, int]:
-        """Return the figures."""
+        """Return the statistics."""
         return {
             "bytes": self.nbytes,
             "budget": self.budget,
@@ -128,17 +174,28 @@ class Prefixes:
             "evicted_blocks": self.evicted,
         }
 
-    def _made(
-        self, tokens: tuple[int, ...], parent: Block, end: int, caches: list[Any], proposer: Proposer | None
-    ) -> Block:
+    def _adopted(self, key: Key, path: list[Block]) -> list[Block]:
+        """Insert a path of blocks into the tree, as far as they are not in it, and return it."""
+        block, found = self._root(key), []
+        for each in path:
+            child = block.children.get(each.tokens)
+            if child is None:
+                each.children = {}
+                self._add(block, each)
+                child = each
+            found.append(child)
+            block = child
+        return found
+
+    def _made(self, tokens: tuple[int, ...], end: int, caches: list[Any], proposer: Proposer | None) -> Block:
         start = end - len(tokens)
         taken = [snapshots.take(cache, start, end) for cache in snapshots.flat(caches)]
         context = snapshots.take_context(proposer.context, start, end) if proposer else []
         mx.eval([x for each in (*taken, *context) for x in each.arrays if x is not None])
-        return Block(tokens, parent, taken, context)
+        return Block(tokens, None, taken, context)
 
     def _path(self, key: Key, ids: list[int]) -> list[Block]:
-        """Return the kept blocks that a prompt begins with."""
+        """Return the blocks in memory at the beginning of a prompt."""
         block, path = self._root(key), []
         for tokens in self._blocks(ids):
             child = block.children.get(tokens)
@@ -149,6 +206,7 @@ class Prefixes:
         return path
 
     def _add(self, parent: Block, child: Block) -> None:
+        child.parent = parent
         parent.children[child.tokens] = child
         self.nbytes += child.nbytes
 
@@ -160,7 +218,7 @@ class Prefixes:
         return self._roots.setdefault(key, Block((), None, [], []))
 
     def _touch(self, key: Key, block: Block | None) -> None:
-        """Make a block the most recent but for those that lead to it: so the oldest never has children."""
+        """Mark a block as used, and its parents after it, so that the least recently used block never has children."""
         while block is not None and block.parent is not None:
             self._recent[block] = key
             self._recent.move_to_end(block)

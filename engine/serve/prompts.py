@@ -1,9 +1,10 @@
-"""Messages to a prompt, by the model's own chat template."""
+"""Converts messages to a prompt with the model's chat template."""
 
 import json
 from typing import Any
 
 from jinja2 import TemplateError
+from pydantic_core import from_json
 
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.models import Resident
@@ -11,7 +12,7 @@ from engine.serve.protocol import Message
 
 
 def render(resident: Resident, messages: list[Message], tools: list[dict[str, Any]], given: Any) -> str:
-    """Return the text of a conversation up to where the model's answer begins.
+    """Return the text of a conversation up to the beginning of the model's answer.
 
     Args:
         resident: the model.
@@ -20,7 +21,7 @@ def render(resident: Resident, messages: list[Message], tools: list[dict[str, An
         given: the request's ``chat_template_kwargs``.
 
     Raises:
-        ApiError: a message that the template refuses, or a kind of content that is not text.
+        ApiError: the template refuses a message, or some content is not text.
     """
     tokenizer = resident.pair.tokenizer
     turns = [_plain(message) for message in messages]
@@ -33,12 +34,8 @@ def render(resident: Resident, messages: list[Message], tools: list[dict[str, An
     extra: dict[str, Any] = {
         name: value for name, value in (given or {}).items() if isinstance(value, str | bool | int)
     }
-    if (
-        resident.pair.draft is not None
-        and "enable_thinking" not in extra
-        and tokenizer.think_start is not None
-    ):
-        extra["enable_thinking"] = False  # published drafters learnt from answers without thoughts
+    if resident.drafted and "enable_thinking" not in extra and tokenizer.think_start is not None:
+        extra["enable_thinking"] = False  # published drafters were trained on answers without thoughts
     for name in ("tokenize", "add_generation_prompt", "tools", "conversation", "messages", "chat_template"):
         extra.pop(name, None)
     if tools and knows_tools:
@@ -54,7 +51,7 @@ def render(resident: Resident, messages: list[Message], tools: list[dict[str, An
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """Return a message as templates know it: its text in one piece."""
+    """Return a message in the form of templates, with its text in one piece."""
     turn: dict[str, Any] = {
         "role": "system" if message.role == "developer" else message.role,
         "content": _text(message.content),
@@ -91,16 +88,16 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ApiError(400, "A tool call names no function.", param="messages", code="invalid_value")
     arguments: Any = function.get("arguments")
-    if isinstance(arguments, str):  # templates want the object
+    if isinstance(arguments, str):  # templates expect an object instead of JSON text
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = from_json(arguments)  # refuses depths at which the templates' own code fails
+        except ValueError:
             arguments = {"arguments": arguments}
     return {**call, "function": {"name": function["name"], "arguments": arguments or {}}}
 
 
 def _with_tools(turns: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put the functions into the system message, for templates that have no place for them."""
+    """Add the functions to the system message, for templates without support for tools."""
     said = "Functions, one JSON object a line:\n" + "\n".join(json.dumps(tool) for tool in tools)
     if turns and turns[0]["role"] == "system":
         return [{**turns[0], "content": f"{turns[0]['content']}\n\n{said}"}, *turns[1:]]

@@ -1,5 +1,6 @@
-"""Requests as OpenAI's API has them, every field bounded; fields that are not known pass."""
+"""Request bodies of OpenAI's API, with a bound on every field. Unknown fields are ignored."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +14,10 @@ MOST_ANSWERS = 8
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
+TYPE = re.compile(
+    r"^(str|int|float|bool)$|[\[-]"
+)  # how pydantic names the types of a field that takes several
+
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
@@ -25,13 +30,14 @@ class Loose(BaseModel):
 
 
 class StreamOptions(Loose):
-    """What a stream tells beside its text."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class Function(Loose):
-    """A function that may be called."""
+    """A function that the model may call."""
 
     name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")
     description: str | None = Field(None, max_length=100_000)
@@ -39,7 +45,7 @@ class Function(Loose):
 
 
 class Tool(Loose):
-    """A tool; only functions are known."""
+    """A tool. Only functions are supported."""
 
     type: str = Field(max_length=64)
     function: Function | None = None
@@ -53,7 +59,7 @@ class Schema(Loose):
 
 
 class ResponseFormat(Loose):
-    """The form of an answer."""
+    """The required format of an answer."""
 
     type: str = Field(max_length=64)
     json_schema: Schema | None = None
@@ -70,7 +76,7 @@ class Message(Loose):
 
 
 class Sampled(Loose):
-    """What all requests for answers share."""
+    """The common fields of all requests for answers."""
 
     model: str | None = Field(None, max_length=256)
     stream: bool | None = None
@@ -95,6 +101,11 @@ class Sampled(Loose):
         """The stop strings."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
+    @property
+    def live(self) -> bool:
+        """Whether each event of the stream contains the usage so far."""
+        return bool(self.stream and self.stream_options and self.stream_options.continuous_usage_stats)
+
 
 class ChatRequest(Sampled):
     """``POST /v1/chat/completions``."""
@@ -107,6 +118,16 @@ class ChatRequest(Sampled):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=32)
+    reasoning_effort: str | None = Field(None, max_length=32)
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """Arguments for the chat template: whether to think, if an effort is given, and the request's own arguments."""
+        effort = self.reasoning_effort
+        made: dict[str, Any] = {} if effort is None else {"enable_thinking": effort != "none"}
+        if effort not in (None, "none"):
+            made["reasoning_effort"] = effort
+        return made | (self.chat_template_kwargs or {})
 
 
 class CompletionRequest(Sampled):
@@ -125,7 +146,7 @@ class CompletionRequest(Sampled):
 
 
 class Overrides(BaseModel):
-    """A request's own ``x_kakeya``; unknown names are refused here, since they would be ignored silently."""
+    """A request's ``x_kakeya``. Unknown names are refused, because ignoring an option silently would mislead."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -136,10 +157,10 @@ class Overrides(BaseModel):
 
 
 def parse(kind: type[Loose], body: bytes) -> Any:
-    """Return the request that a body holds.
+    """Parse a body.
 
     Raises:
-        ApiError: 400, it is no JSON, or a field has a value that it cannot have.
+        ApiError: 400, it is not JSON, or a field has an invalid value.
     """
     try:
         return kind.model_validate_json(body)
@@ -148,7 +169,7 @@ def parse(kind: type[Loose], body: bytes) -> Any:
 
 
 def from_python(kind: type[Sampled], found: dict[str, Any]) -> Any:
-    """Return the request that a translated one makes; ApiError as :func:`parse`."""
+    """Validate a translated request; ApiError as :func:``parse``."""
     try:
         return kind.model_validate(found)
     except ValidationError as error:
@@ -156,7 +177,7 @@ def from_python(kind: type[Sampled], found: dict[str, Any]) -> Any:
 
 
 def overrides(found: Any) -> Overrides:
-    """Return a request's ``x_kakeya``; ApiError 422 if it is none."""
+    """Return a request's ``x_kakeya``; ApiError 422 if it is invalid."""
     if found is None:
         return Overrides()
     try:
@@ -176,9 +197,13 @@ def overrides(found: Any) -> Overrides:
 
 
 def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
-    """Return the first thing that is wrong, as OpenAI would say it."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = ".".join(part for part in (within, *map(str, first["loc"])) if part) or None
+    """Return the first validation error in the form of OpenAI's errors."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    # A field that takes several types has an error for each. The one about the value says more than "not a string".
+    first = next((each for each in found if not each["type"].endswith("_type")), found[0])
+    first = first if first["loc"][:1] == found[0]["loc"][:1] else found[0]
+    parts = (part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part))
+    param = ".".join(parts) or None
     said = first["msg"][:300]
     if first["type"] == "json_invalid":
         return ApiError(400, f"The body is not JSON in UTF-8: {said}.", code="invalid_json")

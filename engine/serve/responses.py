@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from engine.serve import chat
+from engine.serve import chat, deltas
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
@@ -14,7 +14,7 @@ from engine.serve.streams import event
 
 
 class ResponsesRequest(Loose):
-    """The fields that are translated; others pass."""
+    """The translated fields; other fields are ignored."""
 
     model: str | None = Field(None, max_length=256)
     input: str | list[dict[str, Any]]
@@ -26,6 +26,7 @@ class ResponsesRequest(Loose):
     tools: list[dict[str, Any]] | None = Field(None, max_length=128)
     tool_choice: str | dict[str, Any] | None = None
     text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
     previous_response_id: str | None = None
     background: bool | None = None
     conversation: Any = None
@@ -34,7 +35,7 @@ class ResponsesRequest(Loose):
 
 
 async def begin(server: Server, request: ResponsesRequest) -> "Response":
-    """Queue the answer; ApiError if it cannot be made."""
+    """Queue the answer; ApiError if the request cannot be served."""
     for name in ("previous_response_id", "background", "conversation"):
         if getattr(request, name):
             raise unsupported(name)
@@ -44,6 +45,7 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
         turns += _turns(item)
     named = {name: getattr(request, name) for name in ("model", "temperature", "top_p", "x_kakeya")}
     body = {**named, "messages": turns, "max_tokens": request.max_output_tokens}
+    body["reasoning_effort"] = (request.reasoning or {}).get("effort") or "none"
     body["response_format"] = _format((request.text or {}).get("format"))
     if request.tools:
         body |= {
@@ -91,18 +93,23 @@ def _format(wanted: Any) -> Any:
 
 
 class Response:
-    """An answer on its way.
+    """An answer in progress.
 
     Attributes:
         chat: the chat behind it.
         asked: its answers.
-        request: as it came.
+        request: the parsed body.
     """
 
     def __init__(self, begun: chat.Chat, request: ResponsesRequest) -> None:
         self.chat, self.asked, self.request = begun, begun.asked, request
-        self.id, self.created = chat.new_id("resp"), int(time.time())
+        self.id, self.created = deltas.new_id("resp"), int(time.time())
         self.output: list[dict[str, Any]] = []
+
+    async def thought_tokens(self) -> int:
+        """Return the number of tokens in the thoughts."""
+        thoughts = [item["summary"][0]["text"] for item in self.output if item["type"] == "reasoning"]
+        return await deltas.tokens_in(self.chat.resident, thoughts)
 
     def body(self, status: str, usage: dict[str, Any] | None = None, report: Any = None) -> dict[str, Any]:
         """Return the object that the API calls a response."""
@@ -122,7 +129,7 @@ class Response:
             "output": self.output,
             "parallel_tool_calls": True,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": None, "summary": None, **(given.reasoning or {})},
             "store": False,
             "background": False,
             "temperature": 1.0 if given.temperature is None else given.temperature,
@@ -167,19 +174,20 @@ async def streamed(begun: Response) -> AsyncIterator[bytes]:
 
 
 async def _told(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Yield the events by name, without their numbers."""
+    """Yield the events with their names, without sequence numbers."""
     yield "response.created", {"response": begun.body("in_progress")}
     yield "response.in_progress", {"response": begun.body("in_progress")}
     item, tokens = Item(begun), 0
     try:
-        async for kind, value, piece in chat.deltas(begun.chat):
+        async for kind, value, piece in deltas.deltas(begun.chat.asked, begun.chat.parts()):
             tokens += piece.tokens
             if kind == "end":
                 status = "incomplete" if value == "length" else "completed"
                 for each in item.close(status):
                     yield each
                 cached = piece.report["cached_tokens"]
-                body = begun.body(status, _usage(begun.asked.prompt_tokens, tokens, cached), piece.report)
+                used = _usage(begun.asked.prompt_tokens, tokens, cached, await begun.thought_tokens())
+                body = begun.body(status, used, piece.report)
                 yield f"response.{status}", {"response": body}
             else:
                 for each in item.add(kind, value):
@@ -197,11 +205,11 @@ class Item:
 
     def __init__(self, begun: Response) -> None:
         self._output = begun.output
-        self._item: dict[str, Any] = {}  # empty while none is open
+        self._item: dict[str, Any] = {}  # empty if no item is open
         self._kind = ""
 
     def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
-        """Return the events of a delta: see :func:`engine.serve.chat.deltas`."""
+        """Return the events of a delta from :func:``engine.serve.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = [*self.close("completed"), *self._open(kind, value)]
@@ -216,12 +224,13 @@ class Item:
             more = {"content_index": 0, "delta": value, "logprobs": []}
             return [*events, ("response.output_text.delta", {**at, **more})]
         if kind == "thinking":
-            self._item["content"][0]["text"] += value
-            return [*events, ("response.reasoning_text.delta", {**at, "content_index": 0, "delta": value})]
+            self._item["summary"][0]["text"] += value
+            more = {"summary_index": 0, "delta": value}
+            return [*events, ("response.reasoning_summary_text.delta", {**at, **more})]
         return events
 
     def close(self, status: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the events that end the item, if there is one."""
+        """Return the events that end the open item, if there is one."""
         if not self._item:
             return []
         item, at, events = self._item, self._at(), []
@@ -229,13 +238,16 @@ class Item:
         if self._kind == "call":
             told = {**at, "name": item["name"], "arguments": item["arguments"]}
             events.append(("response.function_call_arguments.done", told))
-        else:
+        elif self._kind == "text":
             part = item["content"][0]
-            name = "output_text" if self._kind == "text" else "reasoning_text"
-            logprobs: dict[str, Any] = {"logprobs": []} if self._kind == "text" else {}
-            told = {**at, "content_index": 0, "text": part["text"], **logprobs}
-            events.append((f"response.{name}.done", told))
+            told = {**at, "content_index": 0, "text": part["text"], "logprobs": []}
+            events.append(("response.output_text.done", told))
             events.append(("response.content_part.done", {**at, "content_index": 0, "part": dict(part)}))
+        else:
+            part = item["summary"][0]
+            told = {**at, "summary_index": 0}
+            events.append(("response.reasoning_summary_text.done", {**told, "text": part["text"]}))
+            events.append(("response.reasoning_summary_part.done", {**told, "part": dict(part)}))
         events.append(("response.output_item.done", {"output_index": at["output_index"], "item": item}))
         self._item, self._kind = {}, ""
         return events
@@ -244,33 +256,43 @@ class Item:
         self._kind, part = kind, None
         if kind == "call":
             named = {"call_id": value["id"], "name": value["name"], "arguments": ""}
-            self._item = {"type": "function_call", "id": chat.new_id("fc"), "status": "in_progress", **named}
+            self._item = {
+                "type": "function_call",
+                "id": deltas.new_id("fc"),
+                "status": "in_progress",
+                **named,
+            }
         elif kind == "text":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            about = {"type": "message", "id": chat.new_id("msg"), "status": "in_progress"}
+            about = {"type": "message", "id": deltas.new_id("msg"), "status": "in_progress"}
             self._item = {**about, "role": "assistant", "content": [part]}
         else:
-            part = {"type": "reasoning_text", "text": ""}
-            about = {"type": "reasoning", "id": chat.new_id("rs"), "status": "in_progress"}
-            self._item = {**about, "summary": [], "content": [part]}
+            # A thought is sent as its own summary: OpenAI's clients and Open Responses disagree on other event names.
+            part = {"type": "summary_text", "text": ""}
+            about = {"type": "reasoning", "id": deltas.new_id("rs"), "status": "in_progress"}
+            self._item = {**about, "summary": [part]}
         self._output.append(self._item)
         at = self._at()
-        shown = {**self._item, "content": []} if part else dict(self._item)
-        events = [("response.output_item.added", {"output_index": at["output_index"], "item": shown})]
+        place = "content" if kind == "text" else "summary"
+        shown = {**self._item, place: []} if part else dict(self._item)
+        events: list[tuple[str, dict[str, Any]]] = [
+            ("response.output_item.added", {"output_index": at["output_index"], "item": shown})
+        ]
         if part:
-            added = {**at, "content_index": 0, "part": dict(part)}
-            events.append(("response.content_part.added", added))
+            place = "content" if kind == "text" else "reasoning_summary"
+            index = "content_index" if kind == "text" else "summary_index"
+            events.append((f"response.{place}_part.added", {**at, index: 0, "part": dict(part)}))
         return events
 
     def _at(self) -> dict[str, Any]:
         return {"item_id": self._item["id"], "output_index": len(self._output) - 1}
 
 
-def _usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+def _usage(prompt: int, completion: int, cached: int, thought: int) -> dict[str, Any]:
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached},
         "output_tokens": completion,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": thought},
         "total_tokens": prompt + completion,
     }

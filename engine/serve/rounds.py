@@ -1,11 +1,11 @@
-"""The rounds of an answer that may share its forwards with others, and that a :class:`Guide` may watch over.
+"""Rounds of an answer that can share forward passes with other answers, and that a :class:``Guide`` can constrain.
 
-They are those of :mod:`engine.dflash.loop`, which run by themselves while an answer is alone and unguided. Otherwise
-a round asks for its forward and waits, so that whoever advances the answers can run several rounds at once.
+While an answer is alone and has no guide, the rounds of :mod:``engine.dflash.loop`` run unchanged. Otherwise a round
+requests its forward pass and waits, so that the caller can compute several rounds at once.
 
-Under a grammar drafts are read before they are verified, and cut at the first that it refuses. That one is still
-judged, with probability 0: it is always refused, and the token in its place comes from the residual, so sampling
-stays that of the target's (guided) distribution.
+With a grammar, drafts are checked before they are verified, and cut at the first one that the grammar refuses. That
+draft is still verified, with probability 0: it is always rejected, and its replacement is sampled from the residual. So
+samples still have the target's (constrained) distribution.
 """
 
 from collections.abc import Callable, Generator
@@ -20,59 +20,96 @@ from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.guide import Alternatives, Guide
 
-LONE = 16  # plain tokens after which an answer that is alone looks whether it still is
-
 Reported = list[tuple[int, float, Alternatives]] | None
 Made = tuple[Step, Reported]
 
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """A forward that a round waits for; it is sent logits and taps.
+    """A forward pass that a round waits for. The round receives logits and taps.
 
     Attributes:
-        run: whose round it is.
-        tokens: what to run, ``[1, rows]``.
+        run: the run that needs it.
+        tokens: the input, ``[1, rows]``.
     """
 
     run: Run
     tokens: mx.array
 
 
-def rounds(run: Run, guide: Guide | None, alone: Callable[[], bool]) -> Generator[Made | Forward, Any, None]:
-    """Yield the rounds of a run that has read its prompt, and the forwards that they wait for."""
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """Drafts of the draft model that a round waits for. The round receives these and their distributions.
+
+    Attributes:
+        run: the run that needs them.
+        plan: the number of drafts.
+    """
+
+    run: Run
+    plan: RoundPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """The outcome of a forward, which a round is about to read; several are computed at once.
+
+    Attributes:
+        found: on the device.
+    """
+
+    found: mx.array
+
+
+Awaited = Forward | Draft | Verdict
+
+
+def rounds(
+    run: Run, guide: Guide | None, alone: Callable[[], bool], *, sharing: bool = True
+) -> Generator[Made | Awaited, Any, None]:
+    """Yield the rounds of a run that has read its prompt, and the forwards and drafts that they wait for.
+
+    Args:
+        run: the run.
+        guide: constrains its tokens, or None.
+        alone: returns whether no other answer is being decoded.
+        sharing: whether drafts may come from a shared forward pass, which changes them by rounding.
+    """
     lone = shared = run.policy
     if isinstance(lone, Adaptive) and isinstance(lone.costs, Measured):
-        shared = Adaptive()  # a round costs something else when it is shared
+        shared = Adaptive()  # a shared round has another cost
     while run.finish_reason is None:
         run.policy = lone if alone() else shared
         if alone() or isinstance(shared, Fixed):
             plan = run.plan()
-        else:  # drafters run for each answer by itself, which costs more than a shared forward saves
+        else:  # with shared forward passes, the model's drafts cost more than they save; lookups cost nothing
             plan = run.policy.choose(run.room, run.block, run.match, model=False)
         if guide is None and alone():
             if plan.drafter == PLAIN:
-                for step in loop.plain(run, RoundPlan(PLAIN, min(plan.size, LONE))):
+                for step in loop.plain(run, plan, alone):
                     yield step, None
             else:
                 yield loop.speculate(run, plan), None
         else:
-            yield (yield from _round(run, guide, plan))
+            yield (yield from _round(run, guide, plan, sharing=sharing))
         run.clock.restart()
 
 
-def _round(run: Run, guide: Guide | None, plan: RoundPlan) -> Generator[Forward, Any, Made]:
+def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> Generator[Awaited, Any, Made]:
     match, drawn_from = run.match, None
     drafts = mx.zeros((1, 0), mx.int32)
     if plan.drafter == PLAIN:
         plan = RoundPlan(PLAIN, 1)
     else:
-        drafts, drawn_from = run.propose(plan)
+        shared = sharing and plan.drafter == "dflash"
+        drafts, drawn_from = (yield Draft(run, plan)) if shared else run.propose(plan)
         run.clock.lap("draft")
     if guide is None:
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts], axis=1))
-        accepted, following = run.sampler.judge(logits, drafts, drawn_from)
-        n, last, *proposed = run.read(mx.concatenate([accepted, following.astype(mx.int32), drafts[0]]))
+        accepted, following = run.sampler.accept(logits, drafts, drawn_from)
+        verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
+        yield Verdict(verdict)
+        n, last, *proposed = run.read(verdict)
         committed = [*proposed[:n], last]
     else:
         proposed = run.read(drafts[0]) if drafts.shape[1] else []
@@ -80,11 +117,13 @@ def _round(run: Run, guide: Guide | None, plan: RoundPlan) -> Generator[Forward,
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
         judged, rows = fit, guide.shape(logits, proposed[:fit], run.room)
         if fit < len(proposed) and not run.sampler.greedy:
-            # The refused draft is judged on a row that is never reached.
+            # The row after the refused draft is never used.
             judged, rows = fit + 1, mx.concatenate([rows, rows[:, -1:]], axis=1)
         drawn = None if drawn_from is None else drawn_from[:, :judged]
-        accepted, following = run.sampler.judge(rows, drafts[:, :judged], drawn)
-        n, last = run.read(mx.concatenate([accepted, following.astype(mx.int32)]))
+        accepted, following = run.sampler.accept(rows, drafts[:, :judged], drawn)
+        verdict = mx.concatenate([accepted, following.astype(mx.int32)])
+        yield Verdict(verdict)
+        n, last = run.read(verdict)
         committed = guide.until_end([*proposed[:n], last])
     run.clock.lap("verify")
     tokens, text = run.take(committed)
@@ -97,7 +136,7 @@ def _round(run: Run, guide: Guide | None, plan: RoundPlan) -> Generator[Forward,
 
 
 def _watched(run: Run, guide: Guide, tokens: tuple[int, ...]) -> str:
-    """Tell the guide what was committed; return the text that its end sets free."""
+    """Pass the committed tokens to the guide. Returns the text that was held back, if the answer ends."""
     text = ""
     guide.commit(tokens)
     if guide.ended and run.finish_reason is None:

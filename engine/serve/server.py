@@ -1,37 +1,40 @@
-"""What the routes share: the engine's thread, the settings, and the way from a request to its answers."""
+"""The state that all routes share: the engine's thread and the settings; and how requests become answers."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput, EngineError
+from engine.models import catalogue
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
-from engine.serve.job import Failed, Job, Options, Piece
+from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
+from engine.serve.outbox import Outbox
 from engine.serve.protocol import Sampled, overrides
 from engine.serve.settings import Settings
 from engine.serve.thread import EngineThread
 
 SEEDS = (1 << 63) - 1
+RAW = "raw"
 DEFAULT_TEMPERATURE = 1.0  # OpenAI's
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a request's ``model`` and ``x_kakeya`` say.
+    """The choice of a request's ``model`` and ``x_kakeya``.
 
     Attributes:
-        asked: the name that the answer repeats.
-        reference: what is loaded.
+        asked: the requested name, which the answer repeats.
+        reference: the model to load.
         cache: the cache spec.
         boundary: layers left raw.
         draft: one of the drafts.
-        prefix: whether kept prompts are used.
+        prefix: whether the prefix cache is used.
     """
 
     asked: str
@@ -48,7 +51,8 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.engine = EngineThread(settings, self.metrics)
+        self.outbox = Outbox()
+        self.engine = EngineThread(settings, self.metrics, self.outbox.wake)
         self.started = time.time()
         engine, watch = self.engine, self.metrics.watch
         watch("kakeya_active", "Answers that are being made.", lambda: len(engine.active))
@@ -60,37 +64,58 @@ class Server:
         self.names = {_short(reference): reference for reference in settings.models}
 
     def choose(self, request: Sampled) -> Chosen:
-        """Return which model and cache a request is for; ApiError 404 or 422 if there is no such."""
+        """Return the model and cache for a request; ApiError 404 or 422 if they do not exist."""
         given = overrides(request.x_kakeya)
         if request.model is None:
             said = f"The request names no model. This server has: {', '.join(self.names)}."
             raise ApiError(400, said, param="model", code="missing")
         asked = request.model
-        cache, boundary, short = self.settings.cache, self.settings.boundary, asked
+        cache, boundary, short, channel = self.settings.cache, self.settings.boundary, asked, None
         if asked not in self.names:
-            try:
-                channel = Channel.parse(asked)
-            except BadInput:
-                channel = None
-            if channel is None or channel.short not in self.names:
+            channel = self.channel(asked)
+            if channel is None:
                 known = ", ".join(self.names)
                 said = f"There is no model or channel {asked[:100]!r} here. This server has: {known}."
                 raise ApiError(404, said, param="model", code="model_not_found")
             short, cache, boundary = channel.short, channel.cache, channel.boundary
-        draft = self.settings.draft if self.settings.draft in ("none", "lookup", "dflash") else "auto"
+        reference = self.names[short]
+        cache = given.cache if given.cache is not None else cache
+        least = least_boundary(reference, cache)
+        if given.boundary is not None:
+            boundary = given.boundary
+        elif channel is None:
+            boundary = max(boundary, least)
+        if boundary < least:
+            said = f"{why_boundary(reference)}. Ask for {Channel(short, cache, least)}."
+            if given.boundary is None and given.cache is None:
+                raise ApiError(404, said, param="model", code="model_not_found")
+            raise ApiError(422, said, param="x_kakeya.boundary", code="invalid_override")
+        draft = self.settings.draft if self.settings.draft in DRAFTS else "auto"
         return Chosen(
             asked,
-            self.names[short],
-            given.cache if given.cache is not None else cache,
-            given.boundary if given.boundary is not None else boundary,
+            reference,
+            cache,
+            boundary,
             given.draft or draft,
             prefix=given.prefix is not False,
         )
 
-    async def resident(self, chosen: Chosen) -> Resident:
-        """Return the model, loading it if need be."""
+    def channel(self, name: str) -> Channel | None:
+        """Parse a channel's name; None if it is not a channel of one of the models."""
         try:
-            return await asyncio.wrap_future(self.engine.load(chosen.reference))
+            found = Channel.parse(name)
+        except BadInput:
+            return None
+        return found if found.short in self.names else None
+
+    async def resident(self, chosen: Chosen) -> Resident:
+        """Return the model, loading it if needed."""
+        try:
+            async with asyncio.timeout(self.settings.request_seconds):
+                return await asyncio.wrap_future(self.engine.load(chosen.reference))
+        except TimeoutError as error:
+            said = f"There was no room for the model {chosen.asked} in time. Try again later."
+            raise ApiError(503, said, param="model", code="model_unavailable") from error
         except EngineError as error:
             said = f"The model {chosen.asked} cannot be loaded: {error.message}."
             raise ApiError(503, said, param="model", code="model_unavailable") from error
@@ -98,19 +123,25 @@ class Server:
     def options(
         self, request: Sampled, chosen: Chosen, resident: Resident, ids: list[int], most: int | None
     ) -> Options:
-        """Return how an answer to a prompt is decoded; ApiError 400 if it does not fit the model.
+        """Return the decoding options for a prompt; ApiError 400 if it does not fit the model.
 
         Args:
-            request: as it came.
-            chosen: what it is for.
+            request: the parsed body.
+            chosen: the model and cache.
             resident: the model.
             ids: the prompt.
-            most: the tokens that it asks for.
+            most: the requested number of tokens.
         """
         left = resident.context - len(ids)
         if left < 1:
             said = f"The prompt has {len(ids)} tokens, and {chosen.asked} reads {resident.context} with the answer."
             raise ApiError(400, said, param="messages", code="context_length_exceeded")
+        if chosen.cache != RAW and 0 < resident.layers <= 2 * chosen.boundary:
+            said = (
+                f"A boundary of {chosen.boundary} leaves none of the {resident.layers} layers to {chosen.cache}. "
+                "Ask for a smaller boundary, or for the cache raw."
+            )
+            raise ApiError(422, said, param="x_kakeya.boundary", code="invalid_override")
         seed = request.seed
         return Options(
             max_tokens=min(left, most or self.settings.max_tokens),
@@ -128,6 +159,7 @@ class Server:
             presence=request.presence_penalty or 0.0,
             frequency=request.frequency_penalty or 0.0,
             repetition=_or(request.repetition_penalty, 1.0),
+            live=request.live,
         )
 
     def ask(self, chosen: Chosen, prompts: list[list[int]], options: Options, n: int) -> "Asked":
@@ -136,7 +168,12 @@ class Server:
 
 
 class Asked:
-    """The answers of one request, on their way."""
+    """The answers of one request, on their way.
+
+    Attributes:
+        waits: awaited before :meth:``pieces`` waits for what is not there yet; to be set by whoever holds something
+            back.
+    """
 
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
@@ -144,23 +181,23 @@ class Asked:
         self.model = chosen.asked
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
+        self._outbox = server.outbox
         self._held: Piece | Failed | None = None
+        self.waits: Callable[[], Awaitable[None]] | None = None
         deadline = time.monotonic() + server.settings.request_seconds
         self.jobs = [
             Job(i, chosen.reference, ids, _seeded(options, i), self._emit, deadline)
             for i, ids in enumerate(ids for ids in prompts for _ in range(n))
         ]
+        self._left = len(self.jobs)
+        self._outbox.open()
         server.engine.submit(self.jobs)
 
     def _emit(self, event: Piece | Failed) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-        except RuntimeError:  # the loop is closed: nobody reads any more
-            return
+        self._outbox.put(self._events, event)
 
     async def settled(self, seconds: float) -> None:
-        """Wait a little for the first event; raise what a request fails with at once."""
+        """Wait briefly for the first event; raises the error of a request that fails at once."""
         try:
             self._held = await asyncio.wait_for(self._events.get(), seconds)
         except TimeoutError:
@@ -171,25 +208,38 @@ class Asked:
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yield the pieces of all answers as they come; raise what one of them fails with."""
-        left = len(self.jobs)
-        while left:
+        while self._left:
+            if self._held is None and self._events.empty() and self.waits is not None:
+                await self.waits()
             event = self._held if self._held is not None else await self._events.get()
             self._held = None
             if isinstance(event, Failed):
                 self.cancel()
                 raise event.error
-            left -= event.finish_reason is not None
+            self._left -= event.finish_reason is not None
             yield event
 
     def cancel(self) -> None:
-        """End all answers within one round; harmless when they are complete. From the event loop alone."""
+        """End all answers within one round; has no effect on complete ones. Call it only in the event loop."""
         for job in self.jobs:
             job.cancel()
         self._events.put_nowait(Failed(0, ApiError(499, "The client has gone.", code="cancelled")))
 
 
+def why_boundary(reference: str) -> str:
+    """Return why a model needs a boundary."""
+    known = catalogue.entry(reference)
+    return known.why_boundary if known is not None else ""
+
+
+def least_boundary(reference: str, cache: str) -> int:
+    """Return how many layers at either end must stay raw for a model and a cache."""
+    known = catalogue.entry(reference)
+    return known.boundary if known is not None and cache != RAW else 0
+
+
 def _short(reference: str) -> str:
-    """Return the name that requests call a model by: a folder's own name, else the reference."""
+    """Return a model's name in requests: the folder's name, or else the reference."""
     path = Path(reference).expanduser()
     return path.resolve().name if path.is_dir() else reference
 

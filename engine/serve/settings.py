@@ -1,16 +1,17 @@
-"""What the command line decides for the whole server."""
+"""The server's settings, from the command line."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 MB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The server's settings; every limit is a bound on what a stranger's request can cost.
+    """The server's settings. Each limit bounds the cost of a client's request.
 
     Attributes:
-        models: names, folders or hub ids that may be asked for; the first is the default.
+        models: names, folders or hub ids that may be asked for; requests that name none get the first.
         cache: the cache spec of requests that name none.
         boundary: how many of the first and last layers of such caches stay raw.
         draft: ``auto``, ``none``, ``lookup``, ``dflash``, or the reference to a drafter.
@@ -18,23 +19,25 @@ class Settings:
         device: ``cpu`` or ``gpu``, None for MLX's own choice.
         host: the address to listen on.
         port: the port to listen on.
-        api_key: what clients have to show; None for no key.
+        api_key: the key that clients must send; None for no key.
         origins: web origins that may call from a browser.
-        max_queue: requests that may wait.
-        max_active: requests that are decoded at the same time.
-        max_tokens: the tokens of an answer whose request does not say.
-        max_body: bytes of a request.
+        max_queue: maximum number of waiting answers.
+        max_active: maximum number of answers decoded at the same time.
+        max_tokens: default token limit of an answer.
+        max_body: maximum size of a request in bytes.
         body_seconds: how long a client may take to send a request.
         write_seconds: how long a client may take to read a piece of its answer.
         request_seconds: how long a request may take, waiting included.
         drain_seconds: how long running requests may go on after SIGTERM.
         prefill_chunk: prompt tokens to run at once, between the rounds of other requests.
-        memory_budget: bytes that weights, caches and kept prefixes may take together; None for no limit.
-        prefix_cache: bytes that kept prefixes may take; 0 keeps none.
+        memory_budget: maximum bytes of weights, caches and prefix cache together; None for no limit.
+        prefix_cache: maximum bytes of the prefix cache; 0 disables it.
+        prefix_store: folder in which prefixes are also stored, or None.
+        prefix_store_bytes: maximum size of its files in bytes.
         idle_seconds: after how long without requests a model is unloaded; 0 for never.
     """
 
-    models: tuple[str, ...] = ("tiny",)
+    models: tuple[str, ...] = ("tiny-chat",)
     cache: str = "raw"
     boundary: int = 0
     draft: str = "auto"
@@ -55,4 +58,6 @@ class Settings:
     prefill_chunk: int = 64
     memory_budget: int | None = None
     prefix_cache: int = 256 * MB
+    prefix_store: Path | None = None
+    prefix_store_bytes: int = 4096 * MB
     idle_seconds: float = 0.0

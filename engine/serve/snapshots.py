@@ -1,7 +1,7 @@
-"""What is kept of a cache at the end of a block of a prompt, and how it is put back.
+"""Takes snapshots of caches at the end of a prompt block, and restores them.
 
-A growing cache gives the block's own entries, so that blocks which begin alike share them. A ring or a recurrent
-state gives all that it holds: it cannot be put together from parts.
+The snapshot of a growing cache has only the block's own entries, so prompts with a common beginning share them. The
+snapshot of a ring or a recurrent state has the whole state, which cannot be assembled from parts.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one cache gave.
+    """The snapshot of one cache.
 
     Attributes:
         kind: ``segment``, ``ring``, ``states`` or ``window``.
-        arrays: in the order that putting back takes; None for a state that is not there.
-        numbers: offsets and the like.
+        arrays: in the order in which they are restored; None for an absent state.
+        numbers: offsets and similar integers.
         codec: the codec id of packed rows.
     """
 
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 def flat(caches: Sequence[Any]) -> list[Any]:
-    """Return mlx-lm's caches in a model's caches, without lists and wrappers around them."""
+    """Return mlx-lm's caches inside a model's caches, without lists and wrappers."""
     found = []
     for cache in caches:
         if isinstance(cache, lm_cache.CacheList):
@@ -53,7 +53,7 @@ def flat(caches: Sequence[Any]) -> list[Any]:
 
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
-    """Return what is kept of a cache that holds ``end`` tokens, for the block that begins at ``start``."""
+    """Return the snapshot of a cache with ``end`` tokens, for the block that begins at ``start``."""
     if type(cache) in GROWING:
         return Snapshot("segment", [_copy(x, start, end) for x in _leaves(cache)], codec=_codec(cache))
     if type(cache) in RINGS:
@@ -63,7 +63,7 @@ def take(cache: Any, start: int, end: int) -> Snapshot:
 
 
 def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
-    """Make a fresh cache hold the ``length`` tokens of a path of blocks."""
+    """Restore a fresh cache from the ``length`` tokens of a path of blocks."""
     last = path[-1]
     if last.codec and isinstance(cache, PackedMixin):
         found = CodecId.parse(last.codec)
@@ -83,7 +83,7 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
 
 
 def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
-    """Return what is kept of a drafter's context that has read ``end`` tokens, a snapshot a layer."""
+    """Return the snapshots of a drafter's context that has read ``end`` tokens, one per layer."""
     found = []
     for layer in context.layers:
         whole = layer.keep is None
@@ -94,7 +94,7 @@ def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
 
 
 def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:
-    """Make a fresh context hold what the blocks of a path kept of its layers."""
+    """Restore a fresh drafter context from a path of blocks."""
     for layer, path in zip(context.layers, paths, strict=True):
         _put_layer(layer, path)
     context.offset = length
@@ -119,12 +119,12 @@ def _codec(cache: Any) -> str:
 
 
 def _handle(x: mx.array | None) -> mx.array | None:
-    """Return another handle of an array: writing into the one then leaves the other as it is."""
+    """Return another handle of an array, so that writing to one does not change the other."""
     return None if x is None else mx.array(x)
 
 
 def _copy(x: mx.array, start: int, end: int) -> mx.array:
-    """Return tokens of an array in memory of their own, so that the rest of it can be freed."""
+    """Copy some tokens of an array, so that the rest can be freed."""
     if end - start < 2:  # noqa: PLR2004 - nothing to join
         return mx.contiguous(x[:, :, start:end])
     return mx.concatenate([x[:, :, start : start + 1], x[:, :, start + 1 : end]], axis=2)

@@ -1,4 +1,4 @@
-"""The page at ``/``: a chat in plain HTML, one script and one style sheet, and no rights to anything else."""
+"""The chat page at ``/``: plain HTML with one script and one style sheet, which may load nothing else."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ FILES = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 HEADERS = {
     "Content-Security-Policy": (
@@ -22,7 +23,7 @@ HEADERS = {
 
 
 def answer(path: str) -> Response:
-    """Return the page or a part of it."""
+    """Return the page, its script or its style sheet."""
     name, kind = FILES[path]
     text = (FOLDER / name).read_text(encoding="utf-8")
     return Response(text, media_type=f"{kind}; charset=utf-8", headers=HEADERS)

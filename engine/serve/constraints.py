@@ -1,0 +1,68 @@
+"""Translates a chat request's constraints (tool calls, JSON schemas) and log-probabilities into options."""
+
+from dataclasses import replace
+from typing import Any
+
+from engine.serve import grammar
+from engine.serve.errors import ApiError, unsupported
+from engine.serve.job import Options
+from engine.serve.models import Resident
+from engine.serve.protocol import ChatRequest
+
+
+def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
+    """Return the functions to show to the model, and whether it must call one of them."""
+    functions = []
+    for tool in request.tools or []:
+        if tool.type != "function" or tool.function is None:
+            raise unsupported(f"tools of type {tool.type!r}", "tools")
+        functions.append(tool.function.model_dump(exclude_none=True))
+    choice = request.tool_choice
+    if choice is None or choice == "auto":
+        return functions, False
+    if choice == "none":
+        return [], False
+    if not functions:
+        raise ApiError(400, "tool_choice needs tools.", param="tool_choice", code="invalid_value")
+    if choice == "required":
+        return functions, True
+    if isinstance(choice, dict) and isinstance(function := choice.get("function"), dict):
+        named = [each for each in functions if each["name"] == function.get("name")]
+        if named:
+            return named, True
+    raise ApiError(
+        400,
+        "tool_choice has to be auto, none, required or the name of one of the tools.",
+        param="tool_choice",
+        code="invalid_value",
+    )
+
+
+def constrained(
+    request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]]
+) -> Options:
+    """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced."""
+    if request.logprobs:
+        options = replace(options, logprobs=request.top_logprobs or 0)
+    if tools:
+        made = grammar.of_tools(tools)
+        resident.grammars.check(made, "tools")
+        return replace(options, grammar=made)
+    return replace(options, grammar=of_format(request.response_format, resident))
+
+
+def of_format(wanted: Any, resident: Resident) -> str | None:
+    """Return the grammar of a ``response_format``; None for text."""
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        made = grammar.of_schema({"type": "object"})
+    elif wanted.type == "json_schema":
+        if wanted.json_schema is None or wanted.json_schema.schema_ is None:
+            said = "response_format json_schema needs json_schema.schema."
+            raise ApiError(400, said, param="response_format", code="missing")
+        made = grammar.of_schema(wanted.json_schema.schema_)
+    else:
+        raise unsupported(f"response_format {wanted.type!r}", "response_format")
+    resident.grammars.check(made, "response_format")
+    return made

@@ -1,0 +1,102 @@
+"""Converts pieces of an answer into the fields of the APIs: deltas, messages, log-probabilities, usage."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from engine.serve.job import Piece
+from engine.serve.models import Resident
+from engine.serve.parts import Delta, Parts
+from engine.serve.server import Asked
+
+
+async def deltas(asked: Asked, parts: Parts) -> AsyncIterator[tuple[str, Any, Piece]]:
+    """Yield a single answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
+
+    Each part comes with its piece. If one piece has several parts, only the first part's piece counts the tokens.
+    """
+    async for piece in asked.pieces():
+        counted = piece
+        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
+            for kind, value in _told(delta):
+                yield kind, value, counted
+                counted = replace(piece, tokens=0)
+        if piece.finish_reason:
+            yield "end", finish(piece, parts), counted
+        elif counted is piece:
+            yield "nothing", None, counted
+
+
+def _told(delta: Delta) -> list[tuple[str, Any]]:
+    if "content" in delta:
+        return [("text", delta["content"])]
+    if "reasoning_content" in delta:
+        return [("thinking", delta["reasoning_content"])]
+    found: list[tuple[str, Any]] = []
+    for call in delta["tool_calls"]:
+        function = call["function"]
+        if "id" in call:
+            found.append(("call", {"id": call["id"], "name": function["name"]}))
+        if function["arguments"]:
+            found.append(("arguments", function["arguments"]))
+    return found
+
+
+def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:
+    """Return the log-probabilities of a piece in the form of chat answers."""
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        raw = resident.grammars.token_bytes(token)
+        return {
+            "token": raw.decode("utf-8", "replace"),
+            "logprob": max(logprob, -9999.0),
+            "bytes": list(raw),
+        }
+
+    return [
+        {**entry(token, logprob), "top_logprobs": [entry(*each) for each in best]}
+        for token, logprob, best in piece.logprobs or []
+    ]
+
+
+def usage(prompt: int, completion: int, cached: int, thought: int = 0) -> dict[str, Any]:
+    """Return the ``usage`` of an answer."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": thought},
+    }
+
+
+async def tokens_in(resident: Resident, texts: list[str]) -> int:
+    """Return the number of tokens in texts. Another thread counts: somebody's long prompt may occupy the tokenizer."""
+    texts = [text for text in texts if text]
+    return sum([len(await asyncio.to_thread(resident.encode, text)) for text in texts])
+
+
+def new_id(prefix: str) -> str:
+    """Return an id for an answer."""
+    return f"{prefix}-{secrets.token_hex(12)}"
+
+
+def finish(piece: Piece, parts: Parts) -> str:
+    """Return the finish reason of a chat answer."""
+    closed = piece.finish_reason == "stop" or piece.report.get("closed_early")
+    return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
+
+
+def merge(message: dict[str, Any], delta: Delta) -> None:
+    """Add a delta to a message."""
+    for name in ("content", "reasoning_content"):
+        if name in delta:
+            message[name] = (message.get(name) or "") + delta[name]
+    for call in delta.get("tool_calls", ()):
+        calls = message.setdefault("tool_calls", [])
+        if "id" in call:
+            calls.append({name: call[name] for name in ("id", "type", "function")})
+        else:
+            calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]

@@ -1,0 +1,67 @@
+"""How the server's process ends: in order and within a limit, or at once on a second signal.
+
+The engine's thread may be in the middle of something that nothing can interrupt: loading a model, or a forward pass
+over a long prompt. So whoever waits for it waits for a limited time. The process always ends without Python's own
+cleanup, which waits for threads without a limit, and during which MLX's threads can abort it.
+"""
+
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from engine.errors import ExitCode
+from engine.serve.thread import ENDING, EngineThread
+
+log = logging.getLogger("engine.serve")
+DELIVERY = 5  # seconds after the drain in which clients can still read how their answers ended
+
+
+class Ending(uvicorn.Server):
+    """uvicorn's server. After a signal it ends within ``drain`` and :data:``ENDING`` seconds.
+
+    Args:
+        config: uvicorn's.
+        engine: ends its answers after the drain.
+        drain: how long running requests may go on after the first signal, in seconds.
+    """
+
+    def __init__(self, config: uvicorn.Config, engine: EngineThread, drain: float) -> None:
+        config.timeout_graceful_shutdown = math.ceil(drain) + DELIVERY
+        super().__init__(config)
+        self._engine, self._drain = engine, drain
+        self._signal: int | None = None
+
+    def until_signal(self, listening: socket.socket) -> NoReturn:
+        """Serve until a signal, then end the process."""
+        self.run(sockets=[listening])
+        if self._engine.running:
+            _leave(ExitCode.FAILED, "the engine did not stop in time")
+        _leave(ExitCode.INTERRUPTED if self._signal == signal.SIGINT else ExitCode.SUCCEEDED)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Begin to end on the first signal; end at once on the second."""
+        if self._signal is not None:
+            _leave(ExitCode.INTERRUPTED, "ended by a second signal")
+        self._signal, self.should_exit = sig, True
+        threading.Thread(target=self._watch, name="ending", daemon=True).start()
+
+    def _watch(self) -> None:
+        time.sleep(self._drain)
+        self._engine.close()
+        time.sleep(ENDING)
+        _leave(ExitCode.FAILED, "the engine or a request did not end in time")
+
+
+def _leave(code: ExitCode, why: str = "") -> NoReturn:
+    """End the process at once, without waiting for any thread."""
+    if why:
+        log.warning("%s", why)
+    os._exit(code)

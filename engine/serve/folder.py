@@ -1,0 +1,128 @@
+"""A size-limited folder of immutable files that independent processes share without locks."""
+
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from engine.serve.block_file import RefusedError
+
+STALE = 3600.0  # seconds after which a file that was never completed is removed
+LOW = 7 / 8  # of the budget: how much is left when files have been removed
+
+
+class Folder:
+    """The files. One thread writes them, another one reads them.
+
+    Args:
+        path: the folder.
+        budget: the maximum size of all files together, in bytes. Several processes may exceed it by what they write
+            between two scans of the folder.
+
+    Attributes:
+        nbytes: their total size in bytes, as far as this process knows.
+    """
+
+    def __init__(self, path: Path, budget: int) -> None:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path, self.budget = path, budget
+        probe = self._temporary(path)
+        probe.touch()
+        probe.unlink()
+        self.nbytes = 0
+        self._written = 0  # since the last scan
+        self._look()
+
+    def has(self, name: str) -> bool:
+        """Return whether the file exists."""
+        return (self.path / name).exists()
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return a file's bytes, or None if it does not exist.
+
+        Raises:
+            RefusedError: it is larger than ``most``, or not a regular file.
+        """
+        try:
+            fd = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise RefusedError("damaged", "it is a symbolic link") from error
+            raise
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)  # fdopen refuses a folder, and would leave it open
+            raise RefusedError("damaged", "it is not a regular file")
+        with os.fdopen(fd, "rb") as file:
+            if found.st_size > most:
+                raise RefusedError(
+                    "layout", f"it has {found.st_size} bytes, and such a block has at most {most}"
+                )
+            return file.read(most)
+
+    def write(self, name: str, data: bytes) -> int:
+        """Write a file atomically. Returns how many other files were removed for it."""
+        gone = 0
+        if self.nbytes + len(data) > self.budget or self._written > self.budget / 16:
+            gone = self._look(len(data))
+        path = self.path / name
+        for folder in (self.path, path.parent):  # somebody may have deleted either
+            folder.mkdir(mode=0o700, exist_ok=True)
+        temporary = self._temporary(path.parent)
+        try:
+            with temporary.open("xb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(data)
+            temporary.replace(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        self.nbytes += len(data)
+        self._written += len(data)
+        return gone
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Mark files as recently used, in the given order."""
+        for name in names:
+            with suppress(OSError):
+                os.utime(self.path / name)
+
+    def _look(self, coming: int = 0) -> int:
+        """Scan the folder, and remove the longest unused files if ``coming`` bytes do not fit. Returns how many."""
+        found = sorted(self._files())
+        self.nbytes, self._written = sum(size for _, size, _ in found), 0
+        if self.nbytes + coming <= self.budget:
+            return 0
+        gone = 0
+        for _, size, path in found:
+            if self.nbytes + coming <= self.budget * LOW:
+                break
+            with suppress(OSError):
+                path.unlink()
+                gone += 1
+            self.nbytes -= size
+        return gone
+
+    def _files(self) -> Iterable[tuple[int, int, Path]]:
+        """Yield time of use, size and path of each file; another process may delete them meanwhile."""
+        for path in self.path.glob("*/*"):
+            try:
+                about = path.lstat()
+            except OSError:
+                continue
+            if path.suffix == ".kv":
+                yield about.st_mtime_ns, about.st_size, path
+            elif path.suffix == ".tmp" and time.time() - about.st_mtime > STALE:
+                with suppress(OSError):
+                    path.unlink()
+
+    @staticmethod
+    def _temporary(folder: Path) -> Path:
+        return folder / f"{secrets.token_hex(8)}.tmp"

@@ -1,0 +1,156 @@
+"""Loads models, and unloads them if they are idle or broken, or if their memory is needed."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from engine.mx import mx
+from engine.serve.errors import ApiError
+from engine.serve.memory import expected_weights, forget_shapes
+from engine.serve.models import Resident, load_resident
+from engine.serve.settings import Settings
+
+log = logging.getLogger("engine.serve")
+BROKEN_AFTER = 3  # number of consecutive answers that bugs ended
+MENDED_AFTER = 30.0  # seconds until a broken model may be loaded afresh
+
+
+class Residents:
+    """The loaded models. Only the engine's thread changes them; others may read.
+
+    Args:
+        settings: the server's.
+        forget: called with the name of each unloaded model.
+
+    Attributes:
+        by_name: the loaded models.
+        loading: the name of the model that is being loaded.
+        unloaded: number of unloaded models by reason: ``idle``, ``pressure``, ``broken``.
+    """
+
+    def __init__(self, settings: Settings, forget: Callable[[str], None]) -> None:
+        self.settings, self._forget = settings, forget
+        self.by_name: dict[str, Resident] = {}
+        self.loading: str | None = None
+        self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}
+        self._broken: dict[str, tuple[float, str]] = {}  # until when it is refused, and the last error's id
+        self._failures: dict[str, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(each.nbytes for each in list(self.by_name.values()))
+
+    @property
+    def broken(self) -> list[str]:
+        """Models that are currently refused."""
+        return [name for name, (until, _) in list(self._broken.items()) if time.monotonic() < until]
+
+    def get(self, name: str) -> Resident:
+        """Return a model, loading it if needed.
+
+        Raises:
+            ApiError: 500, it failed too often recently.
+            BadInput: it cannot be loaded.
+        """
+        until, error_id = self._broken.get(name, (0.0, ""))
+        if time.monotonic() < until:
+            said = f"The model {name} failed {BROKEN_AFTER} times in a row and is unloaded; the log has {error_id}."
+            raise ApiError(
+                500, f"{said} Try again in {MENDED_AFTER:.0f} s.", param="model", code="model_broken"
+            )
+        if name not in self.by_name:
+            self.loading = name
+            began = time.monotonic()
+            log.info("loading %s", name)
+            try:
+                self.by_name[name] = load_resident(name, self.settings.draft, self.settings.dtype)
+            finally:
+                self.loading = None
+            log.info("loaded %s in %.1f s", name, time.monotonic() - began)
+        resident = self.by_name[name]
+        resident.used = time.monotonic()
+        return resident
+
+    def expected(self, name: str) -> int:
+        """Return the memory for loading a model, in bytes; 0 if it is loaded."""
+        if name in self.by_name:
+            return 0
+        self.loading = name  # unknown: it may have to be downloaded first
+        try:
+            return expected_weights(name, self.settings.draft, self.settings.dtype)
+        finally:
+            self.loading = None
+
+    def unload_idle(self, busy: Collection[str]) -> None:
+        """Unload models without requests for some time, except busy ones."""
+        most = self.settings.idle_seconds
+        for name, resident in list(self.by_name.items()):
+            if most and name not in busy and time.monotonic() - resident.used >= most:
+                self._unload(name, "idle")
+                log.info("unloaded %s after %g s without requests", name, most)
+
+    def make_room(self, needed: int, busy: Collection[str]) -> int:
+        """Unload models that are not busy, the least recently used first, until so many bytes are free.
+
+        Returns:
+            The number of freed bytes.
+        """
+        given = 0
+        for name in sorted(self.by_name, key=lambda name: self.by_name[name].used):
+            if given >= needed:
+                break
+            if name not in busy:
+                given += self.by_name[name].nbytes
+                self._unload(name, "pressure")
+                log.info("unloaded %s to make room within the memory budget", name)
+        return given
+
+    def idle_bytes(self, busy: Collection[str]) -> int:
+        """Return the number of bytes that unloading all idle models would free."""
+        return sum(each.nbytes for name, each in self.by_name.items() if name not in busy)
+
+    def succeeded(self, name: str) -> None:
+        """Record that a model completed an answer."""
+        self._failures.pop(name, None)
+
+    def failed(self, name: str, error_id: str) -> None:
+        """Record that a bug ended an answer of a model.
+
+        A model is marked as broken after several consecutive failures, but only if it cannot run a single token
+        either. Otherwise the cause may be a repeated request.
+        """
+        self._failures[name] = self._failures.get(name, 0) + 1
+        if self._failures[name] < BROKEN_AFTER:
+            return
+        del self._failures[name]
+        if self._runs(name):
+            return
+        self._broken[name] = time.monotonic() + MENDED_AFTER, error_id
+        log.error(
+            "%s failed %d times in a row (last: %s); it is refused for now", name, BROKEN_AFTER, error_id
+        )
+
+    def _runs(self, name: str) -> bool:
+        """Run one token through a model."""
+        if name not in self.by_name:
+            return True
+        try:
+            logits = self.by_name[name].pair.target(mx.zeros((1, 1), mx.int32))
+            return bool(mx.isfinite(logits).all().item())
+        except Exception:
+            log.exception("%s cannot run a token", name)
+            return False
+
+    def unload_broken(self, busy: Collection[str]) -> None:
+        """Unload models that are marked as broken. They are loaded again when they may be used again."""
+        for name in self.broken:
+            if name in self.by_name and name not in busy:
+                self._unload(name, "broken")
+
+    def _unload(self, name: str, reason: str) -> None:
+        self.by_name.pop(name).release()
+        self.unloaded[reason] += 1
+        forget_shapes()
+        self._forget(name)
+        mx.clear_cache()

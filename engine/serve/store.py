@@ -1,0 +1,232 @@
+"""Stores prefixes on disk, in a folder that several servers may share, even over a network.
+
+Each block is a separate file that appears atomically by a rename and never changes, so no locks are needed. If the
+folder exceeds its budget, the least recently used files are deleted; a file that another server deleted is a miss. The
+engine's thread does no file access: one other thread reads for it, another one writes.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from engine.errors import BadInput
+from engine.serve import block_file
+from engine.serve.block_file import Draft, Plain, RefusedError
+from engine.serve.folder import LOW, Folder
+from engine.serve.models import Resident
+from engine.serve.shelf import Shelf, shelf_for
+from engine.serve.snapshots import Snapshot
+
+log = logging.getLogger("engine.serve")
+READ_SECONDS = 5.0  # seconds to wait for a block before the folder counts as unreachable
+REST_SECONDS = 30.0  # for which nothing is read from a folder that is out of reach
+WAIT = 0.005  # seconds that a read holds up the engine's thread at most
+MOST_WAITING = 64 << 20  # bytes that may wait to be written; more is dropped
+FLUSH_SECONDS = 8.0  # for what is still to be written when the server ends
+TOUCHED = 60.0  # seconds for which a prefix counts as used just now
+
+
+class Store:
+    """The stored prefixes.
+
+    Args:
+        path: the folder. If it does not exist, it is created with access only for its owner.
+        budget: maximum size of its files in bytes.
+        count: called with the name of each event.
+
+    Attributes:
+        events: counts of ``hit``, ``miss``, ``written``, ``dropped``, ``evicted``, ``error``, ``slow``
+            and ``refused_version``, ``refused_truncated``, ``refused_damaged``, ``refused_foreign``,
+            ``refused_layout``.
+
+    Raises:
+        BadInput: the folder cannot be used.
+    """
+
+    def __init__(self, path: Path, budget: int, count: Callable[[str], None] | None = None) -> None:
+        self.events: Counter[str] = Counter()
+        self._count = count
+        try:
+            self._folder = Folder(path, budget)
+        except OSError as error:
+            raise BadInput(
+                f"the prefix store {path} cannot be used: {error.strerror or error}",
+                "give --prefix-store a folder that you may write to",
+            ) from error
+        self._reader, self._writer = Worker("prefix reader"), Worker("prefix writer")
+        self._shelves: WeakKeyDictionary[Resident, dict[Any, Shelf]] = WeakKeyDictionary()
+        self._waiting = 0
+        self._bytes = threading.Lock()
+        self._resting = 0.0
+        self._bad: set[str] = set()  # files to overwrite
+        self._used: dict[str, float] = {}
+        self._silent: dict[str, float] = {}  # until when failures are only counted
+
+    def shelf(self, resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> Shelf:
+        """Return the shelf for a model, cache and drafter."""
+        held = self._shelves.setdefault(resident, {})
+        key = spec, boundary, block, drafts
+        if key not in held:
+            held[key] = shelf_for(resident, spec, boundary, block, drafts=drafts)
+        return held[key]
+
+    def load(
+        self, shelf: Shelf, block_id: str, end: int
+    ) -> Generator[None, None, tuple[list[Snapshot], list[Snapshot]] | None]:
+        """Return a block's snapshots of caches and drafter, or None if there are none. Yields while it is read."""
+        if time.monotonic() < self._resting:
+            return None
+        late = time.monotonic() + READ_SECONDS
+        reading = self._reader.submit(lambda: self._read(shelf, block_id, end))
+        while True:
+            try:
+                found = reading.result(WAIT)
+                break
+            except TimeoutError:
+                if time.monotonic() > late:
+                    self._slow()
+                    return None
+                yield
+        if found is None:
+            return None
+        self._event("hit")
+        caches, context = (block_file.on_device(each) for each in found)
+        return caches, context
+
+    def save(self, shelf: Shelf, block_id: str, caches: list[Snapshot], context: list[Snapshot]) -> None:
+        """Write a block in the background, unless it exists."""
+        name = _name(shelf, block_id)
+        draft = Draft(shelf, block_id, (caches, context))
+        with self._bytes:
+            if self._waiting + draft.nbytes > MOST_WAITING or draft.nbytes > self._folder.budget * LOW:
+                self._event("dropped")
+                return
+            self._waiting += draft.nbytes
+        self._writer.submit(lambda: self._write(name, draft))
+
+    def doubt(self, shelf: Shelf, chain: list[str]) -> None:
+        """If the first block of a chain was refused, replace the others too when they are computed again.
+
+        Damage seldom comes alone, and nobody reads behind the first damaged block: one block a request would be healed.
+        """
+        if chain and _name(shelf, chain[0]) in self._bad:
+            self._bad.update(_name(shelf, each) for each in chain)
+
+    def used(self, shelf: Shelf, chain: list[str]) -> None:
+        """Mark the blocks of a chain as used. Its beginning counts as most recent, so it is deleted last."""
+        now = time.monotonic()
+        if not chain or now - self._used.get(chain[-1], -TOUCHED) < TOUCHED:
+            return
+        self._used = {each: at for each, at in self._used.items() if now - at < TOUCHED}
+        self._used[chain[-1]] = now
+        self._writer.submit(lambda: self._folder.touch([_name(shelf, each) for each in reversed(chain)]))
+
+    def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
+        """Wait until all queued blocks are written. Returns whether that happened in time."""
+        try:
+            self._writer.submit(lambda: None).result(seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics."""
+        return {
+            "bytes": self._folder.nbytes,
+            "budget": self._folder.budget,
+            "reachable": time.monotonic() >= self._resting,
+            **{name: self.events[name] for name in ("hit", "miss", "written", "dropped", "evicted", "error")},
+            "refused": {
+                name.removeprefix("refused_"): count
+                for name, count in list(self.events.items())
+                if name.startswith("refused_")
+            },
+        }
+
+    def _read(self, shelf: Shelf, block_id: str, end: int) -> list[list[Plain]] | None:
+        name = _name(shelf, block_id)
+        try:
+            data = self._folder.read(name, block_file.largest(shelf))
+            found = None if data is None else block_file.decoded(data, shelf, block_id, end)
+        except RefusedError as refused:
+            self._bad.add(name)
+            self._event(f"refused_{refused.reason}")
+            log.warning("the stored prefix %s is not used: %s", name, refused)
+            return None
+        except OSError as error:
+            self._failed("read", error)
+            return None
+        if found is None:
+            self._event("miss")
+        return found
+
+    def _write(self, name: str, draft: Draft) -> None:
+        try:
+            if self._folder.has(name) and name not in self._bad:
+                return
+            self._event("evicted", self._folder.write(name, draft.encoded()))
+            self._bad.discard(name)
+            self._event("written")
+        except OSError as error:
+            self._failed("written", error)
+        finally:
+            with self._bytes:
+                self._waiting -= draft.nbytes
+
+    def _slow(self) -> None:
+        self._resting = time.monotonic() + REST_SECONDS
+        self._event("slow")
+        log.warning(
+            "the prefix store did not answer within %g s; it rests for %g s", READ_SECONDS, REST_SECONDS
+        )
+
+    def _failed(self, what: str, error: OSError) -> None:
+        self._event("error")
+        if time.monotonic() >= self._silent.get(what, 0.0):
+            self._silent[what] = time.monotonic() + REST_SECONDS
+            log.warning(
+                "a stored prefix could not be %s: %s; more of these are counted without a line for %g s",
+                what,
+                error,
+                REST_SECONDS,
+            )
+
+    def _event(self, name: str, times: int = 1) -> None:
+        self.events[name] += times
+        if self._count is not None:
+            for _ in range(times):
+                self._count(name)
+
+
+class Worker:
+    """A daemon thread that runs calls one after another."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def submit(self, call: Callable[[], Any]) -> "Future[Any]":
+        """Run a call in the thread."""
+        found: Future[Any] = Future()
+        self._calls.put((call, found))
+        return found
+
+    def _work(self) -> None:
+        while True:
+            call, found = self._calls.get()
+            try:
+                found.set_result(call())
+            except BaseException as error:
+                found.set_exception(error)
+                log.exception("a call of the prefix store failed")
+
+
+def _name(shelf: Shelf, block_id: str) -> str:
+    return f"{shelf.key[:32]}/{block_id}.kv"

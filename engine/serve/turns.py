@@ -1,0 +1,187 @@
+"""Advances all active answers in turns.
+
+Each answer has its own caches and loop. In one cycle, every decoding answer runs one round, and one answer that still
+reads its prompt runs one chunk. So a long prompt delays the others by one chunk per round.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine.dflash.propose.together import Wanted, can_share, propose_together
+from engine.errors import EngineError
+from engine.mx import mx
+from engine.serve.errors import ApiError, bug
+from engine.serve.generation import Generation
+from engine.serve.job import Failed, Job
+from engine.serve.metrics import Metrics
+from engine.serve.models import Resident
+from engine.serve.residents import Residents
+from engine.serve.rounds import Awaited, Draft, Forward, Verdict
+
+log = logging.getLogger("engine.serve")
+
+
+class Turns:
+    """The active answers. Everything here runs in the engine's thread.
+
+    Args:
+        metrics: counts what happens.
+        residents: are told which models fail.
+        wake: called when jobs have emitted what they had.
+
+    Attributes:
+        active: the active answers.
+    """
+
+    def __init__(self, metrics: Metrics, residents: Residents, wake: Callable[[], None]) -> None:
+        self._metrics, self._residents, self._wake = metrics, residents, wake
+        self.active: list[Generation] = []
+        self._turn = 0
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """Bytes reserved for answers, by model."""
+        found: dict[str, int] = {}
+        for each in self.active:
+            found[each.job.model] = found.get(each.job.model, 0) + each.predicted
+        return found
+
+    def cycle(self) -> None:
+        """Run one round of each answer, and one chunk of one prompt."""
+        for each in self.active:
+            each.together = max(each.together, len(self.active))
+        reading = [each for each in self.active if each.prefilling]
+        turns = [each for each in self.active if not each.prefilling]
+        for generation in turns:
+            generation.alone = len(turns) == 1
+        if reading:
+            self._turn += 1
+            turns.insert(0, reading[self._turn % len(reading)])
+            turns[0].alone = len(turns) == 1
+        waiting = [(each, asked) for each in turns if (asked := self._advance(each)) is not None]
+        for resident in {generation.resident for generation, _ in waiting}:
+            own = [each for each in waiting if each[0].resident is resident]
+            drafting = [(each, asked) for each, asked in own if isinstance(asked, Draft)]
+            forwards = [(each, asked) for each, asked in own if isinstance(asked, Forward)]
+            self._together(resident, forwards + self._drafted(drafting))
+
+    def end(self, generation: Generation, error: Exception | None) -> None:
+        """End an answer early, because of an error or because it was cancelled."""
+        self.active.remove(generation)
+        try:
+            generation.close()
+        except Exception:
+            log.exception("an answer could not be closed")
+        if error is None:
+            self._metrics.finished.labels("cancelled").inc()
+        else:
+            self.fail(generation.job, error)
+
+    def fail(self, job: Job, error: Exception) -> None:
+        """Send a job's error to its client. A bug gets an id that is also in the log."""
+        if isinstance(error, EngineError):
+            remedy = f" Try: {error.fix}." if error.fix else ""
+            error = ApiError(422, f"{error.message}.{remedy}", code="unusable")
+        elif not isinstance(error, ApiError):
+            error_id = f"err-{secrets.token_hex(6)}"
+            log.error("%s", error_id, exc_info=error)
+            self._residents.failed(job.model, error_id)
+            error = bug(error_id)
+        reason = "timeout" if error.status == 408 else "error"  # noqa: PLR2004 - HTTP's own number
+        self._metrics.finished.labels(reason).inc()
+        job.emit(Failed(job.index, error))
+
+    def _drafted(self, drafting: list[tuple[Generation, Draft]]) -> list[tuple[Generation, Forward]]:
+        """Run the drafters that answers wait for, together if possible. Returns their next requests."""
+        proposers = [asked.run.proposer for _, asked in drafting]
+        if len(drafting) > 1 and can_share(proposers):
+            try:
+                outputs = propose_together(
+                    [
+                        Wanted(proposer, asked.run.pending, asked.plan.size, asked.run.sampler)
+                        for proposer, (_, asked) in zip(proposers, drafting, strict=True)
+                    ]
+                )
+            except Exception as error:  # noqa: BLE001 - answers of other models go on
+                for generation, _ in drafting:
+                    self.end(generation, error)
+                return []
+            found = []
+            for (generation, _), output in zip(drafting, outputs, strict=True):
+                generation.joint_drafts += 1
+                found.append((generation, self._advance(generation, output)))
+        else:
+            found = [(generation, self._alone(generation, asked)) for generation, asked in drafting]
+        return [(generation, asked) for generation, asked in found if isinstance(asked, Forward)]
+
+    def _alone(self, generation: Generation, asked: Draft) -> Awaited | None:
+        try:
+            output = asked.run.propose(asked.plan)
+        except Exception as error:  # noqa: BLE001 - the others go on
+            self.end(generation, error)
+            return None
+        return self._advance(generation, output)
+
+    def _together(self, resident: Resident, waiting: list[tuple[Generation, Forward]]) -> None:
+        """Run the forward passes that a model's answers wait for, together if possible."""
+        joined = [each for each in waiting if resident.joint.takes(each[1].run)]
+        if len(joined) > 1:
+            self._metrics.joint.observe(len(joined))
+            try:
+                outputs = resident.joint.forward([f.run for _, f in joined], [f.tokens for _, f in joined])
+            except Exception as error:  # noqa: BLE001 - answers of other models go on
+                for generation, _ in joined:
+                    self.end(generation, error)
+                outputs = []
+            judging = []
+            for (generation, _), output in zip(joined, outputs, strict=False):
+                generation.joint += 1
+                judging.append((generation, self._advance(generation, output)))
+            self._judged(judging)
+            waiting = [each for each in waiting if each not in joined]
+        for generation, asked in waiting:
+            try:
+                output = asked.run.forward(asked.tokens)
+            except Exception as error:  # noqa: BLE001 - the others go on
+                self.end(generation, error)
+            else:
+                self._judged([(generation, self._advance(generation, output))])
+
+    def _judged(self, judging: list[tuple[Generation, Any]]) -> None:
+        """Compute the outcomes that rounds are about to read, with one wait for all; then end these rounds."""
+        judging = [each for each in judging if isinstance(each[1], Verdict)]
+        try:
+            mx.eval([asked.found for _, asked in judging])
+        except Exception as error:  # noqa: BLE001 - answers of other models go on
+            for generation, _ in judging:
+                self.end(generation, error)
+            return
+        for generation, _ in judging:
+            self._advance(generation, wake=False)
+        self._wake()
+
+    def _advance(self, generation: Generation, output: Any = None, *, wake: bool = True) -> Awaited | None:
+        """Advance an answer by a turn, passing on what it gives; return what it waits for."""
+        first = not generation.stats.steps
+        try:
+            piece = generation.turn(output)
+        except Exception as error:  # noqa: BLE001 - the others go on
+            self.end(generation, error)
+            return None
+        if piece is None or isinstance(piece, Awaited):
+            return piece
+        if first:
+            self._metrics.first.observe(time.monotonic() - generation.job.created)
+        self._metrics.generated.inc(piece.tokens)
+        if generation.done:
+            generation.resident.used = time.monotonic()
+            self.active.remove(generation)
+            self._metrics.count(generation)
+            self._residents.succeeded(generation.job.model)
+        generation.job.emit(piece)
+        if wake:
+            self._wake()
+        return None
