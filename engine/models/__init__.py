@@ -14,7 +14,7 @@ __all__ = ["Pair", "files", "fit", "hub", "load", "pairs", "registry"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what loads models, and MLX with it, when it is asked for: names and files are looked at without."""
+    """Import the loading functions, and MLX with them, only when needed: checking names and files works without."""
     if name in ("Pair", "load"):
         return getattr(import_module("engine.models.pair"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

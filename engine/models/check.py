@@ -76,7 +76,7 @@ def check(name: str, draft: str | Literal[False] | None = None, *, only_files: b
     Nothing is downloaded: a hub id has to be in the hub's cache on this machine.
 
     Args:
-        name: as :func:`engine.models.load` takes it.
+        name: as :func:``engine.models.load`` takes it.
         draft: likewise; None takes the drafter that belongs to the name, if any, False takes none.
         only_files: only see that the files are there, whole and fit each other, without MLX.
 

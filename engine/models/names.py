@@ -3,19 +3,20 @@
 from typing import Any
 
 from engine.checkpoints import hub
-from engine.checkpoints.published import BUNDLED, PUBLISHED
-from engine.models import registry
+from engine.checkpoints.published import ALONE, BUNDLED, PUBLISHED
+from engine.models import catalogue, registry
 
 CHANNEL = "e8-q38"
 
 
 def pairs() -> list[dict[str, Any]]:
-    """Return every pair that goes by a name: what it consists of, whether it is here, and how to get it.
+    """Return all named pairs: their parts, whether they are on this machine, and how to get them.
 
     ``here`` says whether target and drafter are on this machine; ``get`` is the commands that bring what is
-    missing, none for bundled pairs. ``channel`` is the pair's name in channel form, ``<name>@<lattice>-q<range>``.
+    missing, none for bundled pairs. ``channel`` is the pair's name in channel form,
+    ``<name>@<lattice>-q<range>[-b<boundary>]``.
     """
-    return [_bundled(name) for name in BUNDLED] + [_published(name) for name in PUBLISHED]
+    return [_bundled(name) for name in BUNDLED] + [_published(name) for name in (*PUBLISHED, *ALONE)]
 
 
 def _bundled(name: str) -> dict[str, Any]:
@@ -31,14 +32,19 @@ def _bundled(name: str) -> dict[str, Any]:
 
 
 def _published(name: str) -> dict[str, Any]:
-    ids = PUBLISHED[name]
-    missing = [id_ for id_ in ids if not hub.is_here(id_)]
+    target, draft = PUBLISHED[name] if name in PUBLISHED else (ALONE[name], None)
+    missing = [id_ for id_ in (target, draft) if id_ is not None and not hub.is_here(id_)]
     return {
         "name": name,
         "source": "hub",
-        "target": ids[0],
-        "draft": ids[1],
+        "target": target,
+        "draft": draft,
         "here": not missing,
         "get": [f"hf download {id_}" for id_ in missing],
-        "channel": f"{name}@{CHANNEL}",
+        "channel": f"{name}@{CHANNEL}{_boundary(name)}",
     }
+
+
+def _boundary(name: str) -> str:
+    found = catalogue.entry(name)
+    return f"-b{found.boundary}" if found and found.boundary else ""

@@ -1,12 +1,13 @@
 """A target with its drafter and tokenizer, loaded and identified."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.checkpoints import digests, files, hub
-from engine.checkpoints.published import BUNDLED
+from engine.checkpoints.published import PAIRS
+from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models import registry
 from engine.models.fit import check_fit
@@ -33,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Pair:
-    """What :func:`load` returns. Unpacks into target, draft and tokenizer.
+    """What :func:``load`` returns. Unpacks into target, draft and tokenizer.
 
     Attributes:
         target: mlx-lm's model, evaluated.
@@ -56,12 +57,28 @@ class Pair:
 
     @property
     def chats(self) -> bool:
-        """Whether prompts are turns to it: it has a chat template, and is none of the tiny family.
+        """Whether prompts are turns to it: it has a chat template, and is none of the tiny pairs.
 
-        That one was trained to continue text, and knows turns from questions for needles alone.
+        Those were trained to continue text, and know turns from questions for needles alone.
         """
-        tiny = self.parts["target"].folder.parent.name in BUNDLED
+        tiny = self.parts["target"].folder.parent.name in PAIRS
         return bool(self.tokenizer.has_chat_template) and not tiny
+
+    def with_embed_scale(self, scale: float | str | None) -> "Pair":
+        """Return the pair with another factor of the drafter's embeddings: a number, ``target``, or None for its own.
+
+        The drafter's configuration says the factor afterwards.
+        """
+        if self.draft is None:
+            return self
+        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of
+
+        embeddings = TargetEmbeddings.of(self.target)
+        if scale is None:
+            scale = embed_scale_of(self.draft.config, embeddings)
+        found = embeddings.embed_scale if isinstance(scale, str) else scale
+        self.draft.config = replace(self.draft.config, embed_scale=found)
+        return self
 
     def another_target(self) -> nn.Module:
         """Return another model object over the target's arrays, for those who hook or patch theirs."""
@@ -77,8 +94,8 @@ class Pair:
     def describe(self) -> list[dict[str, Any]]:
         """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer.
 
-        To what :func:`engine.checkpoints.digests.model` tells it adds architecture, layers, parameters and the types in
-        which the tensors lie on disk.
+        To what :func:``engine.checkpoints.digests.model`` tells it adds architecture, layers, parameters and the types
+        in which the tensors lie on disk.
         """
         models = {"target": self.target, "draft": self.draft, "reconstruction": self.restorer}
         return [_entry(role, part, models[role]) for role, part in self.parts.items()]
@@ -100,13 +117,16 @@ def load(
         draft: the drafter's folder or hub id. None: the one that comes with the name, if any; False: none.
         dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
             types are slow, and as it is stored elsewhere.
-        restore: the restorer's folder. None: the one that comes with the name, if any; False: none.
+        restore: the restorer's folder. None: the one that comes with the name, if any; False: none. One that reads the
+            drafter is loaded with it, even if ``draft`` is False.
         download: fetch from the hub what its cache on this machine lacks.
 
     Raises:
         BadInput: nothing there, something missing, damaged or not fitting; the message says what.
     """
     source = registry.find(name, draft, restore)
+    if source.restore and not source.draft and _reads_a_drafter(source.restore):
+        source = replace(source, draft=registry.find(name).draft)
     chosen = chosen_dtype(dtype)
     folders = {
         role: (id_, hub.folder_of(reference, download=download)) for role, id_, reference in source.parts()
@@ -121,8 +141,14 @@ def load(
     if "draft" in parts:
         check_fit(parts["draft"].config, config, tokenizer)
     drafter = _load_draft(parts["draft"].folder, chosen) if "draft" in parts else None
-    restorer = _load_restorer(parts, target, chosen) if "reconstruction" in parts else None
+    restorer = _load_restorer(parts, target, drafter, chosen) if "reconstruction" in parts else None
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)
+
+
+def _reads_a_drafter(restorer: str) -> bool:
+    from engine.restore.drafted import is_drafted
+
+    return is_drafted(restorer)
 
 
 def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
@@ -131,9 +157,17 @@ def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
     return load_draft(folder, dtype=dtype)
 
 
-def _load_restorer(parts: dict[str, Part], target: nn.Module, dtype: mx.Dtype | None) -> Any:
-    from engine.restore import learned, weights
+def _load_restorer(parts: dict[str, Part], target: nn.Module, drafter: Any, dtype: mx.Dtype | None) -> Any:
+    from engine.restore import drafted, learned, weights
 
+    folder = parts["reconstruction"].folder
+    if drafted.is_drafted(folder):
+        if drafter is None:
+            raise BadInput(
+                f"the restorer in {folder} reads a drafter, and the target has none", drafted.AGAIN
+            )
+        known = weights.target_digest(parts["target"].folder), weights.target_digest(parts["draft"].folder)
+        return drafted.load_drafted(folder, drafter.bind(target), target, known, dtype)
     restorer = weights.load_restorer(parts["reconstruction"].folder, parts["target"].folder, dtype)
     learned.check(restorer, target)
     return restorer

@@ -10,7 +10,7 @@ from typing import Literal
 
 from engine import install
 from engine.checkpoints.hub import local
-from engine.checkpoints.published import BUNDLED, PUBLISHED
+from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED
 from engine.errors import BadInput
 
 DATA = Path(__file__).with_name("data")  # in a source tree
@@ -29,8 +29,8 @@ class Source:
     Attributes:
         name: what was asked for.
         target: never empty.
-        draft: None where no drafter belongs to it.
-        restore: the restorer's folder; None where none belongs to it, or none is wanted.
+        draft: None if no drafter belongs to it.
+        restore: the restorer's folder; None if none belongs to it, or none is wanted.
     """
 
     name: str
@@ -82,7 +82,7 @@ def find(
 
 
 def drafter(draft: str | Path) -> str | None:
-    """Return the reference to a drafter, which is given as to :func:`find`."""
+    """Return the reference to a drafter, which is given as to :func:``find``."""
     if str(draft) in BUNDLED or str(draft) in PUBLISHED:
         return _named(str(draft)).draft
     return _inner(draft, "draft")
@@ -105,8 +105,10 @@ def _named(name: str) -> Source:
         return _pair(name, data() / name)
     if name in PUBLISHED:
         return Source(name, *PUBLISHED[name])
+    if name in ALONE:
+        return Source(name, ALONE[name], None)
     if not name.strip():
-        known = ", ".join((*BUNDLED, *PUBLISHED))
+        known = ", ".join((*BUNDLED, *PUBLISHED, *ALONE))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
     folder = local(name)
     return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
@@ -133,7 +135,10 @@ def data() -> Path:
 
 
 def is_bundled_here(name: str) -> bool:
-    """Tell whether this installation holds the bundled pair ``name``: every file that loading it needs."""
+    """Tell whether this installation holds the bundled model ``name``: every file that loading it needs."""
     return all(
-        any((data() / name / part).glob(pattern)) for part, needed in _NEEDED.items() for pattern in needed
+        any((data() / name / part).glob(pattern))
+        for part, needed in _NEEDED.items()
+        if part == "target" or name not in CHATS
+        for pattern in needed
     )

@@ -1,4 +1,4 @@
-"""Loading a target model through mlx-lm, with every way in which a folder can be wrong told apart."""
+"""Loads a target model through mlx-lm, with a specific error for each fault of a folder."""
 
 from importlib import util
 from pathlib import Path
@@ -8,10 +8,9 @@ from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models.fit import refuse_drafter
-from engine.mx import mx, nn, tree
+from engine.mx import DTYPES, mx, nn, tree
 
 HALF_IS_SLOW_ON = mx.DeviceType.cpu
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 STORED = "stored"
 
 
@@ -89,7 +88,7 @@ def _known(kind: str) -> bool:
 
 
 def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
-    """Cast floating-point tensors, but for those that the architecture itself keeps in full precision."""
+    """Cast floating-point tensors, except those that the architecture keeps in full precision."""
     keep = getattr(model, "cast_predicate", lambda _: True)
 
     def cast(path: str, leaf: mx.array) -> mx.array:

@@ -24,6 +24,7 @@ class RestoredCache:
         sink: first positions that are never evicted.
         window: last positions that are not evicted.
         source: gives evicted positions back; None gives nothing back.
+        sliding: how far back a token of this layer sees, itself counted; None sees everything.
 
     Attributes:
         offset: tokens that have been through.
@@ -32,8 +33,8 @@ class RestoredCache:
         injected_reads: the sum of these over all forward passes.
     """
 
-    def __init__(self, sink: int, window: int, source: Source | None) -> None:
-        self.sink, self.window, self.source = sink, window, source
+    def __init__(self, sink: int, window: int, source: Source | None, sliding: int | None = None) -> None:
+        self.sink, self.window, self.source, self.sliding = sink, window, source, sliding
         self.keys: mx.array | None = None
         self.values: mx.array | None = None
         self.offset = self.evicted = self.injected_positions = self.injected_reads = 0
@@ -85,9 +86,18 @@ class RestoredCache:
         window_size: int | None = None,
         return_array: bool = False,
     ) -> mx.array | str | None:
-        """Return the mask of ``rows`` new ones, which see everything that is returned, themselves causally."""
+        """Return the mask of ``rows`` new ones, which see everything that is returned, themselves causally.
+
+        Those of a sliding layer see as far back as the model has them see: what is held or given back farther away is
+        hidden.
+        """
+        if window_size != self.sliding:
+            raise BadInput(
+                f"a sliding layer of {window_size} positions cannot be restored by a cache for {self.sliding or 'all'}",
+                "make the caches with restored_caches(..., sliding=True)",
+            )
         if window_size is not None:
-            raise BadInput("a sliding layer cannot be restored", "leave its own cache to it")
+            return self._sliding_mask(rows, window_size)
         if rows == 1 and not return_array:
             return None
         if not return_array:
@@ -97,6 +107,15 @@ class RestoredCache:
             rows, held if self.source is None else self.offset
         )
         return found
+
+    def _sliding_mask(self, rows: int, window: int) -> mx.array:
+        new = mx.arange(self.offset, self.offset + rows)
+        at = mx.arange(self.offset + rows)
+        if self.source is None:
+            held = min(self.size(), self.sink + self.window)
+            near = max(0, held - self.sink)
+            at = mx.concatenate([at[: min(held, self.sink)], at[self.offset - near :]])
+        return (at[None] <= new[:, None]) & (at[None] > new[:, None] - window)
 
     def size(self) -> int:
         """Return the positions that are held here."""
@@ -113,7 +132,7 @@ class RestoredCache:
         return sum(x.nbytes for x in self.state)
 
     def empty(self) -> bool:
-        """Say whether nothing has been through."""
+        """Return whether nothing has been through."""
         return self.keys is None
 
     def is_trimmable(self) -> bool:
@@ -121,26 +140,51 @@ class RestoredCache:
         return False
 
 
+def restored_layers(model: nn.Module, *, sliding: bool = False) -> tuple[int, ...]:
+    """Return which caches of a model can be restored: those of its full-attention layers, or of its sliding ones.
+
+    Raises:
+        BadInput: there is none.
+    """
+    wanted, kind = (lm_cache.RotatingKVCache, "sliding") if sliding else (lm_cache.KVCache, "full-attention")
+    found = tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
+    if not found:
+        raise BadInput(
+            f"this model has no {kind} layer with a cache of its own",
+            "restore its full-attention layers" if sliding else "restore its sliding layers",
+        )
+    return found
+
+
 def restored_caches(
-    model: nn.Module, sink: int, window: int, source: Callable[[int], Source | None]
+    model: nn.Module,
+    sink: int,
+    window: int,
+    source: Callable[[int], Source | None],
+    *,
+    sliding: bool = False,
 ) -> list[Cache]:
-    """Return a cache a layer: full-attention ones evict and restore, all others stay the model's own.
+    """Return a cache a layer: those of one kind evict and restore, all others stay the model's own.
 
     Args:
         model: an mlx-lm model.
         sink: first positions that stay.
         window: last positions that stay.
         source: from the index of a cache to what restores it.
+        sliding: restore the sliding layers, while full-attention ones keep their exact keys and values.
 
     Raises:
-        BadInput: the model has no full-attention layer, or the sizes are none.
+        BadInput: the model has no such layer, or the sizes are none, or more than a sliding layer sees.
     """
     if sink < 0 or window < 1:
         raise BadInput(f"a sink of {sink} and a window of {window}", "0 or more, and 1 or more")
-    caches: list[Cache] = lm_cache.make_prompt_cache(model)
-    full = [i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache]
-    if not full:
-        raise BadInput("this model has no full-attention layer with a cache of its own")
-    for i in full:
-        caches[i] = RestoredCache(sink, window, source(i))
+    caches: list[Any] = lm_cache.make_prompt_cache(model)
+    for i in restored_layers(model, sliding=sliding):
+        reach = caches[i].max_size if sliding else None
+        if reach is not None and sink + window >= reach:
+            raise BadInput(
+                f"a sliding layer sees {reach} positions, and a sink of {sink} and a window of {window} hold them all",
+                "choose a smaller window",
+            )
+        caches[i] = RestoredCache(sink, window, source(i), reach)
     return caches

@@ -2,33 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
-from engine.dflash.target.ends import TargetEnds
+from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.dflash.target.taps import find_layers
 from engine.errors import BadInput
-from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
+from engine.restore.cache import restored_layers
 from engine.restore.restorer import Embed, Reconstruction, Restorer, RestorerConfig
 from engine.restore.sources import Learned, Pair
 
 PARTS = ("input_layernorm", "self_attn")
 
 
-def full_layers(target: nn.Module) -> tuple[int, ...]:
-    """Return the full-attention layers of a model that have a cache of their own.
-
-    Raises:
-        BadInput: there is none.
-    """
-    caches = lm_cache.make_prompt_cache(target)
-    full = tuple(i for i, cache in enumerate(caches) if type(cache) is lm_cache.KVCache)
-    if not full:
-        raise BadInput("this model has no full-attention layer with a cache of its own")
-    return full
-
-
 def embed_of(target: nn.Module) -> Embed:
     """Return a target's table, from ids to rows."""
-    return TargetEnds.of(target).embed
+    return TargetEmbeddings.of(target).embed
 
 
 def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
@@ -54,7 +41,7 @@ def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequenc
     """Return the shape of a restorer for all full-attention layers of a model, whose weights have ``digest``."""
     return RestorerConfig(
         hidden_size=embed_of(target)(mx.zeros((1,), mx.int32)).shape[-1],
-        layers=full_layers(target),
+        layers=restored_layers(target),
         width=width,
         dilations=tuple(dilations),
         target=digest,
@@ -82,7 +69,7 @@ def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -
     """Return a fresh source for each restored layer of a model that reads one prompt.
 
     Args:
-        restorer: checked to fit the model; see :func:`check`.
+        restorer: checked to fit the model; see :func:``check``.
         target: an mlx-lm model.
         ids: of the prompt. What comes after it is kept as it is.
 

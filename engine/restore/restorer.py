@@ -1,4 +1,4 @@
-"""The learned restorer: what went into a target's layers at evicted positions, from the token ids alone.
+"""The learned restorer: reconstructs the inputs of a target's layers at evicted positions from the token ids.
 
 It reads the target's own embeddings of the text, mixes each position with the few dozen before it by gated
 causal convolutions, and adds to the embedding what it expects each layer's input to hold besides. The layer's
@@ -29,7 +29,7 @@ class RestorerConfig:
         width: values of one position's state, which all layers share.
         dilations: of the convolutions, one each.
         taps: positions that a convolution reads: its own, and those 1, 2, ... dilations before.
-        target: ``sha256:...`` of the target's weights, as :func:`engine.checkpoints.digests.model` tells it.
+        target: ``sha256:...`` of the target's weights, as :func:``engine.checkpoints.digests.model`` tells it.
     """
 
     hidden_size: int
@@ -83,7 +83,7 @@ class Scale(nn.Module):
 
 
 class Restorer(nn.Module):
-    """The weights. It holds no state of a prompt; see :class:`Reconstruction`."""
+    """The weights. It holds no state of a prompt; see :class:``Reconstruction``."""
 
     def __init__(self, config: RestorerConfig) -> None:
         super().__init__()

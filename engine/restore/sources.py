@@ -31,7 +31,7 @@ def joined(first: Pair, second: Pair) -> Pair:
 
 
 class Exact:
-    """Keeps what was evicted as it was: the identity, and what full-attention layers have to be given."""
+    """Keeps evicted keys and values unchanged: the identity control."""
 
     def __init__(self) -> None:
         self.keys: mx.array | None = None
@@ -45,7 +45,7 @@ class Exact:
             self.keys, self.values = joined((self.keys, self.values), (keys, values))
 
     def give(self) -> Pair:
-        """Return what was kept."""
+        """Return the kept keys and values."""
         if self.keys is None or self.values is None:
             raise ValueError("nothing was evicted")
         return self.keys, self.values
@@ -55,7 +55,7 @@ class Noise(Exact):
     """Keeps Gaussian noise of the same mean and variance in each channel instead: what must destroy recall.
 
     Args:
-        change: from keys or values to noise, as :func:`engine.evals.controls.noise` makes it.
+        change: from keys or values to noise, as :func:``engine.evals.controls.noise`` makes it.
     """
 
     def __init__(self, change: Callable[[mx.array], mx.array]) -> None:
@@ -71,7 +71,7 @@ class Compressed:
     """Keeps codes in a cache of this engine's or of mlx-lm's, and gives back what they decode to.
 
     Args:
-        inner: an empty cache of a spec, for this layer; see :func:`engine.cache.make_caches`.
+        inner: an empty cache of a spec, for this layer; see :func:``engine.cache.make_caches``.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -91,7 +91,7 @@ class Compressed:
 class Learned:
     """Gives what a reconstruction says the layer's projections were; what was there is not looked at.
 
-    Nothing is kept of what it gives: it is made anew for each forward pass.
+    Nothing is kept of what it gives: it is rebuilt for each forward pass.
 
     Args:
         attention: the layer's attention module; its norms of keys and values, where it has them, and its
@@ -126,7 +126,7 @@ class Learned:
             self.inner.take(start + made, keys[:, :, made:], values[:, :, made:])
 
     def give(self) -> Pair:
-        """Return what is reconstructed, and what was kept behind it."""
+        """Return the reconstructed positions, followed by the kept ones."""
         if self.start is None or self._like is None or not self.count:
             return self.inner.give()
         made = self._cached(self.start, self.start + self.count, self._like)

@@ -15,7 +15,7 @@ class Descent(Generic[S]):
 
     Args:
         model: what learns.
-        loss: of what :meth:`step` gets; returns the loss and then figures to report.
+        loss: of what :meth:``step`` gets; returns the loss and then figures to report.
         plan: rates and clipping.
     """
 
@@ -51,7 +51,7 @@ class Descent(Generic[S]):
         mx.save_safetensors(str(path), weights | moments)
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
+        """Go on from what :meth:``save`` wrote."""
         parts: dict[str, list[tuple[str, mx.array]]] = {"model": [], "optimizer": []}
         for name, value in load(path).items():
             part, _, rest = name.partition(".")

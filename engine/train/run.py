@@ -36,7 +36,7 @@ class Learner(Protocol):
     """What learns, its target and its optimizer, in one library or another.
 
     Attributes:
-        suffix: of the files that :meth:`save` writes.
+        suffix: of the files that :meth:``save`` writes.
         about: what a run has to agree on, beside the plan, to go on from a checkpoint.
     """
 
@@ -53,14 +53,14 @@ class Learner(Protocol):
         """Write weights and moments."""
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
+        """Go on from what :meth:``save`` wrote."""
 
     def finish(self) -> None:
-        """Put what was learnt into the model that was to be trained."""
+        """Copy the learned weights into the model."""
 
 
 class Reader(Learner, Protocol):
-    """A learner that learns from what its target reads."""
+    """A learner that trains on its target's states."""
 
     def read(self, rows: np.ndarray) -> Any:
         """Let the target read ``rows`` ``[rows, length]``; return a batch."""

@@ -17,6 +17,11 @@ except ImportError as error:
         f"training this needs torch: {error}", "install it: pip install torch==2.13.0"
     ) from error
 
+if not transformers.utils.is_torch_available():
+    raise RuntimeError(
+        "engine.lm loaded transformers without torch: import engine.train.with_torch before it"
+    )
+
 __all__ = [
     "TorchDescent",
     "check_device",
@@ -56,7 +61,7 @@ class SingleMuon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - what optimizers take
-        """See :class:`torch.optim.Muon`; gradients have to be there."""
+        """See :class:``torch.optim.Muon``; gradients have to be there."""
         for group in self.param_groups:
             for weight in group["params"]:
                 momentum = group["momentum"]
@@ -131,7 +136,7 @@ S = TypeVar("S", bound=Schedule)
 
 
 class TorchDescent(Generic[S]):
-    """Weights that learn in torch, and their optimizers: :class:`engine.train.descent.Descent` in torch.
+    """Weights that learn in torch, and their optimizers: :class:``engine.train.descent.Descent`` in torch.
 
     Args:
         weights: by name; matrices move by Muon, the rest by AdamW.
@@ -171,7 +176,7 @@ class TorchDescent(Generic[S]):
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
+        """Go on from what :meth:``save`` wrote."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         with torch.no_grad():
             for name, value in state["weights"].items():

@@ -1,7 +1,7 @@
 """The text of the tiny family: Python sources whose licences allow it, found in the running interpreter.
 
 The standard library, and packages that this project installs anyway, each under a permissive licence
-(:data:`PACKAGES`). Files are ordered by their digest, not by their path, so that which are held out depends
+(:data:``PACKAGES``). Files are ordered by their digest, not by their path, so that which are held out depends
 on nothing but their content.
 """
 

@@ -1,4 +1,4 @@
-"""Text written by a target itself: what its drafter has to foresee."""
+"""Generates text with a target itself, for training its drafter."""
 
 from collections.abc import Callable
 

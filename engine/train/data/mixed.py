@@ -13,7 +13,7 @@ FILLER = 6000  # tokens of text that a task takes its lines from
 
 
 def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
-    """Return where rows come from: stretches of text, and tasks one behind the other.
+    """Return the source of rows: stretches of text, and sequences of tasks.
 
     Args:
         tokenizer: mlx-lm's wrapper.

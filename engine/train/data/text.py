@@ -85,7 +85,7 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
 
 
 def check_length(ids: np.ndarray, length: int, what: str = "a row") -> None:
-    """Raise BadInput where the text has no ``what`` of ``length`` tokens."""
+    """Raise BadInput if the text has no ``what`` of ``length`` tokens."""
     if len(ids) <= length:
         raise BadInput(f"the text has {len(ids)} tokens, fewer than {what} of {length}", "give more text")
 

@@ -8,7 +8,7 @@ from engine.checkpoints.files import text_config
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.drafter.weights import load_draft
-from engine.dflash.target.ends import TargetEnds
+from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.errors import BadInput
 from engine.mx import mx, nn
 from engine.tokens import Tokenizer
@@ -79,7 +79,7 @@ def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
     """Return a drafter to train, which starts with small random matrices and the target's final norm."""
     mx.random.seed(seed)
     draft = Drafter(config)
-    TargetEnds.of(target).check(config)
+    TargetEmbeddings.of(target).check(config)
     norm = getattr(getattr(target, "model", None), "norm", None)
     if norm is not None and norm.weight.shape == draft.norm.weight.shape:
         offset = 1.0 if type(norm).__module__.endswith(("gemma2", "gemma3_text")) else 0.0
@@ -101,5 +101,5 @@ def from_folder(source: str | Path, target: nn.Module) -> Drafter:
             f"{source} is a DFlash2 drafter: its convolutions and its selector cannot be trained here",
             "go on from a DFlash drafter, or train one from nothing",
         )
-    TargetEnds.of(target).check(draft.config)
+    TargetEmbeddings.of(target).check(draft.config)
     return draft

@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.dflash.drafter.model import Drafter
-from engine.dflash.target.ends import DraftEnds, TargetEnds
+from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.dflash.target.taps import Tapped
 from engine.mx import mx, nn
@@ -28,7 +28,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
 
 
 class MlxLearner(Descent[DrafterPlan]):
-    """A :class:`engine.train.run.Learner`.
+    """A :class:``engine.train.run.Learner``.
 
     Args:
         draft: the drafter; it learns in place.
@@ -40,9 +40,9 @@ class MlxLearner(Descent[DrafterPlan]):
         super().__init__(draft, self.loss, plan)
         self.draft = draft
         self.tapped = Tapped(target, draft.config.target_layer_ids)
-        ends = TargetEnds.of(target)
-        ends.check(draft.config)
-        self.ends = DraftEnds(ends, draft.config)
+        embeddings = TargetEmbeddings.of(target)
+        embeddings.check(draft.config)
+        self.embeddings = DraftEmbeddings(embeddings, draft.config)
         self.rotations = Rotations.of(draft.config)
 
     def read(self, rows: np.ndarray) -> Batch:
@@ -58,11 +58,11 @@ class MlxLearner(Descent[DrafterPlan]):
     def loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
         """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""
         plan = self.plan
-        states = hidden_states(self.draft, self.ends.embed, batch, anchors, plan.block, self.rotations)
+        states = hidden_states(self.draft, self.embeddings.embed, batch, anchors, plan.block, self.rotations)
         rows, count, slots, width = states.shape
-        logits = self.ends.cap(self.ends.logits(states.reshape(rows, count * slots, width))).astype(
-            mx.float32
-        )
+        logits = self.embeddings.cap(
+            self.embeddings.logits(states.reshape(rows, count * slots, width))
+        ).astype(mx.float32)
         logits = logits.reshape(rows, count, slots, -1)
         at = anchors[..., None] + mx.arange(slots)  # the target's successor there is the slot's answer
         row = mx.arange(rows)[:, None, None]

@@ -1,6 +1,6 @@
 """Train a drafter in torch, for targets that transformers loads too.
 
-It computes what :mod:`engine.train.drafter.learner_mlx` computes (a test compares loss and gradients), faster on
+It computes what :mod:``engine.train.drafter.learner_mlx`` computes (a test compares loss and gradients), faster on
 a CPU, and runs on CUDA. The target reads in float32, as it will when decoding here; the drafter learns in float32,
 and its matrices are multiplied in bfloat16 if that is quicker.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.dflash.drafter.in_torch import TorchLayers
 from engine.dflash.drafter.model import Drafter
-from engine.dflash.target.rotary import Rotations
 from engine.mx import mx, tree
 from engine.train.drafter.recipe import TOP, DrafterPlan
 from engine.train.schedule import MATRIX
@@ -29,7 +29,7 @@ from engine.train.with_torch import (
 
 @dataclass(frozen=True)
 class Batch:
-    """What the target says about some rows of text; :class:`engine.train.drafter.blocks.Batch` in torch."""
+    """What the target says about some rows of text; :class:``engine.train.drafter.blocks.Batch`` in torch."""
 
     tokens: torch.Tensor
     taps: torch.Tensor
@@ -38,13 +38,14 @@ class Batch:
 
 
 class TorchLearner(TorchDescent[DrafterPlan]):
-    """A :class:`engine.train.run.Learner`.
+    """A :class:``engine.train.run.Learner``.
 
     Args:
         draft: the drafter; what was learnt is put into it at the end.
         folder: of the target, as transformers reads it.
         plan: rates and weights.
-        embed_scale: the factor of the target's embeddings, as in :class:`engine.dflash.target.ends.DraftEnds`.
+        embed_scale: the factor of the target's embeddings; see
+            :class:``engine.dflash.target.embeddings.DraftEmbeddings``.
         device: ``cpu`` or ``cuda``.
         dtype: of the drafter's matrix products; None for what is quicker on the device.
     """
@@ -76,8 +77,7 @@ class TorchLearner(TorchDescent[DrafterPlan]):
         others = [value for value in weights.values() if value.ndim != MATRIX]
         optimizers = muon_and_adamw(matrices, others, plan, decay=0.01, scaling="original")
         super().__init__(weights, optimizers, plan, device)
-        cos, sin = Rotations.of(config).at(0, config.max_position_embeddings)
-        self.turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
+        self.layers = TorchLayers(config, dict(self.weights), device, self.dtype)
 
     @torch.no_grad()
     def read(self, rows: np.ndarray) -> Batch:
@@ -109,7 +109,7 @@ class TorchLearner(TorchDescent[DrafterPlan]):
         return {"loss": self.step(step, loss), "tau": float(tau)}
 
     def finish(self) -> None:
-        """Put what was learnt into the drafter."""
+        """Copy the learned weights into the drafter."""
         learnt = [(name, mx.array(value.detach().cpu().numpy())) for name, value in self.weights.items()]
         self.draft.update(tree.tree_unflatten(learnt))
 
@@ -135,22 +135,14 @@ class TorchLearner(TorchDescent[DrafterPlan]):
         return loss, 1 + (hits.cumprod(-1) * on_path).sum(-1).mean()
 
     def _head(self, states: torch.Tensor) -> torch.Tensor:
-        logits = self._linear(states, self.head) * self.config.output_multiplier
+        logits = self.layers.linear(states, self.head) * self.config.output_multiplier
         cap = self.config.final_logit_softcapping
         return torch.tanh(logits / cap) * cap if cap else logits
-
-    def _linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x.to(self.dtype), weight.to(self.dtype))
-
-    def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        x = x.float()
-        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config.rms_norm_eps)
-        return x * scale * self.weights[f"{name}.weight"]
 
     def _hidden_states(self, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
         """Return the last states at the masks, ``[rows, anchors, block - 1, hidden]``.
 
-        The counterpart of :func:`engine.train.drafter.blocks.hidden_states`.
+        The counterpart of :func:``engine.train.drafter.blocks.hidden_states``.
         """
         config, block = self.config, self.plan.block
         rows, length = batch.tokens.shape
@@ -159,70 +151,14 @@ class TorchLearner(TorchDescent[DrafterPlan]):
         ids[..., 0] = batch.tokens.gather(1, anchors)
         states = functional.embedding(ids, self.table) * self.embed_scale
         states = states.reshape(rows, count * block, -1)
-        context = self._norm(self._linear(batch.taps, self.weights["fc.weight"]), "hidden_norm")
+        layers, context = self.layers, self.layers.fused_taps(batch.taps)
         query_at = (anchors[..., None] + torch.arange(block, device=self.device)).reshape(rows, -1)
         key_at = torch.arange(length, device=self.device)
         before = key_at < anchors.repeat_interleave(block, dim=1)[..., None]
         for i in range(config.num_hidden_layers):
-            window, name = config.window(i), f"layers.{i}"
+            window = config.window(i)
             seen = before if window is None else before & (query_at[..., None] - key_at < window)
-            x = self._norm(states, f"{name}.input_layernorm")
-            states = states + self._attend(i, x, context, seen, query_at, key_at)
-            x = self._norm(states, f"{name}.post_attention_layernorm")
-            gate, up = (
-                self._linear(x, self.weights[f"{name}.mlp.{part}_proj.weight"]) for part in ("gate", "up")
-            )
-            states = states + self._linear(
-                functional.silu(gate) * up, self.weights[f"{name}.mlp.down_proj.weight"]
-            )
-        return self._norm(states.reshape(rows, count, block, -1)[:, :, 1:], "norm")
-
-    def _attend(
-        self,
-        layer: int,
-        x: torch.Tensor,
-        context: torch.Tensor,
-        seen: torch.Tensor,
-        query_at: torch.Tensor,
-        key_at: torch.Tensor,
-    ) -> torch.Tensor:
-        """Attend from every block to the context before it (``seen``) and to itself."""
-        config, block, name = self.config, self.plan.block, f"layers.{layer}.self_attn"
-        rows, queries, _ = x.shape
-        dim, kv_heads = config.head_dim, config.num_key_value_heads
-        repeats, count = config.num_attention_heads // kv_heads, queries // block
-
-        def heads(source: torch.Tensor, kind: str) -> torch.Tensor:
-            made = self._linear(source, self.weights[f"{name}.{kind}_proj.weight"])
-            return made.reshape(rows, source.shape[1], -1, dim).transpose(1, 2)
-
-        def turned(source: torch.Tensor, kind: str, at: torch.Tensor) -> torch.Tensor:
-            made = self._norm(heads(source, kind), f"{name}.{kind}_norm")
-            cos, sin = (part[at] for part in self.turns)
-            cos, sin = (part[:, None] if part.ndim > MATRIX else part for part in (cos, sin))
-            left, right = made.chunk(2, -1)
-            return (made * cos + torch.cat([right, left], -1) * sin).to(self.dtype)
-
-        q = turned(x, "q", query_at) * dim**-0.5
-        own_k, own_v = turned(x, "k", query_at), heads(x, "v")
-        k, v = turned(context, "k", key_at), heads(context, "v")
-
-        q = q.reshape(rows, kv_heads, repeats * queries, dim)
-        far = (q @ k.transpose(-1, -2)).reshape(rows, kv_heads, repeats, queries, -1)
-        far = far.masked_fill(~seen[:, None, None], -1e9)
-        grouped = q.reshape(rows, kv_heads, repeats, count, block, dim)
-        own_k = own_k.reshape(rows, kv_heads, 1, count, block, dim)
-        own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
-        near = grouped @ own_k.transpose(-1, -2)
-        if config.causal(layer):
-            later = torch.ones(block, block, dtype=torch.bool, device=self.device).triu(1)
-            near = near.masked_fill(later, -1e9)
-        near = near.reshape(rows, kv_heads, repeats, queries, block)
-
-        weights = torch.cat([far, near], -1).softmax(-1)
-        out = weights[..., :-block].reshape(rows, kv_heads, repeats * queries, -1) @ v
-        near = weights[..., -block:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
-        out = out.reshape(rows, -1, queries, dim) + near.reshape(rows, -1, queries, dim)
-        return self._linear(
-            out.transpose(1, 2).reshape(rows, queries, -1), self.weights[f"{name}.o_proj.weight"]
-        )
+            keys_and_values = layers.context(i, context, key_at)
+            states = states + layers.attend(i, states, keys_and_values, seen, query_at, block)
+            states = states + layers.mlp(i, states)
+        return layers.norm(states.reshape(rows, count, block, -1)[:, :, 1:], "norm")

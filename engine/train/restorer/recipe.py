@@ -51,7 +51,7 @@ class Read(NamedTuple):
 
 
 class RestorerLearner(Descent[RestorerPlan]):
-    """A :class:`engine.train.run.Learner`.
+    """A :class:``engine.train.run.Learner``.
 
     Args:
         restorer: what learns, in place.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.train.data.tokenizer import SPECIAL, VOCABULARY
+from engine.train.data.tokenizer import CHAT_MARKS, SPECIAL, VOCABULARY
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 256, 8, 4, 2, 64
 POSITIONS = 4096
@@ -52,4 +52,7 @@ GEMMA3: dict[str, Any] = {
     "attn_logit_softcapping": None,
 }
 
-TARGETS = {"tiny": QWEN3, "tiny-hybrid": GEMMA3}
+# Six layers are enough for short turns. It starts from the first six of the other Qwen3 target.
+CHAT = {**QWEN3, "vocab_size": VOCABULARY + len(CHAT_MARKS), "num_hidden_layers": 6}
+
+TARGETS = {"tiny": QWEN3, "tiny-hybrid": GEMMA3, "tiny-chat": CHAT}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.train.data.conversations import ChatRows
 from engine.train.data.corpus import File
 from engine.train.data.rows import Rows, windows
 from engine.train.run import Trainer
@@ -77,7 +78,7 @@ def optimizers(model: torch.nn.Module, plan: TargetPlan) -> list[torch.optim.Opt
 
 
 class TargetLearner(TorchDescent[TargetPlan]):
-    """A :class:`engine.train.run.Learner`.
+    """A :class:``engine.train.run.Learner``.
 
     Args:
         config: the model's published keys.
@@ -103,6 +104,7 @@ class TargetLearner(TorchDescent[TargetPlan]):
             from safetensors.torch import load_file
 
             weights = {key: value.float() for key, value in load_file(start / "model.safetensors").items()}
+            _grow(weights, config["vocab_size"])
             self.model.load_state_dict(weights, strict=False)
         super().__init__(dict(self.model.named_parameters()), optimizers(self.model, plan), plan, device)
 
@@ -150,6 +152,44 @@ class TargetLearner(TorchDescent[TargetPlan]):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         config = {**self.config, "dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _grow(weights: dict[str, torch.Tensor], entries: int) -> None:
+    """Give the embedding of a smaller vocabulary more rows, each the mean of those it has."""
+    held = weights["model.embed_tokens.weight"]
+    if (more := entries - len(held)) > 0:
+        weights["model.embed_tokens.weight"] = torch.cat([held, held.mean(0, keepdim=True).expand(more, -1)])
+
+
+def chat_plan(steps: int, rows: int, seed: int) -> TargetPlan:
+    """Return the plan of a run on chats: short rows, and a third of the rates, because the weights are trained."""
+    return TargetPlan(
+        steps=steps,
+        rows=rows,
+        seed=seed,
+        length=160,
+        long_from=1.0,
+        matrix_rate=2e-3,
+        other_rate=1e-3,
+        warm_up=30,
+    )
+
+
+def chat_trainer(
+    config: dict[str, Any],
+    tokenizer: "Tokenizer",
+    folder: Path,
+    plan: TargetPlan,
+    *,
+    device: str = "cpu",
+    start: Path | None = None,
+) -> Trainer[TargetLearner]:
+    """Return the run that trains a target on generated chats; see :func:``trainer``."""
+    rows = ChatRows(tokenizer, plan.seed)
+    unseen = ChatRows(tokenizer, plan.seed + 1)
+    held_out = [unseen.batch(0, 1, EVAL_LENGTH)[0][0]]
+    learner = TargetLearner(config, held_out, plan, device=device, start=start)
+    return Trainer(learner, lambda step: rows.batch(step, *plan.shape(step)), folder, plan)
 
 
 def trainer(

@@ -1,0 +1,1 @@
+"""The ``dflash`` package as an engine over caches of ours."""

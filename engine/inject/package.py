@@ -1,0 +1,142 @@
+"""The package, loaded for a pair, and its answers over our caches.
+
+It leaves hooks on the target that it is given, so it gets a model object of its own over the same arrays.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from importlib import util
+from inspect import signature
+from typing import Any
+
+from engine.cache.protocol import Cache
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.dflash.step import Step
+from engine.errors import EngineError
+from engine.inject.strategy import NONE, Decision, decide, injected, replaced
+from engine.lm import cache as lm_cache
+from engine.models import Pair
+from engine.mx import mx, tree
+
+NAME = "dflash-package"
+
+
+class NotInjectedError(EngineError):
+    """The package cannot, or did not, use caches of ours; nothing was generated."""
+
+
+class Package:
+    """The package with a pair's target and drafter.
+
+    Args:
+        pair: its drafter's folder is loaded anew, by the package, in the type of ours.
+
+    Attributes:
+        decision: how it takes caches.
+        nbytes: what its own copy of the drafter takes.
+
+    Raises:
+        NotInjectedError: it is not installed, the pair has no drafter, or it takes no caches.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        if util.find_spec("dflash") is None:
+            raise NotInjectedError("the dflash package is not installed", "pip install '.[parity]'")
+        if pair.draft is None:
+            raise NotInjectedError(f"no DFlash drafter is loaded for {pair.name}")
+        from dflash import model_mlx
+
+        self._module: Any = model_mlx
+        with replaced(model_mlx, "snapshot_download", lambda *_, **__: str(pair.parts["draft"].folder)):
+            self.draft = model_mlx.load_draft(pair.parts["draft"].id)
+        self.draft.set_dtype(pair.draft.fc.weight.dtype)
+        self.target, self._tokenizer = pair.another_target(), pair.tokenizer
+        self.nbytes = sum(leaf.nbytes for _, leaf in tree.tree_flatten(self.draft.parameters()))
+        self.block = int(self.draft.config.block_size)
+        self.decision: Decision = decide(model_mlx, self.target)
+        if self.decision.strategy == NONE:
+            raise NotInjectedError("this version of the dflash package takes no caches of others")
+
+    def stream(
+        self, ids: Sequence[int], caches: list[Cache], most: int, *, chunk: int, **sampling: float
+    ) -> Generator[Any, None, None]:
+        """Yield the package's responses; the first of them when the prompt has been read.
+
+        Args:
+            ids: the prompt.
+            caches: fresh ones for the target.
+            most: the most tokens.
+            chunk: tokens of the prompt to run at once.
+            sampling: ``temperature``, ``top_p`` and ``top_k``.
+
+        Raises:
+            NotInjectedError: the package would roll these caches back wrongly, or did not use them.
+        """
+        check_caches(caches)
+        known = signature(self._module.stream_generate).parameters
+        steps = {"prefill_step_size": chunk} if "prefill_step_size" in known else {}
+        with injected(self.decision, self._module, self.target, caches) as injection:
+            responses = self._module.stream_generate(
+                self.target,
+                self.draft,
+                self._tokenizer,
+                mx.array(list(ids)),
+                max_tokens=most,
+                **steps,
+                **sampling,
+                **injection.kwargs,
+            )
+            first = next(responses, None)  # the caches are taken before the prompt is read
+        try:
+            _verify(injection.given, caches, len(ids))
+            if first is not None:
+                yield first
+            yield from responses
+        finally:
+            responses.close()
+
+
+def check_caches(caches: Sequence[Any]) -> None:
+    """Raise NotInjectedError for caches that the package's rollback does not know.
+
+    Its rollback of recurrent states patches their class for everybody; behind a wrapper it does not see a ring.
+    """
+    for cache in caches:
+        if isinstance(cache, KakeyaLatticeMLXCache):
+            if type(cache.inner) is not lm_cache.KVCache:
+                raise NotInjectedError("the dflash package cannot roll back a wrapped sliding window")
+        elif not cache.is_trimmable():
+            raise NotInjectedError("the dflash package would patch recurrent layers for all answers")
+
+
+def _verify(given: int | None, caches: Sequence[Any], prompt: int) -> None:
+    """Check the caches' content after the prompt, because the decision itself does not prove that they are used."""
+    if given not in (None, 1):
+        raise NotInjectedError(f"the dflash package took the caches {given} times instead of once")
+    for cache in caches:
+        fired = getattr(cache, "fired", None)
+        if cache.offset != prompt or fired == 0 or getattr(cache, "codec_id", None) == "":
+            raise NotInjectedError("the dflash package read the prompt into other caches than those it got")
+
+
+def steps(responses: Iterator[Any], block: int, most: int) -> Iterator[Step]:
+    """Turn the package's responses into steps.
+
+    The first token comes from the prompt. A round proposes a block less its first row, or what room there is;
+    its ``accepted`` counts the target's own token, and the last response may hold none at all.
+    """
+    count = 0
+    for response in responses:
+        tokens = tuple(response.tokens)
+        if count == 0:
+            yield Step(tokens, text=response.text, drafter="prefill", finish_reason=response.finish_reason)
+        else:
+            proposed = min(block, most - count + 1) - 1 if tokens else 0
+            yield Step(
+                tokens,
+                accepted=min(max(len(tokens) - 1, 0), proposed),
+                text=response.text,
+                drafter="dflash",
+                proposed=proposed,
+                finish_reason=response.finish_reason,
+            )
+        count += len(tokens)

@@ -1,0 +1,112 @@
+"""The catalogue of published models: rules for their channels, and figures published with the codec.
+
+The perplexity changes are from the codec's own report: keys and values of all layers, context 2,048, 32 passages. A
+figure belongs to its channel alone; nothing is inferred from it for another model, codec or boundary.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.checkpoints.published import ALONE, PUBLISHED
+
+DEFAULT, LONG, ADVANCED = "e8@q38", "e8@q10", "e8@q4"  # near lossless; long contexts; with a warning
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue.
+
+    Attributes:
+        name: its short name.
+        boundary: how many layers have to stay raw at either end for any cache but ``raw``.
+        measured: the change of perplexity in percent with its error, by cache spec and boundary.
+        thinks: whether its chat template can switch thinking off, which its drafter needs.
+    """
+
+    name: str
+    boundary: int = 0
+    measured: dict[tuple[str, int], str] = field(default_factory=dict)
+    thinks: bool = False
+
+    @property
+    def target(self) -> str:
+        """The target's hub id."""
+        return PUBLISHED[self.name][0] if self.name in PUBLISHED else ALONE[self.name]
+
+    @property
+    def draft(self) -> str | None:
+        """The drafter's hub id, None if none was published."""
+        return PUBLISHED[self.name][1] if self.name in PUBLISHED else None
+
+    @property
+    def why_boundary(self) -> str:
+        """Why a boundary below :attr:``boundary`` is refused."""
+        return (
+            f"{self.name} needs a boundary of at least {self.boundary} with any cache but raw: with all layers coded "
+            "its perplexity grows more than thirtyfold"
+        )
+
+
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "qwen3-4b",
+            measured={
+                (LONG, 0): "+3.85 ± 1.25 %",
+                (ADVANCED, 0): "+17.00 ± 5.34 %",
+                ("d4@q10", 0): "+5.62 ± 1.78 %",
+                ("d4@q4", 0): "+36.51 ± 13.79 %",
+                ("d4@q38", 2): "+0.99 %",
+            },
+            thinks=True,
+        ),
+        Entry("qwen3-8b", thinks=True),
+        Entry("qwen3.5-4b", thinks=True),
+        Entry("qwen2-1.5b"),
+        Entry("llama-3.2-3b-instruct"),
+        Entry("llama-3.1-8b-instruct"),
+        Entry("mistral-7b-instruct-v0.3"),
+        Entry(
+            "gemma-4-e4b",
+            measured={
+                (LONG, 0): "+1.56 ± 0.49 %",
+                (ADVANCED, 0): "+5.79 ± 1.43 %",
+                ("d4@q10", 0): "+2.22 ± 0.60 %",
+                ("d4@q4", 0): "+11.19 ± 2.51 %",
+            },
+        ),
+        Entry(
+            "deepseek-r1-distill-qwen-1.5b",
+            boundary=2,
+            measured={
+                ("d4@q4", 2): "+15.65 ± 4.2 %",
+                ("d4@q10", 2): "+4.11 ± 0.84 %",
+                ("d4@q38", 2): "+1.14 %",
+            },
+        ),
+        Entry("deepseek-r1-distill-qwen-7b"),
+        Entry(
+            "glm-4-9b-chat",
+            measured={
+                (LONG, 0): "+6.96 ± 2.03 %",
+                (ADVANCED, 0): "+32.36 ± 9.40 %",
+                ("d4@q10", 0): "+9.94 ± 2.74 %",
+                ("d4@q4", 0): "+44.83 ± 14.30 %",
+                ("d4@q38", 2): "+2.76 %",
+            },
+        ),
+    )
+}
+
+
+def entry(reference: str) -> Entry | None:
+    """Return the entry that a name, a hub id or the name of a folder means; None if the catalogue has none."""
+    wanted = reference.casefold().rstrip("/")
+    for found in ENTRIES.values():
+        target = found.target.casefold()
+        if wanted in (found.name, target) or wanted.rpartition("/")[2] in (
+            found.name,
+            target.rpartition("/")[2],
+        ):
+            return found
+    return None

@@ -1,0 +1,207 @@
+"""f_theta: reconstructs the keys and values of a target's layers from those that its drafter computes of the text.
+
+The drafter's layers run over the token embeddings alone, without the target's layer outputs; each position sees those
+before it. Their raw keys and values, side by side, are mapped to a state that all restored layers share, and from it to
+each layer's raw keys and values. Both maps are linear.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoints import files, tensors
+from engine.checkpoints.tensors import CONFIG, MISFIT
+from engine.dflash.drafter.model import BoundDrafter
+from engine.errors import BadInput
+from engine.mx import mx, nn, tree
+from engine.restore.cache import restored_layers
+from engine.restore.learned import blocks
+from engine.restore.sources import Learned, Pair
+
+KIND = "kakeya-drafted-restorer"
+AGAIN = "train one for this pair: kakeya-engine train restorer --from-drafter"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftedConfig:
+    """A restorer's shape, and the pair that it was made for.
+
+    Attributes:
+        layers: the target's layers that are restored, counted from 0.
+        inputs: values of the drafter's keys and values at one position.
+        rank: values of one position's state.
+        sizes: values of each restored layer's raw keys, and of its values, which are as many.
+        target: ``sha256:...`` of the target's weights.
+        draft: the same of the drafter's.
+    """
+
+    layers: tuple[int, ...]
+    inputs: int
+    rank: int
+    sizes: tuple[int, ...]
+    target: str
+    draft: str
+
+
+class DraftedRestorer(nn.Module):
+    """The weights, and the drafter that they read (whose weights are not among them)."""
+
+    def __init__(self, config: DraftedConfig, drafter: BoundDrafter) -> None:
+        super().__init__()
+        self.config = config
+        self.features = partial(features, drafter)
+        self.reduce = nn.Linear(config.inputs, config.rank)
+        self.expand = [nn.Linear(config.rank, 2 * size, bias=False) for size in config.sizes]
+
+    def states(self, ids: Sequence[int]) -> mx.array:
+        """Return the states of a text's positions, ``[1, length, rank]``."""
+        found = self.features(mx.array(list(ids), mx.int32)).astype(self.reduce.weight.dtype)
+        made: mx.array = self.reduce(found)[None]
+        return made
+
+    def pair(self, i: int, states: mx.array) -> Pair:
+        """Return the ``i``-th restored layer's raw keys and values, ``[1, length, size]`` each."""
+        keys, values = mx.split(self.expand[i](states), 2, axis=-1)
+        return keys, values
+
+
+def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
+    """Return the raw keys and values of all of a drafter's layers, ``[length, layers * 2 * kv heads * head_dim]``.
+
+    Args:
+        drafter: bound to its target.
+        ids: of a text, from its first position.
+    """
+    config, length = drafter.config, ids.shape[0]
+    width = 2 * config.num_key_value_heads * config.head_dim
+    cos, sin = drafter.rotations.at(0, length)
+    x, update, found = drafter.embeddings.embed(ids), None, []
+    for i, layer in enumerate(drafter.drafter.layers):
+
+        def attend(normed: mx.array, i: int = i) -> mx.array:
+            found.append(drafter.fused.block(i, normed)[:, :width])
+            keys, values, queries = drafter.heads(i, normed, cos, sin)
+            out = mx.fast.scaled_dot_product_attention(
+                queries, keys, values, scale=drafter.scale, mask="causal"
+            )
+            return out.transpose(0, 2, 1, 3).reshape(length, -1)
+
+        x, update = layer(x, update, attend, partial(drafter.fused.gate_up, i))
+    return mx.concatenate(found, axis=-1)
+
+
+class Drafted:
+    """One prompt as a restorer sees it: one state for each of its positions.
+
+    Args:
+        restorer: the weights.
+        ids: of the prompt.
+    """
+
+    def __init__(self, restorer: DraftedRestorer, ids: Sequence[int]) -> None:
+        # In closures: weights are not among the bytes of a cache.
+        self._restorer = lambda: restorer
+        self._ids = list(ids)
+        self.states: mx.array | None = None
+
+    def pair(self, i: int, start: int, stop: int) -> Pair:
+        """Return the ``i``-th restored layer's raw keys and values at some positions."""
+        if not 0 <= start < stop <= len(self._ids):
+            raise BadInput(f"positions {start} to {stop} are not all among the prompt's {len(self._ids)}")
+        if self.states is None:
+            self.states = self._restorer().states(self._ids)
+            mx.eval(self.states)
+        return self._restorer().pair(i, self.states[:, start:stop])
+
+
+def drafted_sources(
+    restorer: DraftedRestorer, target: nn.Module, ids: Sequence[int]
+) -> Callable[[int], Learned]:
+    """Return a fresh source for each restored layer, as :func:``engine.restore.learned.learned_sources`` does."""
+    layers = restorer.config.layers
+    made, found = Drafted(restorer, ids), dict(zip(layers, blocks(target, layers), strict=True))
+
+    def source(i: int) -> Learned:
+        place = layers.index(i)
+        # The states are those of all layers: one of them counts their bytes.
+        held = (made,) if place == 0 else ()
+        return Learned(found[i].self_attn, partial(made.pair, place), len(ids), held)
+
+    return source
+
+
+def is_drafted(folder: str | Path) -> bool:
+    """Tell whether a folder holds such a restorer, which needs the target's drafter."""
+    path = Path(folder) / CONFIG
+    return path.is_file() and files.read_config(Path(folder))["model_type"] == KIND
+
+
+def save_drafted(restorer: DraftedRestorer, folder: Path) -> None:
+    """Write a restorer in half precision; its files are replaced whole or not at all."""
+    weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
+    tensors.save(folder, {"model_type": KIND, **asdict(restorer.config), "dtype": "float16"}, weights)
+
+
+def load_drafted(
+    folder: Path, drafter: BoundDrafter, target: nn.Module, digests: tuple[str, str], dtype: mx.Dtype | None
+) -> DraftedRestorer:
+    """Load a restorer strictly.
+
+    Args:
+        folder: ``config.json`` and ``model.safetensors``.
+        drafter: bound to the target.
+        target: an mlx-lm model.
+        digests: of the target's weights, and of the drafter's: those that the restorer was made for.
+        dtype: what to hold the weights in; None keeps the file's.
+
+    Raises:
+        BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.
+    """
+    config = _config(folder, files.read_config(folder))
+    for name, wanted, found in zip(
+        ("target", "drafter"), (config.target, config.draft), digests, strict=True
+    ):
+        if wanted != found:
+            raise BadInput(
+                f"the restorer in {folder} was made for another {name}: {wanted[:19]}, not {found[:19]}",
+                AGAIN,
+            )
+    if config.layers not in kinds_of_layers(target):
+        raise BadInput(
+            f"the restorer's layers are {config.layers}, not those of one kind of the target's", AGAIN
+        )
+    restorer = DraftedRestorer(config, drafter)
+    tensors.load_into(restorer, folder, dtype)
+    restorer.eval()
+    return restorer
+
+
+def kinds_of_layers(target: nn.Module) -> list[tuple[int, ...]]:
+    """Return the full-attention layers of a model, and its sliding ones, if it has them."""
+    found = []
+    for sliding in (False, True):
+        try:
+            found.append(restored_layers(target, sliding=sliding))
+        except BadInput:
+            continue
+    return found
+
+
+def _config(folder: Path, data: dict[str, Any]) -> DraftedConfig:
+    sound = {
+        "layers": _counts(data.get("layers"), least=0),
+        "sizes": _counts(data.get("sizes"), least=1) and len(data["sizes"]) == len(data.get("layers") or ()),
+        **{name: _counts([data.get(name)], least=1) for name in ("inputs", "rank")},
+        **{name: isinstance(data.get(name), str) for name in ("target", "draft")},
+    }
+    odd = [name for name, good in sound.items() if not good]
+    if odd:
+        raise BadInput(f"{folder / CONFIG}: {odd[0]} is missing or does not fit", MISFIT)
+    given: dict[str, Any] = {name: data[name] for name in sound}
+    return DraftedConfig(**given | {name: tuple(given[name]) for name in ("layers", "sizes")})
+
+
+def _counts(values: Any, *, least: int) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(x) is int and x >= least for x in values)
