@@ -12,7 +12,7 @@ The libraries are tried in this order:
    Later releases of that package prefix their symbols; such a library is passed over.
 3. The system's.
 
-A library that is absent is never an error; :func:`in_use` says what is really bound. OpenBLAS reads the number
+A library that is absent is never an error; :func:``in_use`` says what is really bound. OpenBLAS reads the number
 of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded.
 """
 
@@ -33,10 +33,10 @@ PRODUCT = "cblas_sgemm"  # the name by which MLX calls it
 
 @dataclass(frozen=True)
 class Preload:
-    """What :func:`preload` did.
+    """What :func:``preload`` did.
 
     Attributes:
-        tried: the library asked for; empty where none was.
+        tried: the library asked for; empty if none was.
         loaded: whether it is in the process now, in time for MLX.
         reason: why not, where it is not.
     """
@@ -78,7 +78,7 @@ class _SymbolInfo(ctypes.Structure):
 
 @cache
 def preload() -> Preload:
-    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:`engine.mx` calls it."""
+    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls it."""
     wanted = environment.get(VARIABLE)
     if wanted == "off":
         return Preload("", loaded=False, reason=f"{VARIABLE}=off")
@@ -115,7 +115,7 @@ def _load(name: str) -> str:
 
 
 def in_use() -> Blas:
-    """Say which BLAS MLX is bound to in this process; :mod:`engine.blas_speed` says how fast it is.
+    """Say which BLAS MLX is bound to in this process; :mod:``engine.blas_speed`` says how fast it is.
 
     On Linux the answer is the file that holds the ``cblas_sgemm`` which the global symbol scope resolves to:
     the scope that MLX's own references go through first. Where nothing global provides it, MLX has its own.

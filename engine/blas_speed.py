@@ -1,4 +1,4 @@
-"""How fast MLX multiplies float32 matrices on the CPU, with the BLAS that it is bound to."""
+"""Measures how fast MLX multiplies float32 matrices on the CPU with the current BLAS."""
 
 import time
 from dataclasses import replace

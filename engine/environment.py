@@ -4,7 +4,7 @@ import os
 
 
 def get(name: str) -> str | None:
-    """Return the variable's value, or None where it is unset or empty."""
+    """Return the variable's value, or None if it is unset or empty."""
     return os.environ.get(name) or None
 
 

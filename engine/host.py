@@ -1,4 +1,4 @@
-"""Facts about this machine, which every report names: a figure belongs to where it was measured."""
+"""Facts about this machine, for reports."""
 
 import platform
 import sys
@@ -24,7 +24,7 @@ def system() -> str:
 
 
 def chip() -> str:
-    """Return the processor's name as its maker writes it, or the architecture where nothing tells more."""
+    """Return the processor's name, or the architecture if the name is unknown."""
     if sys.platform == "darwin":
         return process.answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
     try:
@@ -40,13 +40,18 @@ def memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
+def process_bytes() -> int:
+    """Return the memory that this process occupies, in bytes."""
+    return int(psutil.Process().memory_info().rss)
+
+
 def cores() -> int:
     """Return the number of logical processors."""
     return psutil.cpu_count() or 1
 
 
 def version(package: str) -> str | None:
-    """Return the installed version of a distribution, without importing it; None where it is absent."""
+    """Return the installed version of a distribution, without importing it; None if it is absent."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -54,7 +59,7 @@ def version(package: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Return Python's version and those of :data:`PACKAGES`, keyed with underscores."""
+    """Return Python's version and those of :data:``PACKAGES``, keyed with underscores."""
     found = {package.replace("-", "_"): version(package) for package in PACKAGES}
     return {"python": platform.python_version(), **found}
 

@@ -1,16 +1,37 @@
-"""The engine's one door to mlx-lm, which imports MLX itself: :mod:`engine.mx` has to come first.
+"""The engine's one door to mlx-lm, which imports MLX itself: :mod:``engine.mx`` has to come first.
 
-Importing this takes seconds (mlx-lm loads transformers), so modules reach for it when they need it.
+Importing this takes a second (mlx-lm loads transformers), so modules reach for it when they need it. Transformers
+would load torch as well wherever that is installed, which takes longer than all the rest, and mlx-lm has no use for
+it: torch is kept out unless it was there before. :mod:``engine.train.with_torch``, which needs both, comes first.
 """
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import engine.mx  # noqa: F401 - the order is the point
 
+
+@contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Let a module that is not loaded yet count as not installed."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment] # what Python documents for this
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 try:
-    import mlx_lm
-    from mlx_lm import utils
-    from mlx_lm.generate import generate_step, generation_stream, stream_generate
-    from mlx_lm.models import base, cache, rope_utils
-    from mlx_lm.sample_utils import make_sampler
+    with _without("torch"):
+        import mlx_lm
+        from mlx_lm import utils
+        from mlx_lm.generate import generate_step, generation_stream, stream_generate
+        from mlx_lm.models import base, cache, rope_utils
+        from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
     from engine import install
     from engine.errors import MissingPackage

@@ -3,8 +3,8 @@
 A fast BLAS is loaded first; imported the other way round it would have no effect. The lint rules ban
 ``import mlx`` everywhere else in this package.
 
-MLX's types say of a value on the host that it may be complex, or a list of lists: :func:`number` and
-:func:`integers` say what it is here.
+MLX's types say of a value on the host that it may be complex, or a list of lists: :func:``number`` and
+:func:``integers`` say what it is here.
 """
 
 from pathlib import Path
@@ -26,10 +26,13 @@ except ImportError as error:
         install.how(),
     ) from error
 
-__all__ = ["integers", "load", "mx", "nn", "number", "optimizers", "tree"]
+__all__ = ["DTYPES", "integers", "load", "mx", "nn", "number", "optimizers", "tree"]
 
 optimizers: Any = _optimizers  # untyped
 tree: Any = _tree  # its types are unions of all that a tree may be
+
+# The types that weights and rows are stored in, and that models compute in, by the name in their files.
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 
 def load(path: Path) -> dict[str, mx.array]:

@@ -1,4 +1,4 @@
-"""Is this machine fit to run the engine? Facts, and the problems that stand in the way.
+"""Checks whether this machine can run the engine: facts and problems.
 
 Works where MLX is not installed at all: that is then the problem it names.
 """
@@ -54,7 +54,7 @@ class Probe:
 
 
 def probe() -> Probe:
-    """Look at the machine, at MLX and at mlx-lm, and let them compute something whose result is known."""
+    """Examine the machine, MLX and mlx-lm, and let them compute something with a known result."""
     found = Probe()
     found.facts = {
         "host": platform.node(),
@@ -111,7 +111,7 @@ def _look_at_mlx(found: Probe) -> None:
 
 
 def _faster(bound: blas.Blas) -> str:
-    """Return what would make products faster, by what stands in the way of it."""
+    """Return how to make matrix products faster, by the cause of the slowness."""
     if bound.name == "openblas":
         return "let more of the machine's processors work for it: OPENBLAS_NUM_THREADS, or less other load"
     if not blas.preload().tried:

@@ -17,7 +17,7 @@ class Tokenizer(Protocol):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether :meth:`apply_chat_template` has a template."""
+        """Whether :meth:``apply_chat_template`` has a template."""
 
     @property
     def think_start(self) -> str | None:
@@ -26,6 +26,10 @@ class Tokenizer(Protocol):
     @property
     def think_end(self) -> str | None:
         """What ends a thought; None for a model without thoughts."""
+
+    @property
+    def think_end_tokens(self) -> Sequence[int] | None:
+        """The tokens of what ends a thought."""
 
     @property
     def tool_call_start(self) -> str | None:

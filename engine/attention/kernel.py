@@ -2,7 +2,7 @@
 
 The tokens are split over groups of threads; each group gives its largest score, the sum of its weights and
 its weighted values, and the parts are joined here. Used where the default device has a kernel language, the
-mask is none or causal, and there are few query rows; :func:`engine.attention.packed.attend` does everything
+mask is none or causal, and there are few query rows; :func:``engine.attention.packed.attend`` does everything
 else.
 """
 
@@ -21,7 +21,7 @@ Launch = Callable[..., tuple[mx.array, mx.array]]
 
 
 def backend() -> str | None:
-    """Return ``metal`` or ``cuda`` where the default device runs such kernels, else None."""
+    """Return ``metal`` or ``cuda`` if the default device runs such kernels, else None."""
     if mx.default_device() == mx.Device(mx.cpu):
         return None
     if mx.metal.is_available():
@@ -30,7 +30,7 @@ def backend() -> str | None:
 
 
 def fits(queries: mx.array, keys: PackedView, values: PackedView, mask: mx.array | str | None) -> bool:
-    """Say whether the kernel can do what :func:`attend` is asked."""
+    """Return whether the kernel supports these arguments of :func:``attend``."""
     few = queries.shape[2] <= MOST_ROWS
     plain = mask is None or (isinstance(mask, str) and mask == "causal")
     return few and plain and keys.shape[2] > 0 and _shape(keys, values).fits

@@ -74,12 +74,12 @@ def body() -> str:
 
 
 def header(backend: str, shape: Shape) -> str:
-    """Return what stands before the kernel: ``metal`` or ``cuda``."""
+    """Return the source before the kernel, for ``metal`` or ``cuda``."""
     return {"metal": _METAL, "cuda": _CUDA}[backend] + shape.defines + core()
 
 
 def source(backend: str) -> str:
-    """Return what stands in the kernel."""
+    """Return the kernel's source."""
     return _WHERE[backend] + body()
 
 

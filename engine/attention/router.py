@@ -1,7 +1,7 @@
 """Lets mlx-lm's models attend over packed caches.
 
 Their attention calls ``scaled_dot_product_attention``, which each model's module has imported from
-``mlx_lm.models.base``. The name is bound anew there: packed keys go to :mod:`engine.attention.packed`,
+``mlx_lm.models.base``. The name is bound anew there: packed keys go to :mod:``engine.attention.packed``,
 everything else to mlx-lm's function as before, so a model that has been routed runs other caches unchanged.
 """
 
@@ -31,7 +31,7 @@ def scaled_dot_product_attention(
     mask: mx.array | str | ragged.Parts | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """Attend over arrays as mlx-lm does, over :class:`PackedView` without decoding it whole."""
+    """Attend over arrays as mlx-lm does, over :class:``PackedView`` without decoding it whole."""
     if isinstance(keys, ragged.Parts):
         assert mask is None or isinstance(mask, ragged.Parts)  # noqa: S101 - the cache makes both
         one = scaled_dot_product_attention
@@ -45,9 +45,9 @@ def scaled_dot_product_attention(
 
 
 def route(layer: nn.Module) -> bool:
-    """Route the attention of one layer; say whether it can be.
+    """Route the attention of one layer; return whether it can be.
 
-    False where the layer computes its scores itself (Gemma 2), or keeps something else than keys and values
+    False if the layer computes its scores itself (Gemma 2), or keeps something else than keys and values
     in its cache (multi-head latent attention): such a layer gets decoded arrays.
     """
     attentions = [
@@ -61,7 +61,7 @@ def route(layer: nn.Module) -> bool:
 
 @contextmanager
 def unrouted() -> Iterator[None]:
-    """Give mlx-lm's models their own attention back for a while, so that a baseline runs what was installed."""
+    """Restore mlx-lm's own attention temporarily, so that a baseline runs the installed code."""
     for home in _routed:
         setattr(home, NAME, _stock)
     try:
@@ -80,7 +80,7 @@ def _route_module(home: ModuleType) -> bool:
 
 
 def patched(model: nn.Module) -> tuple[str, ...]:
-    """Return the names that have been bound anew for a model, sorted: ``mlx_lm.models.llama.scaled_...``."""
+    """Return the names that were replaced for a model, sorted: ``mlx_lm.models.llama.scaled_...``."""
     homes = {type(module).__module__ for _, module in model.named_modules()}
     return tuple(
         f"{home}.{NAME}"

@@ -9,7 +9,7 @@ from engine.mx import mx
 class PackedView:
     """Packed keys or values, ``[batch, heads, length, dim]`` to whoever asks for a shape.
 
-    :func:`engine.attention.packed.attend` reads the rows tile by tile. Anything else that is asked of it (a
+    :func:``engine.attention.packed.attend`` reads the rows tile by tile. Anything else that is asked of it (a
     method of an array, a slice) answers from the whole decoded array: right, but large.
     """
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
+from engine.mx import DTYPES
 
 FAMILY = "e8v"
 FORMAT = 1
-DTYPES = ("float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class CodecId:
     """What reading packed rows takes, and what going on writing them does.
 
     Attributes:
-        rate: bits a value, as :class:`VoronoiCodec` takes them.
+        rate: bits a value, as :class:``VoronoiCodec`` takes them.
         dims: the head sizes of keys and values.
         dtype: the type that the vectors came in, by name.
         effort: how hard the encoder searches.

@@ -18,11 +18,11 @@ SUGGESTED = ("e8v@4.25", "affine@4g64", "affine@4g32", "e8@q38")
 
 
 def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
-    """Return one cache a layer, to be given to mlx-lm as ``prompt_cache``.
+    """Return one cache per layer, for mlx-lm's ``prompt_cache``.
 
     Args:
         model: an mlx-lm model.
-        spec: see :mod:`engine.cache.spec`. Caches of state-space and other layers that keep no keys and
+        spec: see :mod:``engine.cache.spec``. Caches of state-space and other layers that keep no keys and
             values stay the model's own; so do sliding layers under ``affine``, which mlx-lm cannot quantize.
         boundary: how many of the first and of the last key-value layers stay raw.
 
@@ -61,7 +61,7 @@ def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) 
 
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
-    """Return what is bound anew in mlx-lm for a model to run over these caches; nothing for caches of its own."""
+    """Return the names replaced in mlx-lm so that a model can use these caches; empty for its own caches."""
     views = any(
         getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))
     )
@@ -73,6 +73,21 @@ def _packed(cache: Any, spec: Spec, layer: nn.Module, *, views: bool) -> Any:
     if type(cache) is lm_cache.RotatingKVCache:
         return LatticeRotatingKVCache(cache.max_size, cache.keep, spec.bits, spec.effort, views=views)
     return LatticeKVCache(spec.bits, spec.effort, views=views)
+
+
+def growing(spec: str) -> Cache:
+    """Return an empty cache of a spec that keeps every position, for a layer whose own keeps the last ones only.
+
+    Raises:
+        BadInput: there is none of this spec.
+    """
+    parsed = parse(spec)
+    if parsed.family == "e8v":
+        return LatticeKVCache(parsed.bits, parsed.effort)
+    if parsed.family == "affine":
+        found: Cache = lm_cache.QuantizedKVCache(group_size=parsed.group, bits=int(parsed.bits))
+        return found
+    raise BadInput(f"{spec} cannot hold what sliding layers evict", "take e8v@... or affine@...")
 
 
 def _affine(cache: Any, spec: Spec) -> Any:

@@ -1,4 +1,4 @@
-"""KV caches over packed storage: mlx-lm's caches, holding rows of bytes where theirs hold vectors.
+"""KV caches over packed storage: mlx-lm's caches with rows of bytes instead of vectors.
 
 mlx-lm's caches move tokens about along one axis (growing, ring, trimming, padding, merging) and never look
 into them. So each cache here is mlx-lm's own with rows as the tokens, an encoder in front and a view behind.
@@ -21,10 +21,10 @@ class PackedMixin(Mixed):
     """What the packed caches share; mixed in before one of mlx-lm's caches.
 
     Attributes:
-        rate: bits a value, as :class:`VoronoiCodec` takes them. (Not ``bits``: mlx-lm sends a cache with that
+        rate: bits a value, as :class:``VoronoiCodec`` takes them. (Not ``bits``: mlx-lm sends a cache with that
             attribute to its own quantized attention.)
         effort: how hard the encoder searches.
-        views: True hands :class:`PackedView` to the model, which has to be routed; False decoded arrays.
+        views: True hands :class:``PackedView`` to the model, which has to be routed; False decoded arrays.
         blank: stores rows of zeros instead of codes, for trials that compute nothing.
         codecs: those of keys and values, from the first update on.
         dtype: the type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not
@@ -78,7 +78,7 @@ class PackedMixin(Mixed):
         return (first, second) if self.views else (first.dense(), second.dense())
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> None:  # noqa: ARG002
-        """Refuse mlx-lm's own quantization (its ``kv_bits``): what is held is packed already."""
+        """Refuse mlx-lm's own quantization (its ``kv_bits``): the content is already packed."""
         raise BadInput("a packed cache cannot be quantized again", "leave kv_bits unset")
 
     @property
@@ -150,7 +150,7 @@ class LatticeKVCache(PackedMixin, lm_cache.KVCache):
     Args:
         rate: bits a value: 2.25, 3.25, 4.25, 5.25 or 6.25.
         effort: ``fast``, ``normal`` or ``best``.
-        views: whether the model has been routed (:mod:`engine.attention.router`) and can take packed views.
+        views: whether the model has been routed (:mod:``engine.attention.router``) and can take packed views.
     """
 
     def __init__(self, rate: float = 4.25, effort: str = "normal", *, views: bool = False) -> None:

@@ -6,7 +6,7 @@ from engine.mx import mx
 
 
 class Attended(Protocol):
-    """What a layer's attention asks of its cache."""
+    """The interface that a layer's attention needs of its cache."""
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
         """Append keys and values, and return all that attention is to read."""

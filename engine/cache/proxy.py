@@ -1,4 +1,4 @@
-"""The base of the classes that stand for a cache and do a part of its work themselves."""
+"""The base class of proxies: they wrap a cache and replace some of its methods."""
 
 from typing import Any, ClassVar
 

@@ -94,7 +94,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     @classmethod
     def from_state(cls, state: tuple[Any, ...]) -> "KakeyaLatticeMLXCache":
-        """Return a cache of what :attr:`state` gave."""
+        """Return a cache of what :attr:``state`` gave."""
         made = cls.__new__(cls)
         made.state = state
         return made
@@ -120,7 +120,7 @@ def make_kakeya_caches(
         variant: ``e8`` or ``d4``.
         q_range: half the side of the codec's cube.
         boundary: how many of the first and of the last key-value layers are left as they are.
-        strict: see :class:`KakeyaLatticeMLXCache`.
+        strict: see :class:``KakeyaLatticeMLXCache``.
     """
     name = f"{variant}@q{q_range}"
     make_codec = codec_maker(name)

@@ -47,7 +47,7 @@ def load(path: Path, spec: str | None = None, *, like: list[Any] | None = None) 
     Args:
         path: the file.
         spec: what they have to have been made with; None takes any.
-        like: fresh caches of the model they are for (:func:`engine.cache.make_caches`): number, kinds and
+        like: fresh caches of the model they are for (:func:``engine.cache.make_caches``): number, kinds and
             head sizes have to fit, and packed ones hand out views where those do.
 
     Raises:

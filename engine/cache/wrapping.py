@@ -1,4 +1,4 @@
-"""Which of a model's caches hold keys and values, and what stands in their place."""
+"""Finds the caches of a model that hold keys and values, and replaces them by wrappers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module]
 
 
 def left_raw(caches: Sequence[Cache]) -> list[int]:
-    """Return which of a model's caches hold keys and values as they come."""
+    """Return which of a model's caches hold uncompressed keys and values."""
     return [i for i, cache in enumerate(caches) if _holds(cache)]
 
 

@@ -48,7 +48,7 @@ def _instead(name: str) -> str:
 
 
 def is_here(hub_id: str) -> bool:
-    """Say whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
+    """Return whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)

@@ -2,7 +2,9 @@
 
 from difflib import get_close_matches
 
-BUNDLED = ("tiny", "tiny-hybrid")
+PAIRS = ("tiny", "tiny-hybrid")  # trained to continue code, each with a drafter
+CHATS = ("tiny-chat",)  # trained on short chats; has no drafter
+BUNDLED = (*PAIRS, *CHATS)
 # Target and drafter on the Hugging Face hub. The Qwen3 drafters were made for answers without thinking.
 PUBLISHED = {
     "gemma-4-26b-a4b-it": ("google/gemma-4-26B-A4B-it", "z-lab/gemma-4-26B-A4B-it-DFlash"),
@@ -26,11 +28,22 @@ PUBLISHED = {
     "qwen3.6-35b-a3b": ("Qwen/Qwen3.6-35B-A3B", "z-lab/Qwen3.6-35B-A3B-DFlash"),
 }
 
+# Targets that nobody has published a drafter for.
+ALONE = {
+    "deepseek-r1-distill-qwen-1.5b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+    "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+    "gemma-4-e4b": "google/gemma-4-E4B",
+    "glm-4-9b-chat": "zai-org/glm-4-9b-chat-hf",
+    "llama-3.2-3b-instruct": "meta-llama/Llama-3.2-3B-Instruct",
+    "mistral-7b-instruct-v0.3": "mistralai/Mistral-7B-Instruct-v0.3",
+    "qwen2-1.5b": "Qwen/Qwen2-1.5B",
+}
+
 
 def meant(name: str) -> str | None:
     """Return the known name or hub id that is nearest to ``name``, None if none is near."""
     ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
-    known = {each.casefold(): each for each in (*BUNDLED, *PUBLISHED, *ids)}
+    known = {each.casefold(): each for each in (*BUNDLED, *PUBLISHED, *ALONE, *ids, *ALONE.values())}
     cutoff = 0.9 if "/" in name else 0.75  # many hub ids are like each other
     near = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
     return known[near[0]] if near and known[near[0]] != name else None

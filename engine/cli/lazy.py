@@ -21,7 +21,7 @@ class LazyGroup(click.Group):
         return sorted(self.commands_at)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import and return one command; None where the name is unknown."""
+        """Import and return one command; None if the name is unknown."""
         if cmd_name not in self.commands_at:
             return None
         module, _, attribute = self.commands_at[cmd_name].partition(":")

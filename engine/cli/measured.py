@@ -22,7 +22,7 @@ def carry_out(
     as_json: bool,
     picture: Callable[[Made], str] | None = None,
 ) -> Made:
-    """Run a job of :mod:`engine.measure.job`, put its report out and return it.
+    """Run a job of :mod:``engine.measure.job``, put its report out and return it.
 
     Args:
         job: what is measured.

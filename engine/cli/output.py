@@ -1,4 +1,4 @@
-"""Where a report goes: a file with its plot, and the terminal."""
+"""Writes a report to a file with its plot, and to the terminal."""
 
 import json
 from collections.abc import Callable

@@ -10,6 +10,8 @@ import click
 from engine.cli.types import DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+DEFAULT, DRAFTING = "tiny-chat", "tiny"  # what is served if no model is named
+WITHOUT_DRAFTER = ("auto", "none", "lookup")
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -34,9 +36,8 @@ class Size(click.ParamType[int]):
     "models",
     multiple=True,
     metavar="REF",
-    default=("tiny",),
-    show_default=True,
-    help="A name, a folder or a hub id; repeat it for several. The first is the default.",
+    show_default="tiny-chat, or tiny if a drafter is asked for",
+    help="A name, a folder or a hub id; repeat it for several. Requests that name no model get the first.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -58,7 +59,7 @@ class Size(click.ParamType[int]):
     "--draft",
     default="auto",
     show_default=True,
-    metavar="auto|none|lookup|dflash|REF",
+    metavar="auto|none|lookup|dflash|dflash-package|REF",
     help="Drafter of requests that name none, or the drafter to load.",
 )
 @click.option(
@@ -108,6 +109,19 @@ class Size(click.ParamType[int]):
     help="Memory for the beginnings of prompts that were read before; 0 keeps none.",
 )
 @click.option(
+    "--prefix-store",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder in which prefixes are kept on disk too; several servers may share it.",
+)
+@click.option(
+    "--prefix-store-size",
+    "prefix_store_bytes",
+    type=Size(),
+    default="4GB",
+    show_default=True,
+    help="Size of the prefix store; the longest unused prefixes are removed.",
+)
+@click.option(
     "--memory-budget",
     type=Size(),
     help="Memory for weights, caches and kept prefixes together; requests wait or are refused by it.",
@@ -141,9 +155,9 @@ class Size(click.ParamType[int]):
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="Seconds that running requests may go on after SIGTERM.",
+    help="Seconds that running requests may go on after SIGTERM; the process ends at most 10 s later.",
 )
-@click.option("--prewarm", is_flag=True, help="Load the first model before listening.")
+@click.option("--prewarm", is_flag=True, help="Load the first model at the start.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
 @click.option("--enable-dflash", is_flag=True, help="The same as --draft dflash.")
 def serve(
@@ -158,11 +172,16 @@ def serve(
 
     A client is pointed at http://HOST:PORT/v1 with any API key, unless --api-key-file asks for one. The first line
     on standard output is the address.
+
+    After SIGTERM or ^C the server lets running requests finish, within --drain. A second signal ends it at once. Exit
+    codes: 0 after SIGTERM, 130 after ^C or a second signal, 1 if the engine did not stop within 10 s after the drain.
     """
     if enable_dflash:
         if options["draft"] not in ("auto", "dflash"):
             raise click.UsageError("--enable-dflash and --draft exclude each other")
         options["draft"] = "dflash"
+    if not models:  # the bundled model that answers has no drafter
+        models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
     key = _key(api_key_file)
     from engine.cache.spec import parse
     from engine.serve.guard import is_loopback
@@ -192,4 +211,4 @@ def main() -> None:
     """Run ``kakeya-sidecar-mlx``: the same command under its earlier name."""
     from engine.cli import main as engine
 
-    engine(["serve", *sys.argv[1:]])
+    engine(["--version"] if "--version" in sys.argv[1:] else ["serve", *sys.argv[1:]])

@@ -10,6 +10,9 @@ import click
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 
 
+MOST_SCALE = 1e6
+
+
 class ListOf(click.ParamType[tuple[int | str, ...]]):
     """A comma-separated list in one argument, its items among a fixed choice: ``2,3`` becomes ``(2, 3)``."""
 
@@ -84,3 +87,20 @@ class Names(click.ParamType[tuple[str, ...]]):
         if not isinstance(value, str):
             return tuple(value)
         return tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))
+
+
+class EmbedScale(click.ParamType[float | str]):
+    """A positive number, or the word ``target``."""
+
+    name = "number|target"
+
+    def convert(  # noqa: D102
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        if value == "target":
+            return "target"
+        with suppress(TypeError, ValueError):
+            number = float(value)
+            if 0 < number < MOST_SCALE:
+                return number
+        return self.fail(f"{value!r} is neither a positive number nor target", param, ctx)

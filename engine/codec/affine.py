@@ -22,7 +22,7 @@ class AffinePacked:
 
 @dataclass(frozen=True)
 class AffineCodec:
-    """``mx.quantize`` at ``bits`` a value, one half-precision scale and bias for every ``group`` values.
+    """``mx.quantize`` at ``bits`` per value, with one half-precision scale and bias for every ``group`` values.
 
     Args:
         dim: values in a vector; a multiple of ``group``.

@@ -1,9 +1,9 @@
 """The published lattice codec (KakeyaLattice v1.4: D4, v1.5: E8), step for step.
 
-It round-trips vectors and counts bits nominally; :mod:`engine.codec.classic_store` makes bytes of them. Two
+It round-trips vectors and counts bits nominally; :mod:``engine.codec.classic_store`` makes bytes of them. Two
 properties belong to the reference and are kept: about one E8 block in a hundred leaves the lattice in the
 clamp of step 6, and vectors whose norm exceeds half precision (65504) become infinite.
-:mod:`engine.codec.voronoi` has neither.
+:mod:``engine.codec.voronoi`` has neither.
 """
 
 import math
@@ -16,6 +16,7 @@ from engine.mx import mx
 
 EPS = 2.0**-23  # float32's machine epsilon; as a half it is subnormal but not zero
 SIZES = {"d4": 4, "e8": 8}
+LARGEST_RANGE = 1 << 20  # coordinates have to stay in the range that engine.codec.lattice rounds
 SIDE_BITS = 32  # norm and maximum, a half each
 
 
@@ -41,8 +42,8 @@ class ClassicCodec:
             raise BadInput(f"no lattice {self.lattice!r}", "e8 or d4")
         if self.dim < SIZES[self.lattice] or self.dim & (self.dim - 1):
             raise BadInput(f"the published codec has no dim {self.dim}", "a power of two, at least one block")
-        if self.q_range < 1:
-            raise BadInput(f"q_range is {self.q_range}, it has to be at least 1")
+        if not 1 <= self.q_range <= LARGEST_RANGE:
+            raise BadInput(f"q_range is {self.q_range}, it has to be from 1 to {LARGEST_RANGE}")
 
     @property
     def bits_per_vector(self) -> int:
@@ -68,7 +69,7 @@ class ClassicCodec:
         return norm.astype(mx.float16), largest, mx.clip(point, -self.q_range, self.q_range)
 
     def value(self, norm: mx.array, largest: mx.array, point: mx.array) -> mx.array:
-        """Return the vectors that :meth:`parts` stands for, float32 ``[n, dim]``."""
+        """Decode the result of :meth:``parts``, float32 ``[n, dim]``."""
         scale = largest.astype(mx.float32) / self.q_range
         return hadamard.rotate(point * scale) * norm.astype(mx.float32)
 

@@ -1,4 +1,4 @@
-"""The published codec's points as bytes: what storing them takes, by doing it.
+"""Stores the published codec's points as bytes, to measure the storage that they need.
 
 The published formula counts ``(2Q + 1)^8`` points of E8 and half of ``(2Q + 1)^4`` of D4. The clamp to the
 cube leaves points that are not of the lattice (halves become integers at its faces, sums become odd), and a

@@ -17,7 +17,7 @@ from engine.mx import mx
 
 
 def inside(point: mx.array, q: int) -> mx.array:
-    """Say whether points of E8, ``[..., 8, blocks]``, lie in the shifted Voronoi cell of q E8: 1.0 or 0.0.
+    """Return whether points of E8, ``[..., 8, blocks]``, lie in the shifted Voronoi cell of q E8: 1.0 or 0.0.
 
     The cell's walls belong to the 240 minimal vectors. The largest inner product with (+-1, +-1, 0^6) is the
     sum of the two largest magnitudes; with (+-1/2)^8, which has an even number of minus signs, half of all
@@ -25,8 +25,7 @@ def inside(point: mx.array, q: int) -> mx.array:
     """
     moved = point - _shift(mx.float32)
     size = mx.abs(moved)
-    flips = (moved < 0).astype(mx.float32).sum(axis=-2, keepdims=True)
-    odd = flips - 2 * mx.floor(flips * 0.5)
+    odd = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)  # a 0 among them is also the smallest
     eight = size.sum(axis=-2, keepdims=True) * 0.5 - odd * size.min(axis=-2, keepdims=True)
     first, second = mx.split(size, 2, axis=-2)
     top, next_top = mx.maximum(first, second), mx.minimum(first, second)
@@ -81,7 +80,7 @@ class _Reduced:
 
     Attributes:
         point: int16 ``[..., 8, blocks]``, before the parity is mended.
-        odd: 1 where an odd number of periods was taken away, int16 ``[..., 1, blocks]``.
+        odd: 1 if an odd number of periods was taken away, int16 ``[..., 1, blocks]``.
         largest: the largest magnitude, int16 ``[..., 1, blocks]``.
         norm: the squared length after mending, float32, exact.
     """

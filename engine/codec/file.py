@@ -7,15 +7,14 @@ from typing import Any, cast
 
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
 from engine.errors import BadInput
-from engine.mx import mx
+from engine.mx import DTYPES, mx
 
 MARK, FORMAT = "kakeya-codec", "e8v/1"
-DTYPES = {str(dtype).removeprefix("mlx.core."): dtype for dtype in (mx.float16, mx.bfloat16, mx.float32)}
 
 
 @dataclass(frozen=True)
 class Held:
-    """An array of a file: shape and type once decoded, codec (None where stored as it is), bytes."""
+    """An array of a file: shape and type once decoded, codec (None if stored as it is), bytes."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -54,7 +53,7 @@ def read(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
 
 
 def write(path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None) -> None:
-    """Write arrays whole or not at all; ``.npy`` takes one array."""
+    """Write arrays atomically; ``.npy`` takes one array."""
     if path.suffix not in {".npy", ".safetensors"}:
         raise BadInput(f"{path} is neither .npy nor .safetensors")
     if path.suffix == ".npy" and len(arrays) != 1:
@@ -87,7 +86,7 @@ def encode(
 
 
 def decode(arrays: dict[str, mx.array], metadata: dict[str, str]) -> dict[str, mx.array]:
-    """Return what :func:`encode` was given, as the codec kept it."""
+    """Return what :func:``encode`` was given, as the codec kept it."""
     return {
         name: codec.decode(VoronoiPacked(rows), DTYPES[dtype])
         for name, rows, codec, dtype in ((n, r, *_codec(n, r, metadata)) for n, r in arrays.items())
@@ -95,7 +94,7 @@ def decode(arrays: dict[str, mx.array], metadata: dict[str, str]) -> dict[str, m
 
 
 def info(arrays: dict[str, mx.array], metadata: dict[str, str]) -> dict[str, Held]:
-    """Say what a file holds: encoded arrays where it carries the mark, plain ones where not."""
+    """Describe a file's content: encoded arrays if it has the codec's mark, otherwise plain ones."""
     if MARK not in metadata:
         plain = {name: str(x.dtype).removeprefix("mlx.core.") for name, x in arrays.items()}
         return {name: Held(x.shape, plain[name], None, x.nbytes) for name, x in arrays.items()}

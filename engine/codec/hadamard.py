@@ -33,12 +33,12 @@ def factor(dim: int) -> int:
 
 
 def rotate(x: mx.array) -> mx.array:
-    """Return ``H x`` along the last axis, float32. :func:`factor` says which sizes there are."""
+    """Return ``H x`` along the last axis, float32. :func:``factor`` says which sizes there are."""
     return mx.hadamard_transform(x.astype(mx.float32))
 
 
 def unrotate(y: mx.array) -> mx.array:
-    """Return ``H^T y`` along the last axis, float32: undoes :func:`rotate`."""
+    """Return ``H^T y`` along the last axis, float32: undoes :func:``rotate``."""
     dim = y.shape[-1]
     m = factor(dim)
     y = y.astype(mx.float32)

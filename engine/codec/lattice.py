@@ -1,32 +1,56 @@
 """Nearest points of D4, D8 and E8, vectorised for MLX.
 
 A batch of points is ``[..., n, blocks]``: coordinates on the last axis but one, so that every reduction over
-a point's coordinates runs over whole rows of neighbouring blocks. Selections are arithmetic with 0 and 1,
-since ``mx.where`` is slow on the CPU and everything here is exact in float32.
+a point's coordinates runs over whole rows of neighbouring blocks. On a CPU, MLX takes long over ``round``,
+``floor``, ``where``, ``argmax`` and casts of truth values; sums, products and operations on bits replace them.
 
 Source: J. H. Conway and N. J. A. Sloane, "Fast quantizing and decoding algorithms for lattice quantizers and
 codes", IEEE Transactions on Information Theory 28 (1982), algorithms 2 (D_n) and 5 (E8).
 """
 
-from typing import NamedTuple
-
 from engine.mx import mx
 
+# Added to a float32 below 2^22, this leaves the nearest integer (ties to even) in the low bits.
+ROUNDER = 1.5 * 2.0**23
+# Bits of a float32: its sign, and its magnitude without what :attr:`Rounded.key` adds.
+SIGN, REST = 1 << 31, 0x7FFFFFF8
 
-class Rounded(NamedTuple):
-    """The nearest point of D_n before its parity is mended.
+
+class Rounded:
+    """Coordinates below 2^22, rounded to integers, ties to even.
 
     Attributes:
-        point: coordinates rounded, ``[..., n, blocks]``, ties to even.
-        worst: the coordinate that rounding hurt most, the first of them, int32 ``[..., 1, blocks]``.
-        odd: 1 where the sum is odd and that coordinate has to move, else 0, ``[..., 1, blocks]``.
-        distance: squared distance to the mended point, ``[..., 1, blocks]``.
+        point: the integers, float32 ``[..., n, blocks]``.
+        sign: the sign bits of what rounding took away, uint32.
+        key: the magnitudes of that as the bits of a float32, uint32. The last three bits name the coordinate. Keys
+            compare as magnitudes do, and no two coordinates of a block are equal.
+        square: the squared distance, float32 ``[..., 1, blocks]``.
+        total: the sum of the integers, correct in its last bit, uint32 ``[..., 1, blocks]``.
     """
 
-    point: mx.array
-    worst: mx.array
-    odd: mx.array
-    distance: mx.array
+    def __init__(self, z: mx.array) -> None:
+        """Round ``z``, float32 ``[..., n, blocks]``, n at most 8."""
+        moved = z + ROUNDER
+        self.point = moved - ROUNDER
+        rest = z - self.point
+        bits = rest.view(mx.uint32)
+        self.sign = bits & SIGN
+        self.key = (bits & REST) | mx.arange(z.shape[-2] - 1, -1, -1, dtype=mx.uint32)[:, None]
+        self.square = tree_sum(rest * rest, -2)
+        self.total = moved.view(mx.uint32).sum(axis=-2, keepdims=True)
+
+    def moved(self, key: mx.array, step: mx.array, all_steps: mx.array | None = None) -> mx.array:
+        """Return the points after a step of one coordinate each, and if given one of all coordinates.
+
+        Args:
+            key: of the coordinate that moves, ``[..., 1, blocks]``.
+            step: how far, positive towards the point that was rounded, float32 ``[..., 1, blocks]``.
+            all_steps: of the other coordinates, likewise; it adds to ``step``.
+        """
+        steps = (self.key == key).astype(mx.float32) * step
+        if all_steps is not None:
+            steps = steps + all_steps
+        return self.point + (steps.view(mx.uint32) ^ self.sign).view(mx.float32)
 
 
 def tree_sum(x: mx.array, axis: int) -> mx.array:
@@ -43,40 +67,32 @@ def tree_sum(x: mx.array, axis: int) -> mx.array:
 
 
 def nearest_d(z: mx.array) -> mx.array:
-    """Return the nearest points of D_n, the integer vectors of even sum, to ``[..., n, blocks]``."""
-    return _mend(z, _round(z))
+    """Return the nearest points of D_n, the integer vectors of even sum, to ``[..., n, blocks]``.
+
+    If the sum is odd, the coordinate that rounding hurt most moves to its second nearest integer.
+    """
+    rounded = Rounded(z)
+    odd = (rounded.total & 1).astype(mx.float32)
+    return rounded.moved(rounded.key.max(axis=-2, keepdims=True), odd)
 
 
 def nearest_e8(z: mx.array) -> tuple[mx.array, mx.array]:
     """Return the nearest points of E8 to ``[..., 8, blocks]`` and squared distances, ``[..., 1, blocks]``.
 
-    E8 is D8 and D8 shifted by one half; the integer coset wins a tie.
+    E8 is D8 and D8 shifted by one half; the integer coset wins a tie. A coordinate that rounding to integers moves by
+    ``r`` is moved by ``1/2 - |r|`` the other way by rounding to halves, so that one rounding does for both cosets.
     """
-    whole, half = _round(z), _round(z - 0.5)
-    take = (half.distance < whole.distance).astype(mx.float32)
-    chosen = Rounded(
-        whole.point + take * (half.point + 0.5 - whole.point),
-        whole.worst + take.astype(mx.int32) * (half.worst - whole.worst),
-        whole.odd + take * (half.odd - whole.odd),
-        mx.minimum(whole.distance, half.distance),
-    )
-    return _mend(z, chosen), chosen.distance
+    rounded = Rounded(z)
+    most, least = (find(rounded.key, axis=-2, keepdims=True) for find in (mx.max, mx.min))
+    hurt = tree_sum(rounded.key.view(mx.float32), -2)
+    below = (rounded.sign >> 31).sum(axis=-2, keepdims=True)
+    odd = (rounded.total & 1).astype(mx.float32)
+    odd_half = ((rounded.total + below) & 1).astype(mx.float32)
+    whole = rounded.square + odd * (1 - 2 * most.view(mx.float32))
+    half = rounded.square + (2 - hurt) + odd_half * (2 * least.view(mx.float32))
 
-
-def _round(z: mx.array) -> Rounded:
-    point = mx.round(z)
-    rest = z - point
-    hurt = mx.abs(rest)
-    total = point.sum(axis=-2, keepdims=True)
-    odd = total - 2 * mx.floor(total * 0.5)
-    worst = mx.argmax(hurt, axis=-2, keepdims=True).astype(mx.int32)
-    distance = tree_sum(rest * rest, -2) + odd * (1 - 2 * hurt.max(axis=-2, keepdims=True))
-    return Rounded(point, worst, odd, distance)
-
-
-def _mend(z: mx.array, rounded: Rounded) -> mx.array:
-    """Move the worst coordinate to its second nearest neighbour where the sum is odd."""
-    coordinate = mx.arange(z.shape[-2], dtype=mx.int32)[:, None]
-    chosen = (coordinate == rounded.worst).astype(mx.float32)
-    up = (z >= rounded.point).astype(mx.float32)
-    return rounded.point + chosen * rounded.odd * (2 * up - 1)
+    take = half < whole
+    halves = take.astype(mx.float32)
+    key = most + take.astype(mx.uint32) * (least - most)
+    step = odd - halves * (odd + odd_half)
+    return rounded.moved(key, step, 0.5 * halves), mx.minimum(whole, half)

@@ -1,4 +1,4 @@
-"""Scales, beta bits and fields to packed rows and back: :class:`engine.codec.spec.Layout` in MLX."""
+"""Scales, beta bits and fields to packed rows and back: :class:``engine.codec.spec.Layout`` in MLX."""
 
 from engine.codec.spec import Layout
 from engine.mx import mx
@@ -8,24 +8,24 @@ def pack(scale: mx.array, beta: mx.array, fields: mx.array, layout: Layout) -> m
     """Return rows, uint8 ``[n, nbytes]``.
 
     Args:
-        scale: int32 ``[n, 1]``.
-        beta: 0 or 1, ``[n, blocks]``.
-        fields: int32 ``[n, 8, blocks]``.
+        scale: int32 ``[1, n]``.
+        beta: 0 or 1, int32 ``[blocks, n]``.
+        fields: int32 ``[8, blocks, n]``.
         layout: where things go.
     """
-    n = scale.shape[0]
+    n = scale.shape[1]
     low, high = scale & 0xFF, (scale >> 8) & 0xFF
-    beta = mx.pad(beta.astype(mx.int32), [(0, 0), (0, 8 * layout.beta_bytes - layout.blocks)])
-    beta = (beta.reshape(n, layout.beta_bytes, 8) << mx.arange(8)).sum(axis=-1)
+    beta = mx.pad(beta, [(0, 8 * layout.beta_bytes - layout.blocks), (0, 0)])
+    beta = (beta.reshape(layout.beta_bytes, 8, n) << mx.arange(8)[:, None]).sum(axis=1)
     parts = [low, high, beta]
-    flat = fields.reshape(n, layout.dim)
+    flat = fields.reshape(layout.dim, n).astype(mx.uint8)
     for width, lowest in layout.planes:
-        groups = mx.split((flat >> lowest) & ((1 << width) - 1), 8 // width, axis=-1)
+        groups = mx.split((flat >> lowest) & ((1 << width) - 1), 8 // width)
         plane = groups[0]
         for i, group in enumerate(groups[1:], 1):
             plane = plane | (group << (width * i))
         parts.append(plane)
-    return mx.concatenate([part.astype(mx.uint8) for part in parts], axis=-1)
+    return mx.concatenate([part.astype(mx.uint8) for part in parts]).T
 
 
 def unpack(rows: mx.array, layout: Layout) -> tuple[mx.array, mx.array, mx.array]:

@@ -2,7 +2,7 @@
 
 A block's error is smallest where its scale is as fine as the region allows, and whether the region holds it
 is a matter of luck at any one scale; so many scales are tried, and the one with the smallest total error is
-taken. What is tried is the encoder's own affair (:data:`engine.codec.spec.EFFORTS`): a row means the same
+taken. What is tried is the encoder's own affair (:data:``engine.codec.spec.EFFORTS``): a row means the same
 whoever wrote it.
 """
 
@@ -11,14 +11,16 @@ import math
 from engine.codec.cosets import inside
 from engine.codec.lattice import nearest_e8, tree_sum
 from engine.codec.scales import scale_of_square, step
-from engine.codec.spec import BETA_GAP, OCTAVE, Layout, Search
+from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search
 from engine.mx import mx
 
+NEVER = 3e38  # the error of what is not to be chosen
+HALF = 0.5**0.5  # sizes at a scale that is coarser by BETA_GAP
 OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
 
 
 def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.array, mx.array]:
-    """Return a codeword near each column of ``[n, 8, blocks]`` and its squared distance ``[n, 1, blocks]``.
+    """Return a codeword near each column of ``[8, blocks]`` and its squared distance ``[1, blocks]``.
 
     The nearest point of E8 will do where it is a codeword; else the points near the shrunk column are tried.
     """
@@ -35,37 +37,83 @@ def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.arr
 
 
 def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.array, mx.array]:
-    """Return the scale ``[n, 1]`` and the beta bits ``[n, blocks]``, int32, and the codewords of ``y``.
+    """Return the scale ``[1, n]`` and the beta bits ``[blocks, n]``, int32, and the codewords of ``y``.
 
     Args:
-        y: rotated vectors in blocks, float32 ``[n, 8, blocks]``, of ordinary size (energy from 2^-40 to
-            2^40).
+        y: rotated vectors in blocks, float32 ``[8, blocks, n]``, of ordinary size (energy from 2^-40 to
+            2^40). Vectors are on the last axis, so that everything runs over long rows.
         layout: dimensions and q.
-        search: what to try; every scale is tried at once, so memory is n times :func:`evaluations` vectors.
+        search: what to try.
     """
-    energies = tree_sum(y * y, -2)
-    mean = tree_sum(energies, -1)[:, 0] * (1 / layout.dim)
+    energies = tree_sum(y * y, 0)[0]
+    mean = tree_sum(energies, 0) * (1 / layout.dim)
+    finest = scale_of_square(mean) - OCTAVE * layout.bits + search.first
+    safe = safe_scale(energies.max(axis=0, keepdims=True), layout.q)
+    if search.guess:
+        return _choose_guessing(y, finest, safe, layout, search, search.guess)
     reach = BETA_GAP // search.stride
     grid = search.count + reach
-    usual = scale_of_square(mean) - OCTAVE * layout.bits + search.first + search.stride * mx.arange(grid)
-    loud = safe_scale(energies.max(axis=-1), layout.q) + mx.array([-2 * BETA_GAP, -BETA_GAP, 0])
-    scales = mx.concatenate([usual, loud], axis=-1)
-    errors = _errors(y, scales, layout.q, search.shrinks)
+    usual = finest + search.stride * mx.arange(grid)[:, None]
+    loud = safe + mx.array([-2 * BETA_GAP, -BETA_GAP, 0])[:, None]
+    scales = mx.concatenate([usual, loud])
+    _, errors = _tried(y, scales, layout.q, search.shrinks)
 
-    fine = mx.concatenate([errors[:, : search.count], errors[:, grid:-1]], axis=1)
-    coarse = mx.concatenate([errors[:, reach:grid], errors[:, grid + 1 :]], axis=1)
-    totals = tree_sum(mx.minimum(fine, coarse), -1)
-    best = mx.argmin(totals, axis=1, keepdims=True)
-    scales = mx.concatenate([scales[:, : search.count], scales[:, grid:-1]], axis=1)
-    scale = mx.take_along_axis(scales, best[:, 0], axis=1)
-    beta = mx.take_along_axis((coarse < fine).astype(mx.int32), best, axis=1)[:, 0]
-    points, _ = best_points(y * step(-(scale + BETA_GAP * beta))[:, None], layout.q, search.shrinks)
-    return scale, beta, points
+    fine = mx.concatenate([errors[: search.count], errors[grid:-1]])
+    coarse = mx.concatenate([errors[reach:grid], errors[grid + 1 :]])
+    best = mx.argmin(tree_sum(mx.minimum(fine, coarse), 1)[:, 0], axis=0, keepdims=True)
+    scales = mx.concatenate([scales[: search.count], scales[grid:-1]])
+    scale = mx.take_along_axis(scales, best, axis=0)
+    beta = mx.take_along_axis((coarse < fine).astype(mx.int32), best[:, None], axis=0)[0]
+    z = y * step(-(scale + BETA_GAP * beta))
+    points, _ = best_points(z.reshape(8, -1), layout.q, search.shrinks)
+    return scale, beta, points.reshape(y.shape)
 
 
-def evaluations(search: Search) -> int:
-    """Return how many scales the encoder tries for one vector."""
-    return search.count + BETA_GAP // search.stride + 3
+def _choose_guessing(
+    y: mx.array, finest: mx.array, safe: mx.array, layout: Layout, search: Search, guess: Guess
+) -> tuple[mx.array, mx.array, mx.array]:
+    grid = finest + search.stride * mx.arange(search.count)[:, None]
+    best = mx.argmin(_guessed(largest_product(y), grid, layout.q, guess), axis=0, keepdims=True)
+    likely = mx.take_along_axis(grid, best, axis=0)
+    fine = likely + mx.array(guess.offsets)[:, None]
+    pairs = len(guess.offsets)
+    points, errors = _tried(y, mx.concatenate([fine, fine + BETA_GAP]), layout.q, search.shrinks)
+    spare, spare_errors = _tried(y, safe, layout.q, ())
+
+    coarse = mx.concatenate([errors[pairs:], spare_errors])
+    fine_errors = mx.concatenate([errors[:pairs], mx.full(spare_errors.shape, NEVER)])
+    totals = tree_sum(mx.minimum(fine_errors, coarse), 1)[:, 0]
+    chosen = mx.argmin(totals, axis=0, keepdims=True).astype(mx.int32)
+    scale = mx.take_along_axis(mx.concatenate([fine, safe - BETA_GAP]), chosen, axis=0)
+    beta = mx.take_along_axis((coarse < fine_errors).astype(mx.int32), chosen[:, None], axis=0)[0]
+    place = chosen + pairs * beta
+    taken = [(place == i).astype(mx.float32) * some for i, some in enumerate([*points, *spare])]
+    return scale, beta, sum(taken[1:], start=taken[0])
+
+
+def _guessed(product: mx.array, grid: mx.array, q: int, guess: Guess) -> mx.array:
+    """Return the expected squared error of vectors at each scale, ``[m, n]``, up to a factor."""
+    size = (product * (1 / guess.ramp)) * step(-grid)[:, None]
+    edge = (q - guess.room) / guess.ramp - 0.5
+
+    def misses(size: mx.array) -> mx.array:
+        return tree_sum(mx.clip(size - edge, 0, 1), 1)[:, 0]
+
+    # A block that misses with its beta bit misses without it: its error is then lost, else that of a coarser step.
+    expected = product.shape[0] + misses(size) + (guess.lost - 2) * misses(size * HALF)
+    return expected * (step(grid) * step(grid))
+
+
+def largest_product(y: mx.array) -> mx.array:
+    """Return each block's largest inner product with a minimal vector of E8, ``[blocks, n]``, of ``[8, blocks, n]``."""
+    size = mx.abs(y)
+    flips = (y.view(mx.uint32) >> 31).sum(axis=0)
+    eight = tree_sum(size, 0)[0] * 0.5 - (flips & 1).astype(mx.float32) * size.min(axis=0)
+    top, below = mx.maximum(size[:4], size[4:]), mx.minimum(size[:4], size[4:])
+    while len(top) > 1:
+        (left, right), (low, high) = mx.split(top, 2), mx.split(below, 2)
+        top, below = mx.maximum(left, right), mx.maximum(mx.minimum(left, right), mx.maximum(low, high))
+    return mx.maximum(top + below, eight)[0]
 
 
 def safe_scale(largest: mx.array, q: int) -> mx.array:
@@ -77,10 +125,14 @@ def safe_scale(largest: mx.array, q: int) -> mx.array:
     return scale_of_square(mx.maximum(largest, 2.0**-80)) + margin
 
 
-def _errors(y: mx.array, scales: mx.array, q: int, shrinks: tuple[float, ...]) -> mx.array:
-    """Return the squared error of every block at every scale ``[n, m]``, float32 ``[n, m, blocks]``."""
-    n, m = scales.shape
-    z = (y[:, None] * step(-scales)[:, :, None, None]).reshape(n * m, *y.shape[1:])
-    _, far = best_points(z, q, shrinks)
+def _tried(
+    y: mx.array, scales: mx.array, q: int, shrinks: tuple[float, ...]
+) -> tuple[list[mx.array], mx.array]:
+    """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, and its squared error.
+
+    One scale after the other: the arrays of all scales together would not stay in a core's cache.
+    """
+    tried = [best_points((y * step(-k)).reshape(8, -1), q, shrinks) for k in mx.split(scales, len(scales))]
     unit = step(scales)
-    return far.reshape(n, m, -1) * (unit * unit)[:, :, None]
+    errors = mx.concatenate([far.reshape(1, *y.shape[1:]) for _, far in tried])
+    return [points.reshape(y.shape) for points, _ in tried], errors * (unit * unit)[:, None]

@@ -26,6 +26,26 @@ UNIT = 16  # of SHIFT; a half-integer point times UNIT, minus SHIFT, is exact in
 
 
 @dataclass(frozen=True)
+class Guess:
+    """How a scale is judged without coding: whether a block fits follows from its largest inner product.
+
+    A block whose largest inner product with a minimal vector, over the scale, is ``room`` below q fits as often as not,
+    surely if it is ``ramp / 2`` smaller, and never if it is as much larger.
+
+    Attributes:
+        room: see above; rounding and the shift move a point.
+        ramp: see above.
+        offsets: steps from the likeliest scale to those that a vector is coded at, each with and without the beta bits.
+        lost: squared error of a block that fits neither with nor without its beta bit, over that of one that fits.
+    """
+
+    room: float
+    ramp: float
+    offsets: tuple[int, ...]
+    lost: float = 100.0
+
+
+@dataclass(frozen=True)
 class Search:
     """How hard the encoder tries: it decides quality and cost, never what a row means.
 
@@ -34,19 +54,27 @@ class Search:
         stride: steps between scales; divides BETA_GAP.
         count: how many scales are tried.
         shrinks: factors by which a block that falls outside the region is shrunk to try again.
+        guess: if given, scales are judged by it, and only the likeliest are tried.
     """
 
     first: int
     stride: int
     count: int
     shrinks: tuple[float, ...] = ()
+    guess: Guess | None = None
+
+    @property
+    def evaluations(self) -> int:
+        """How many scales a vector is coded at; a guessing encoder also tries one that surely holds all blocks."""
+        return 2 * len(self.guess.offsets) + 1 if self.guess else self.count + BETA_GAP // self.stride + 3
 
 
 EFFORTS = {
     "fast": {
-        2: Search(50, 8, 4, (0.85,)),
-        3: Search(54, 8, 4, (0.9,)),
-        **dict.fromkeys((4, 5, 6), Search(54, 8, 4)),
+        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-4, 1), 60.0)),
+        3: Search(44, 2, 17, (0.93,), Guess(0.0, 0.8, (-3, 1), 30.0)),
+        4: Search(46, 2, 16, (), Guess(0.25, 1.75, (-4, -2, 0), 30.0)),
+        **dict.fromkeys((5, 6), Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0)))),
     },
     "normal": {
         2: Search(44, 4, 8, (0.92, 0.8)),

@@ -20,7 +20,7 @@ from engine.codec.spec import (
 from engine.errors import BadInput
 from engine.mx import mx
 
-TOGETHER = 2048  # scaled vectors looked at together: bounds the encoder's temporary memory
+TOGETHER = 1 << 17  # values coded together: bounds the encoder's temporary memory
 
 INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
 
@@ -43,7 +43,7 @@ class VoronoiPacked:
 
 @dataclass(frozen=True)
 class VoronoiCodec:
-    """Vectors of ``dim`` values at ``bits`` bits a value, all side information included.
+    """Vectors of ``dim`` values at ``bits`` bits per value, including all side information.
 
     Args:
         dim: values in a vector: a multiple of 8 for which a Hadamard rotation exists.
@@ -88,7 +88,7 @@ class VoronoiCodec:
         if not x.size:
             return VoronoiPacked(mx.zeros((*x.shape[:-1], self.layout.nbytes), mx.uint8))
         flat = x.reshape(-1, self.dim)
-        size = TOGETHER // search.evaluations(self._search)
+        size = max(1, TOGETHER // self.dim)
         chunks = [self._encode(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
         return VoronoiPacked(mx.concatenate(chunks).reshape(*x.shape[:-1], self.layout.nbytes))
 
@@ -127,15 +127,13 @@ class VoronoiCodec:
 
     def _encode(self, x: mx.array) -> mx.array:
         y, exponent = _normalised(x)
-        y = y.reshape(-1, 8, self.layout.blocks)
-        energy = tree_sum(tree_sum(y * y, -2), -1)[:, 0]
+        y = y.T.reshape(8, self.layout.blocks, -1)
+        energy = tree_sum(tree_sum(y * y, 0)[0], 0)
         alive = (energy >= 2.0**-40).astype(mx.int32)
-        safe = (
-            y + (1 - alive).astype(mx.float32)[:, :, None]
-        )  # a zero vector searches on ones, and is dropped
+        safe = y + (1 - alive).astype(mx.float32)  # a zero vector searches on ones, and is dropped
         scale, beta, points = search.choose(safe, self.layout, self._search)
-        scale = mx.clip(scale + 32 * exponent, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
-        fields = cosets.label(points, self.layout.bits) * alive[:, :, None]
+        scale = mx.clip(scale + 32 * exponent.T, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
+        fields = cosets.label(points.reshape(8, -1), self.layout.bits).reshape(y.shape) * alive
         return packing.pack(scale, beta * alive, fields, self.layout)
 
 

@@ -19,10 +19,10 @@ ARMS = ("incremental", "native")
 def incremental(
     target: nn.Module, tokenizer: Tokenizer, prompt: str | Sequence[int], *, max_tokens: int, **options: Any
 ) -> Iterator[Step]:
-    """Decode token by token over one cache; options are those of :func:`stream_generate`.
+    """Decode token by token over one cache; options are those of :func:``stream_generate``.
 
     Raises:
-        BadInput: see :func:`stream_generate`.
+        BadInput: see :func:``stream_generate``.
     """
     return stream_generate(
         target, None, tokenizer, prompt, max_tokens=max_tokens, block_size=1, lookup=False, **options
@@ -46,7 +46,7 @@ def native(
 ) -> Iterator[Step]:
     """Decode with mlx-lm's ``generate_step`` as it is; the strongest opponent a comparison can have.
 
-    It differs from :func:`incremental` in what it leaves and how it draws: afterwards the caches hold the last
+    It differs from :func:``incremental`` in what it leaves and how it draws: afterwards the caches hold the last
     token too, and one more where the iterator was left early; draws come from MLX's global state, and
     mlx-lm filters before it applies the temperature.
 

@@ -13,7 +13,7 @@ from engine.dflash.shape import DFLASH, DFLASH2, FULL, SLIDING, Shape
 from engine.errors import BadInput
 
 # Keys under dflash_config; the others stand at the top.
-NESTED = ("mask_token_id", "target_layer_ids", "input_embedding_scale", "output_multiplier")
+NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_scale", "output_multiplier")
 NESTED2 = DFLASH2_COUNTS
 EITHER = ("block_size", "final_logit_softcapping")  # in either place
 FIX = "take config.json and the weights from the same checkpoint, one of DFlash's"
@@ -49,12 +49,14 @@ class DraftConfig(Shape):
             raise BadInput(f"{source}: {error.message}", error.fix) from error
 
     def to_json(self) -> dict[str, Any]:
-        """Return the published keys, so that the ``dflash`` package loads what is written from here."""
+        """Return the published keys, so that the ``dflash`` package can load files written by this engine."""
         values = asdict(self)
         nested = {name: values.pop(name) for name in NESTED + NESTED2}
         nested["target_layer_ids"] = list(self.target_layer_ids)
+        if self.embed_scale is None:
+            del nested["embed_scale"]
         if not self.is_dflash2:
-            nested = {name: nested[name] for name in NESTED}
+            nested = {name: nested[name] for name in NESTED if name in nested}
         del values["architecture"]
         if self.made_for is None:
             del values["made_for"]

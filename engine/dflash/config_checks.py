@@ -71,6 +71,7 @@ KINDS = {
     "is_causal": (_causal, "true or false"),
     "tie_word_embeddings": (_boolean, "true or false"),
     "final_logit_softcapping": (_optional_number, "a number"),
+    "embed_scale": (_optional_number, "a number"),
     "rope_scaling": (_scaling, "one object for all layers"),
     "made_for": (_identity, "an object of strings"),
 }

@@ -48,7 +48,7 @@ class Divergence:
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """Return the first position at which two sequences differ, None where they are equal."""
+    """Return the first position at which two sequences differ, None if they are equal."""
     pairs = enumerate(zip_longest(ours, theirs))
     return next((i for i, (one, other) in pairs if one != other), None)
 
@@ -63,7 +63,7 @@ def classify(
     blocks: Sequence[int] = (2, 3, 8),
     chunk: int = 512,
 ) -> Divergence | None:
-    """Return how two greedy decodings of a prompt differ; None where they do not.
+    """Return how two greedy decodings of a prompt differ; None if they do not.
 
     The common part is run again on fresh caches, token by token and in blocks: that shows how much rounding
     moves the logits of this model, on this machine, with these caches, at this position. Where caches round,

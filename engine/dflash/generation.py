@@ -1,7 +1,7 @@
 """The state of one generation: what the draft-verify loop reads and advances."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,19 @@ from engine.dflash.stops import Stops
 from engine.dflash.target.rotary import with_tables
 from engine.mx import integers, mx, nn, tree
 
+# How a round's graphs are computed, and how often the host waits. See `stream_generate`.
+LOOPS = ("lazy", "fused", "two-phase", "eager")
+_DRAFTS_FIRST = ("two-phase", "eager")
+
 FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
 FREED = 512  # the same for tokens of a prompt
+
+
+def _untapped(model: nn.Module) -> Callable[[mx.array, list[Any]], tuple[mx.array, None]]:
+    def forward(tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
+        return model(tokens, cache=cache), None
+
+    return forward
 
 
 class Run:
@@ -39,7 +50,7 @@ class Run:
         policy: what to do in each round.
         room: the most tokens to commit.
         block: the most rows to verify at once.
-        profile: wait for the draft before the verification is queued, to tell their times apart.
+        loop: one of :data:``LOOPS``.
     """
 
     def __init__(
@@ -55,17 +66,18 @@ class Run:
         policy: Policy,
         room: int,
         block: int,
-        profile: bool = False,
+        loop: str = "lazy",
     ) -> None:
         self.caches, self.rollback = caches, rollback
         self.proposer, self.lookup = proposer, lookup
         self.sampler, self.stops, self.policy = sampler, stops, policy
-        self.room, self.block, self.profile = room, block, profile
+        self.room, self.block, self.loop = room, block, loop
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
         self._model = rollback.prepare(with_tables(target))
-        self._forward = proposer.tap(self._model) if proposer else self._untapped
+        # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
+        self._forward = proposer.tap(self._model) if proposer else _untapped(self._model)
         self._syncs = 0
         self._prefill = 0.0
 
@@ -75,7 +87,7 @@ class Run:
             pass
 
     def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
-        """Read the prompt as :meth:`read_prompt` does, giving way after each chunk.
+        """Read the prompt as :meth:``read_prompt`` does, giving way after each chunk.
 
         Args:
             ids: all of the prompt.
@@ -120,11 +132,33 @@ class Run:
         if self.proposer is None:
             raise ValueError(f"nothing drafts by {plan.drafter}")
         drafts, drawn_from = self.proposer.propose(self.pending, plan.size, self.sampler)
-        mx.async_eval(drafts)
-        if self.profile:
+        if self.loop != "fused":
+            mx.async_eval(drafts)
+        if self.loop in _DRAFTS_FIRST:
             mx.eval(drafts)
             self._syncs += 1
         return drafts, drawn_from
+
+    def accept(
+        self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None
+    ) -> tuple[int, int, list[int]]:
+        """Wait for the result of a round: the number of accepted drafts, the token after them, and all drafts."""
+        if self.loop == "eager":
+            return self._accept_each(logits, drafts)
+        accepted, following = self.sampler.accept(logits, drafts, drawn_from)
+        verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
+        n, last, *proposed = self.read(verdict)  # the round's only wait, if the loop is lazy or fused
+        return n, last, proposed
+
+    def _accept_each(self, logits: mx.array, drafts: mx.array) -> tuple[int, int, list[int]]:
+        """Read the target's choices one by one, up to the first that differs from its draft."""
+        proposed = self.read(drafts[0])
+        for i, draft in enumerate(proposed):
+            (chosen,) = self.read(mx.argmax(logits[:, i], axis=-1))
+            if chosen != draft:
+                return i, chosen, proposed
+        (last,) = self.read(mx.argmax(logits[:, -1], axis=-1))
+        return len(proposed), last, proposed
 
     def advance(self, tokens: mx.array) -> mx.array:
         """Return logits of tokens ``[1, L]`` that stay whatever they lead to."""
@@ -201,36 +235,33 @@ class Run:
                 # Another thread may use the caches next, and could not finish this one's computations.
                 mx.eval(self.states)
 
-    def _untapped(self, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
-        return self._model(tokens, cache=cache), None
-
     def _feed(self, taps: mx.array | None) -> None:
         if taps is not None and self.proposer is not None:
             self.proposer.feed(taps)
 
     @property
     def states(self) -> list[mx.array]:
-        """Every array that the caches hold, to be evaluated."""
+        """All arrays in the caches, for evaluation."""
         leaves = tree.tree_flatten([cache.state for cache in self.caches])
         return [leaf for _, leaf in leaves if isinstance(leaf, mx.array)]
 
 
 class Clock:
-    """Laps of a round: drafting, verifying, and the rest."""
+    """Times the phases of a round: drafting, verifying, and the rest."""
 
     def __init__(self) -> None:
         self._laps: dict[str, float] = {}
         self._start = self._last = time.perf_counter()
 
     def restart(self) -> float:
-        """Begin a round; return the seconds since the last began."""
+        """Begin a round; return the seconds since the last one began."""
         now = time.perf_counter()
         passed, self._start, self._last = now - self._start, now, now
         self._laps = {}
         return passed
 
     def lap(self, name: str) -> None:
-        """Book the time since the last lap as ``draft`` or ``verify``."""
+        """Book the time since the last lap as ``draft``, ``verify`` or ``wait``."""
         now = time.perf_counter()
         self._laps[name] = self._laps.get(name, 0.0) + now - self._last
         self._last = now
@@ -238,4 +269,5 @@ class Clock:
     def stop(self) -> Timing:
         """Return the round's laps; the rest since it began is overhead."""
         total = time.perf_counter() - self._start
-        return Timing(**self._laps, overhead=max(0.0, total - sum(self._laps.values())))
+        draft, verify, wait = (self._laps.get(name, 0.0) for name in ("draft", "verify", "wait"))
+        return Timing(draft, verify + wait, max(0.0, total - draft - verify - wait), wait)

@@ -33,11 +33,11 @@ class Joint:
         self.refusal = _refusal(target, self._model)
 
     def takes(self, run: Run) -> bool:
-        """Say whether a generation's rounds can be joined with others'."""
+        """Return whether a generation's rounds can be joined with others'."""
         return self.refusal is None and run.rollback.joins
 
     def forward(self, runs: Sequence[Run], tokens: Sequence[mx.array]) -> list[tuple[mx.array, Any]]:
-        """Open a round of each generation; return its logits and taps, as :meth:`Run.forward` does.
+        """Open a round of each generation; return its logits and taps, as :meth:``Run.forward`` does.
 
         Args:
             runs: the generations, each between two rounds.
@@ -61,7 +61,7 @@ class Joint:
 
 
 def _roped(module: nn.Module) -> nn.Module:
-    """Return a rotary embedding that also takes the :class:`Offsets` of several sequences."""
+    """Return a rotary embedding that also takes the :class:``Offsets`` of several sequences."""
     if "rope" not in type(module).__name__.lower():
         return module
     kind = type(module)
@@ -88,7 +88,7 @@ def _rows_of(table: Rotations, offsets: Offsets) -> tuple[mx.array, mx.array]:
 
 
 def _refusal(target: nn.Module, model: nn.Module) -> str | None:
-    """Run two short sequences alone and together; return what is wrong with that, if anything is."""
+    """Run two short sequences separately and together; return how the results differ, if they do."""
     fresh = lm_cache.make_prompt_cache(target)
     if not all(type(cache) in KNOWN for cache in fresh):
         return "it keeps more than keys and values"

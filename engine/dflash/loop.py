@@ -1,10 +1,10 @@
 """Speculative decoding: draft, verify, keep what the target agrees with."""
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
-from engine.dflash.generation import Run
+from engine.dflash.generation import LOOPS, Run
 from engine.dflash.interrupts import whole
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy, RoundPlan
 from engine.dflash.propose.estimates import PLAIN, Nominal
@@ -41,9 +41,9 @@ def stream_generate(
     lookup: bool = True,
     adaptive: bool | Policy = True,
     prefill_chunk: int = 512,
-    profile: bool = False,
+    loop: str = "lazy",
 ) -> Generator[Step, None, None]:
-    """Decode after a prompt, several tokens a round where drafts are right. Closing it early is safe.
+    """Decode after a prompt, with several tokens per round if drafts are accepted. Closing it early is safe.
 
     Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
     kind of cache; sampled, of the target's distribution. Afterwards, and whenever the iterator is closed,
@@ -52,33 +52,40 @@ def stream_generate(
 
     Args:
         target: an mlx-lm model.
-        draft: a drafter for it (:func:`engine.dflash.load_draft`), or None.
+        draft: a drafter for it (:func:``engine.dflash.load_draft``), or None.
         tokenizer: what encodes the prompt and decodes the answer; None with a prompt of ids gives no text.
         prompt: text or token ids, at least one. It continues what ``caches`` hold.
         max_tokens: the most tokens to decode, at least 1.
         block_size: the most rows to verify at once, the last committed token's among them; 1 decodes plainly.
             None takes the drafter's own.
         temperature: 0 is greedy.
-        caches: of :func:`engine.cache.make_caches`; None makes raw ones. They are advanced.
+        caches: of :func:``engine.cache.make_caches``; None makes raw ones. They are advanced.
         seed: draws are then repeatable. Decisions of the adaptive policy are part of them, so with a
             temperature it then goes by nominal costs instead of measured ones.
-        top_p: see :class:`Sampling`.
-        top_k: see :class:`Sampling`.
-        min_p: see :class:`Sampling`.
+        top_p: see :class:``Sampling``.
+        top_k: see :class:``Sampling``.
+        min_p: see :class:``Sampling``.
         stop: strings that end the answer, themselves left out.
         stop_tokens: tokens that end it, given out as its last; None takes the tokenizer's.
-        rollback: see :func:`engine.dflash.rollback.rollback_for`.
+        rollback: see :func:``engine.dflash.rollback.rollback_for``.
         lookup: whether to draft from the text itself too.
         adaptive: whether to choose drafter and block by what pays; False always drafts the whole block. A
             policy may be given, to go on with what it has learnt.
         prefill_chunk: tokens of the prompt to run at once.
-        profile: tell drafting and verifying apart in the timings, for one more synchronisation a round.
+        loop: how a round's graphs are computed. The tokens do not depend on it. ``lazy`` queues the draft, then
+            the verification behind it, and waits once. ``fused`` computes both as one graph and waits once.
+            ``two-phase`` waits for the draft before it queues the verification, so that timings tell the two
+            apart. ``eager`` also waits for each of the target's choices, one after another; greedy only.
 
     Raises:
         BadInput: a value out of its range, an empty prompt, a drafter for another target.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p)
     ids = encode(tokenizer, prompt)
+    if loop not in LOOPS:
+        raise BadInput(f"no loop {loop!r}", f"one of {', '.join(LOOPS)}")
+    if loop == "eager" and temperature > 0:
+        raise BadInput("the eager loop compares greedy choices", "use temperature 0 or another loop")
     for name, value in (("max_tokens", max_tokens), ("prefill_chunk", prefill_chunk)):
         if value < 1:
             raise BadInput(f"{name} is {value}", "at least 1")
@@ -101,7 +108,7 @@ def stream_generate(
         policy=_policy(adaptive, repeatable=seed is not None and temperature > 0),
         room=max_tokens,
         block=block,
-        profile=profile,
+        loop=loop,
     )
     return _decode(run, ids, prefill_chunk)
 
@@ -125,34 +132,39 @@ def rounds(run: Run) -> Iterator[Step]:
 
 
 def speculate(run: Run, plan: RoundPlan) -> Step:
-    """Run one round: draft, verify all drafts in one forward, keep those up to the first that is refused."""
+    """Run one round: draft, verify all drafts in one forward pass, keep those before the first rejected one."""
     match = run.match
     drafts, drawn_from = run.propose(plan)
     run.clock.lap("draft")
     logits, taps = run.forward(mx.concatenate([run.pending, drafts], axis=1))
-    accepted, following = run.sampler.judge(logits, drafts, drawn_from)
-    verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
-    n, last, *proposed = run.read(verdict)  # the round's only wait
     run.clock.lap("verify")
+    n, last, proposed = run.accept(logits, drafts, drawn_from)
+    run.clock.lap("wait")
     tokens, text = run.take([*proposed[:n], last])
     run.keep(len(tokens), taps)  # the pending token's row, and those of all tokens but the last
     return run.report(plan, match, n, tokens, text)
 
 
-def plain(run: Run, plan: RoundPlan) -> Iterator[Step]:
+def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -> Iterator[Step]:
     """Decode token by token, each forward queued before the token that it follows is read.
 
     Such a forward is an open round: it is taken back where its token turns out to be the last.
+
+    Args:
+        run: the run.
+        plan: how many tokens at most.
+        going: tells before each token but the first whether to decode it.
     """
     token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
     for left in range(plan.size - 1, -1, -1):
-        ahead = left > 0 and not run.tempted
+        ahead = left > 0 and going() and not run.tempted
         if ahead:
             logits, taps = run.forward(token[None])
             following, _ = run.sampler.draw(logits[:, -1])
             mx.async_eval(following)
-        found = run.read(token)
         run.clock.lap("verify")
+        found = run.read(token)
+        run.clock.lap("wait")
         tokens, text = run.take(found)
         yield run.report(plan, run.match, 0, tokens, text)
         run.clock.restart()
@@ -193,5 +205,5 @@ def _policy(adaptive: bool | Policy, *, repeatable: bool) -> Policy:
 
 
 def _length(caches: list[Cache] | None) -> int:
-    """Return how many tokens caches hold."""
+    """Return the number of tokens in the caches."""
     return max((getattr(cache, "offset", 0) for cache in caches or ()), default=0)

@@ -83,29 +83,31 @@ class Sampler:
     def draw(self, logits: mx.array) -> tuple[mx.array, mx.array | None]:
         """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and what they were drawn from.
 
-        The second is None where nothing was drawn (greedy): :meth:`judge` takes it as it is.
+        The second is None if nothing was drawn (greedy): :meth:``accept`` takes it as it is.
         """
         if self.greedy:
             return mx.argmax(logits, axis=-1), None
         found = self.sampling.probabilities(logits)
         return self._categorical(found), found
 
-    def judge(
+    def accept(
         self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
-        """Decide how many drafts stay and what follows them, on the device.
+        """Decide on the device how many drafts are accepted, and which token follows them.
 
         Args:
             logits: the target's, ``[batch, drafts + 1, vocabulary]``; row i is of the token after draft i - 1.
-            drafts: ``[batch, drafts]``; none is fine.
-            drawn_from: the probabilities that drafts were drawn from, ``[batch, drafts, vocabulary]``;
-                None where they were not drawn.
+            drafts: ``[batch, drafts]``; may be empty.
+            drawn_from: the distributions that drafts were sampled from, ``[batch, drafts, vocabulary]``;
+                None if they were not sampled.
 
         Returns:
-            How many drafts stay, and the token after them, both ``[batch]``.
+            The number of accepted drafts, and the token after them, both ``[batch]``.
         """
         if self.greedy:
             own = mx.argmax(logits, axis=-1)
+            if not drafts.shape[1]:
+                return mx.zeros((len(own),), mx.int32), own[:, -1]
             accepted = _leading(own[:, :-1] == drafts)
             return accepted, mx.take_along_axis(own, accepted[:, None], axis=1)[:, 0]
         target = self.sampling.probabilities(logits)

@@ -1,4 +1,4 @@
-"""What a drafter's configuration consists of; :mod:`engine.dflash.config` reads, checks and writes it."""
+"""What a drafter's configuration consists of; :mod:``engine.dflash.config`` reads, checks and writes it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +21,13 @@ class Shape:
         num_target_layers: how many layers the target has.
         mask_token_id: the target's token that stands where a token is to be drafted.
         block_size: rows of a block as trained: the last committed token, and the drafts.
+        embed_scale: factor of the target's embedding rows before ``input_embedding_scale``; None if the checkpoint
+            does not say. See :func:``engine.dflash.target.embeddings.embed_scale_of``.
         input_embedding_scale: factor of the embeddings, on top of the target's own.
         output_multiplier: factor of the logits, before the soft cap.
         rope_scaling: as mlx-lm reads it, or None.
         conv_kernel_size, conv_group_size, selector_rank, selector_top_k: DFlash2 only, 0 elsewhere.
-        made_for: what the target is known by (:func:`engine.models.fit.identity`); None in published drafters.
+        made_for: what the target is known by (:func:``engine.models.fit.identity``); None in published drafters.
     """
 
     hidden_size: int
@@ -48,6 +50,7 @@ class Shape:
     is_causal: bool | None = None
     final_logit_softcapping: float | None = None
     tie_word_embeddings: bool = False
+    embed_scale: float | None = None
     input_embedding_scale: float = 1.0
     output_multiplier: float = 1.0
     architecture: str = DFLASH

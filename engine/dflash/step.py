@@ -18,11 +18,13 @@ class Timing:
         draft: drafting.
         verify: the target's forward pass, judging the drafts and reading the outcome.
         overhead: everything else on the host: committing, stops, text.
+        wait: the part of ``verify`` in which the host waited for the device.
     """
 
     draft: float = 0.0
     verify: float = 0.0
     overhead: float = 0.0
+    wait: float = 0.0
 
     @property
     def total(self) -> float:
@@ -107,7 +109,7 @@ class Stats:
 
         ``tau`` is committed tokens a verify step, the target's own token counted. ``tokens_per_step`` is the
         same over all steps, plain ones too. ``acceptance`` is accepted drafts of proposed ones. The shares are
-        of the decoding time, as :class:`Timing` divides it.
+        of the decoding time, as :class:``Timing`` divides it.
         """
         return {
             "tokens": self.tokens,
@@ -132,7 +134,7 @@ class Stats:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Return ``part / whole``, or None where ``whole`` is 0."""
+    """Return ``part / whole``, or None if ``whole`` is 0."""
     return part / whole if whole else None
 
 

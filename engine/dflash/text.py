@@ -1,4 +1,4 @@
-"""Tokens to text as they come: a character is given out when it is complete, and never taken back."""
+"""Converts tokens to text incrementally. A character is returned once it is complete, and never retracted."""
 
 from collections.abc import Sequence
 

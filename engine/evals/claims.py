@@ -1,4 +1,4 @@
-"""Claims about recall: each is a statistic of the rows, defined as the gate takes it again."""
+"""Claims about recall: each is a statistic of the rows, with the same definition as in the gate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,14 +20,14 @@ BYTES = "the most bytes that the arrays of a row's cache held after the last tok
 
 
 def found(row: Row, expected: Mapping[str, str]) -> bool:
-    """Say whether a row's text holds the code of its prompt."""
+    """Return whether a row's text holds the code of its prompt."""
     return expected[row["prompt"]] in row["text"]
 
 
 def recall_claims(
     rows: Sequence[Row], prompts: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what rows of one repeat say: recall by arm, over all prompts and in each bucket that has several.
+    """Return what counted rows say: recall by arm, over all prompts and in each bucket that has several.
 
     Args:
         rows: of ``kakeya.recall`` or ``kakeya.restored-prefill``.
@@ -42,8 +42,8 @@ def recall_claims(
         buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
     claims = []
     for arm in arms:
-        mine = {row["prompt"]: row for row in rows if row["arm"] == arm["name"]}
-        hits = {prompt: found(row, expected) for prompt, row in mine.items()}
+        mine = _by_prompt(rows, arm["name"])
+        hits = {prompt: all(found(row, expected) for row in some) for prompt, some in mine.items()}
         claims.append(_share("recall", arm["name"], RECALL, whole, [hits[p] for p in everything]))
         for (length, depth), members in buckets.items():
             if len(members) > 1:
@@ -51,25 +51,37 @@ def recall_claims(
                 claims.append(_share("recall", arm["name"], RECALL, where, [hits[p] for p in members]))
         if arm["oracle"]:
             claims += _against(arm, rows, mine, hits, whole, expected)
-        most = max(row["memory"]["cache_bytes"] for row in mine.values())
+        most = max(row["memory"]["cache_bytes"] for some in mine.values() for row in some)
         claims.append(
             {"name": "cache_bytes", "arm": arm["name"], "value": most, "definition": BYTES, "where": whole}
         )
     return claims
 
 
+def _by_prompt(rows: Sequence[Row], arm: str) -> dict[str, list[Row]]:
+    """Return the counted rows of an arm by their prompts, in the order of their repeats."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["arm"] == arm and not row.get("warmup"):
+            found.setdefault(row["prompt"], []).append(row)
+    return found
+
+
 def _against(
     arm: Mapping[str, Any],
     rows: Sequence[Row],
-    mine: Mapping[str, Row],
+    mine: Mapping[str, Sequence[Row]],
     hits: Mapping[str, bool],
     where: dict[str, Any],
     expected: Mapping[str, str],
 ) -> Iterable[dict[str, Any]]:
-    theirs = {row["prompt"]: row for row in rows if row["arm"] == arm["oracle"]}
-    equal = [row["tokens"] == theirs[prompt]["tokens"] for prompt, row in mine.items()]
+    theirs = _by_prompt(rows, arm["oracle"])
+    equal = [
+        all(row["tokens"] == other["tokens"] for row, other in zip(some, theirs[prompt], strict=True))
+        for prompt, some in mine.items()
+    ]
     yield _share("identical_outputs", arm["name"], IDENTICAL, where, equal)
-    other = [found(row, expected) for row in theirs.values()]
+    other = [all(found(row, expected) for row in some) for some in theirs.values()]
     yield {
         "name": "recall_delta",
         "arm": arm["name"],

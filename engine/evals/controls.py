@@ -73,7 +73,7 @@ def noise(seed: int) -> Change:
 
 
 def control_caches(model: nn.Module, change: Change, stop: int) -> list[Cache]:
-    """Return the model's own caches, each that holds keys and values behind a :class:`ControlCache`.
+    """Return the model's own caches, each that holds keys and values behind a :class:``ControlCache``.
 
     Raises:
         BadInput: no layer keeps keys and values by itself.

@@ -8,7 +8,7 @@ that recall compares with the figures published there. How prompts are sized and
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadInput
@@ -24,6 +24,7 @@ NOTE = "Note {}: this paragraph is unrelated padding and does not contain the an
 NEEDLE = "\nIMPORTANT: the secret code is {}.\n\n"
 QUESTION = "\nQuestion: what is the secret code? Answer:"
 CHAT_QUESTION = "Question: what is the secret code?"
+DIRECTLY = "\nReply with the code alone, in the form PREFIX-NNNN."
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,14 @@ def _encode(tokenizer: Tokenizer, name: str, text: str, *, chat: bool) -> prompt
 def _common(one: Sequence[object], other: Sequence[object]) -> int:
     pairs: Iterator[bool] = (a == b for a, b in zip(one, other, strict=False))
     return next((i for i, equal in enumerate(pairs) if not equal), min(len(one), len(other)))
+
+
+def directly(needles: Sequence[Needle]) -> list[Needle]:
+    """Return needles that ask for the code and nothing else; their texts are not encoded again."""
+    return [
+        replace(needle, prompt=replace(needle.prompt, text=needle.prompt.text + DIRECTLY))
+        for needle in needles
+    ]
 
 
 def workload(needles: Sequence[Needle], *, chat: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from engine import install
 from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
+from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
 from engine.evals.claims import everywhere
 from engine.lm import cache as lm_cache
@@ -23,12 +24,12 @@ from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.measure.stats import exact_interval
 from engine.models import Pair
-from engine.models.target import DTYPES
-from engine.mx import integers, mx, nn, number
+from engine.mx import DTYPES, integers, mx, nn, number
 
 KIND = "kakeya.parity"
 OURS = "engine.dflash"
 PACKAGE = "dflash.model_mlx"
+TORCH = "engine.dflash.drafter.in_torch"
 CHUNK = 512
 AGREEMENT = (
     "share of drafted tokens on which both agree, position by position, all blocks together; "
@@ -37,7 +38,7 @@ AGREEMENT = (
 
 
 class Drafted(NamedTuple):
-    """A block's tokens, and the logits they were picked from, ``[drafts, vocabulary]``; None where not known."""
+    """A block's tokens, and the logits they were picked from, ``[drafts, vocabulary]``; None if not known."""
 
     tokens: list[int]
     logits: mx.array | None
@@ -72,21 +73,25 @@ def sides_of(pair: Pair, against: str, dtype: str) -> tuple[Side, Side]:
     Args:
         pair: with a drafter.
         against: ``package``: the ``dflash`` package and this engine, in the drafter's type. ``float32``: this
-            engine in float32 and in ``dtype``.
+            engine in float32 and in ``dtype``. ``torch``: the layers in torch and this engine's, both in float32.
         dtype: ``float16`` or ``bfloat16``.
 
     Raises:
         BadInput: no drafter, or the package is not installed.
+        MissingPackage: torch is not installed.
     """
     if pair.draft is None:
         raise BadInput(f"{pair.name} has no drafter", "name one with --draft")
     if against == "package":
         return _package(pair), _ours(pair, "candidate", None)
+    if against == "torch":
+        return _torch(pair), _ours(pair, "candidate", "float32")
     return _ours(pair, "reference", "float32"), _ours(pair, "candidate", dtype)
 
 
-def _side(role: str, loop: str, start: Callable[[], Draft], **options: Any) -> Side:
+def _side(pair: Pair, role: str, loop: str, start: Callable[[], Draft], **options: Any) -> Side:
     name = {"reference": "reference", "candidate": "engine"}[role]
+    options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
     return Arm(name, role, loop, lambda _: start(), options=options)
 
 
@@ -94,16 +99,41 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
     """Return this engine's drafter; with a type, drafter, embeddings and head are all in it."""
     draft, target = pair.draft, pair.target
     if dtype is not None:
-        draft = load_draft(pair.parts["draft"].folder, dtype=DTYPES[dtype])
+        draft = _loaded(pair, DTYPES[dtype])
         target = pair.another_target()
         target.set_dtype(DTYPES[dtype])
+    type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
+    start = _walker(draft, target, draft.fc.weight.dtype)
+    return _side(pair, role, OURS if dtype is None else f"{OURS} {dtype}", start, dtype=type_)
+
+
+def _loaded(pair: Pair, dtype: mx.Dtype) -> Any:
+    """Return the drafter in a type, with the embeddings' factor that the pair's has."""
+    draft = load_draft(pair.parts["draft"].folder, dtype=dtype)
+    draft.config = pair.draft.config
+    return draft
+
+
+def _torch(pair: Pair) -> Side:
+    """Return the drafter's layers in torch on the CPU, in float32, with the target's ends in MLX."""
+    from engine.dflash.drafter.in_torch import VERSION, TorchDrafter
+
+    target = pair.another_target()
+    target.set_dtype(mx.float32)
+    draft = TorchDrafter(_loaded(pair, mx.float32), "cpu")
+    start = _walker(draft, target, mx.float32)
+    return _side(pair, "reference", f"{TORCH} float32", start, dtype="float32", version=VERSION)
+
+
+def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draft]:
+    """Return what begins to draft along a continuation."""
 
     def start() -> Draft:
         bound = draft.bind(target)
         context = bound.make_cache()
 
         def step(bonus: int, taps: mx.array, count: int) -> Drafted:
-            taps = taps.astype(draft.fc.weight.dtype)
+            taps = taps.astype(dtype)
             cuts = range(CHUNK, taps.shape[1], CHUNK)
             *before, last = mx.split(taps, list(cuts), axis=1)
             for part in before:
@@ -114,8 +144,7 @@ def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
 
         return step
 
-    type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    return _side(role, OURS if dtype is None else f"{OURS} {dtype}", start, dtype=type_)
+    return start
 
 
 def check_package() -> None:
@@ -137,6 +166,8 @@ def _package(pair: Pair) -> Side:
         package.snapshot_download = fetch
     draft.set_dtype(pair.draft.fc.weight.dtype)
     draft.bind(pair.target)
+    # The factor of the embeddings is the checkpoint's affair; implementations are compared with the same one.
+    draft.embed_scale = DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
 
     def start() -> Draft:
         cache = draft.make_cache()
@@ -154,7 +185,7 @@ def _package(pair: Pair) -> Side:
 
     version = metadata.version("dflash")
     type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    return _side("reference", PACKAGE, start, version=version, dtype=type_)
+    return _side(pair, "reference", PACKAGE, start, version=version, dtype=type_)
 
 
 def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: int) -> Walk:

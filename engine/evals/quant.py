@@ -1,4 +1,4 @@
-"""Caches at the bits that they store: error of keys and values, and what it does to the next token.
+"""Compares caches at their stored bits: the error of keys and values, and its effect on the next token.
 
 Every cache is given the same captured keys and values, which shows bits and error, and then serves the model
 itself over the same text, which shows how far its predictions move from those of the raw cache.
@@ -23,7 +23,7 @@ from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
 from engine.measure.job import Job
-from engine.measure.prompts import Prompt
+from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
@@ -45,7 +45,7 @@ class QuantPlan:
     """What is measured.
 
     Attributes:
-        caches: specs of :func:`engine.cache.make_caches`, without ``raw``, which always runs.
+        caches: specs of :func:``engine.cache.make_caches``, without ``raw``, which always runs.
         tokens: of each text, at most.
         seed: of the noise.
         store: ``float16`` keeps keys and values of a float32 model in half precision; ``model`` as they come.
@@ -87,7 +87,7 @@ def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str
 
 
 def _is_wide(model: nn.Module) -> bool:
-    """Say whether the model's keys come in float32."""
+    """Return whether the model's keys come in float32."""
     caches = lm_cache.make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), dtype=mx.int32), cache=caches))
     return any(isinstance(c, HOLDERS) and c.keys.dtype == mx.float32 for c in caches)
@@ -106,7 +106,7 @@ def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
 
 
 class _Recorder(CacheProxy, own=("seen",)):
-    """A cache that keeps what came in beside passing it on."""
+    """A cache proxy that records its input."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
@@ -185,7 +185,7 @@ def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -
 
 
 def _as_stored(x: mx.array, cache: Any) -> mx.array:
-    """Return what an uncompressed cache would hold of ``x``, float32: errors are counted from there."""
+    """Return what an uncompressed cache would store for ``x``, float32: the reference of errors."""
     half = type(cache).__name__ == "HalfCache"
     return (x.astype(mx.float16) if half else x).astype(mx.float32)
 
@@ -205,23 +205,19 @@ def _distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any
 def job(
     pair: Pair,
     arms: Sequence[CacheArm],
-    prompts: Sequence[Prompt],
+    workloads: Sequence[Workload],
     config: dict[str, Any],
-    *,
-    task: str,
-    source: str,
 ) -> Job:
     """Return what scores every cache on every text.
 
     Args:
         pair: the model.
         arms: the caches, the raw one first.
-        prompts: the texts.
+        workloads: the texts, encoded.
         config: every option of the run.
-        task: what the texts are.
-        source: where they come from.
     """
     model = pair.target
+    prompts = [prompt for workload in workloads for prompt in workload.prompts]
 
     @lru_cache(maxsize=1)  # of the text that is being scored
     def known(ids: tuple[int, ...]) -> Reference:
@@ -234,8 +230,8 @@ def job(
         KIND,
         {
             "models": pair.describe(),
-            "workloads": {"texts": {"task": task, "source": source, "chat_template": False}},
-            "prompts": [prompt.section("texts") for prompt in prompts],
+            "workloads": {workload.name: workload.section(chat=False) for workload in workloads},
+            "prompts": [prompt.section(some.name) for some in workloads for prompt in some.prompts],
             "arms": [arm.section(oracle=False) for arm in arms],
         },
         config,

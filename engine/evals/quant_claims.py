@@ -10,7 +10,7 @@ from engine.measure.plot import Axes, lines
 
 Row = Mapping[str, Any]
 EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another
-OURS = "e8v"
+OURS, AFFINE = "e8v", "affine"
 WITHIN = 1.5  # of a bit: caches that store this much more are no neighbours
 
 DEFINITIONS = {
@@ -42,7 +42,7 @@ def statistics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return :func:`statistics` of each arm of a report or of its sections."""
+    """Return :func:``statistics`` of each arm of a report or of its sections."""
     return {
         arm["name"]: statistics([row for row in report["rows"] if row["arm"] == arm["name"]])
         for arm in report["arms"]
@@ -92,6 +92,31 @@ def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Seque
     bits = {name: found[name]["stored_bits_per_value"] for name in (arm, *others)}
     able = [name for name in others if -EQUAL <= bits[name] - bits[arm] <= WITHIN]
     return min(able, key=bits.__getitem__, default=None)
+
+
+def verdicts(found: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits.
+
+    Args:
+        found: see :func:``by_arm``.
+        arms: the report's section.
+    """
+    names = [arm["name"] for arm in arms if arm["role"] == "candidate"]
+    kinds = sorted({kind_of(name) for name in names} - {AFFINE})
+    for affine, kind in itertools.product([n for n in names if kind_of(n) == AFFINE], kinds):
+        limit = found[affine]["stored_bits_per_value"] + EQUAL
+        able = [n for n in names if kind_of(n) == kind and found[n]["stored_bits_per_value"] <= limit]
+        if not able:
+            yield f"{kind} against {affine}: no verdict, every {kind} here stores more bits"
+            continue
+        best = min(able, key=lambda name: found[name]["kl"])
+        mse, kl = (found[best][name] / found[affine][name] for name in ("rel_mse", "kl"))
+        word = "better" if mse < 1 and kl < 1 else "worse" if mse >= 1 and kl >= 1 else "mixed"
+        bits = [found[name]["stored_bits_per_value"] for name in (best, affine)]
+        yield (
+            f"{best} ({bits[0]:.2f} bits) against {affine} ({bits[1]:.2f}): {word}, "
+            f"{mse:.2f} times its error and {kl:.2f} times its KL"
+        )
 
 
 def picture(report: Mapping[str, Any]) -> str:

@@ -11,10 +11,12 @@ from engine.cache.spec import parse
 from engine.cache.wrapping import left_raw
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.claims import recall_claims
+from engine.evals.claims import everywhere, recall_claims
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.evals.needles import Needle, workload
+from engine.evals.pace import pace_claims
+from engine.evals.predictions import Predictions, prediction_claims
 from engine.lm import generate_step
 from engine.measure import rows
 from engine.measure.arm import Arm, Decode
@@ -36,7 +38,7 @@ class RecallPlan:
     """What is measured.
 
     Attributes:
-        caches: specs of :func:`engine.cache.make_caches`, without ``raw``, which always runs.
+        caches: specs of :func:``engine.cache.make_caches``, without ``raw``, which always runs.
         lengths: of the prompts, in tokens.
         depths: of the needles, between 0 and 1.
         samples: prompts of each length and depth.
@@ -153,15 +155,27 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
 
 def names(turn: Turn[NeedleArm, Needle]) -> Row:
     """Return the fields by which the row of a turn is known."""
-    return {"arm": turn.arm.name, "prompt": turn.prompt.prompt.id}
+    return {"arm": turn.arm.name, "prompt": turn.prompt.prompt.id, "repeat": turn.repeat}
 
 
-def row(turn: Turn[NeedleArm, Needle], pair: Pair, most: int) -> Row:
-    """Let an arm answer a prompt in at most so many tokens; return the row, but for its names."""
+def row(
+    turn: Turn[NeedleArm, Needle], pair: Pair, most: int, *, ends: bool = True, warmup: bool = False
+) -> Row:
+    """Let an arm answer a prompt; return the row, but for its names.
+
+    Args:
+        turn: who, on what.
+        pair: what decodes.
+        most: tokens.
+        ends: whether tokens that end answers end this one.
+        warmup: mark the row as one that does not count.
+    """
     ids, caches = turn.prompt.prompt.ids, turn.arm.make(turn.prompt)
-    made, _ = rows.decode(turn.arm, ids, most, set(pair.tokenizer.eos_token_ids), caches)
+    stops = set(pair.tokenizer.eos_token_ids) if ends else set[int]()
+    made, _ = rows.decode(turn.arm, ids, most, stops, caches)
     text = pair.tokenizer.decode(made["tokens"])
-    return {**made, "repeat": 0, "text": text, "counters": counters(caches)}
+    told = {"warmup": True} if warmup else {}
+    return {**made, **told, "text": text, "counters": counters(caches)}
 
 
 def job(
@@ -173,6 +187,9 @@ def job(
     *,
     most: int,
     chat: bool,
+    repeats: int = 1,
+    ends: bool = True,
+    predictions: Predictions | None = None,
 ) -> Job:
     """Return what lets every arm answer every prompt.
 
@@ -184,7 +201,11 @@ def job(
         config: every option of the run.
         most: tokens of an answer.
         chat: whether the prompts are in the chat template.
+        repeats: of each arm on each prompt; with more than one, another one before them warms up.
+        ends: whether tokens that end answers end these.
+        predictions: compares the predictions within each prompt; None compares answers alone.
     """
+    warms = repeats > 1
     sections = {
         "models": pair.describe(),
         "workloads": workload(needles, chat=chat),
@@ -195,8 +216,15 @@ def job(
         kind,
         sections,
         config,
-        turns=list(interleave(arms, needles)),
+        turns=list(interleave(arms, needles, range(repeats + warms))),
         names=names,
-        measure=lambda turn: [row(turn, pair, most)],
-        claims=lambda made: recall_claims(made["rows"], made["prompts"], made["arms"]),
+        measure=lambda turn: [
+            row(turn, pair, most, ends=ends, warmup=warms and turn.repeat == 0)
+            | (predictions(turn) if predictions else {})
+        ],
+        claims=lambda made: [
+            *recall_claims(made["rows"], made["prompts"], made["arms"]),
+            *pace_claims(made["rows"], made["arms"]),
+            *prediction_claims(made["rows"], made["arms"], everywhere([p["id"] for p in made["prompts"]])),
+        ],
     )

@@ -1,4 +1,4 @@
-"""Restored prefill: whether a model finds what its cache has let go, once it is given back."""
+"""Restored prefill: whether a model finds needles in evicted positions after these are restored."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,15 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.cache import make_caches
+from engine.cache.factory import growing
 from engine.cache.packed import PackedMixin
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
+from engine.evals.pace import recompute
 from engine.evals.recall import NeedleArm, stock, usable
 from engine.measure.arm import Arm
 from engine.measure.rows import STOCK_LOOP
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
+from engine.restore.cache import restored_layers
+from engine.restore.drafted import DraftedRestorer, drafted_sources
 from engine.restore.learned import learned_sources
 from engine.restore.restorer import Restorer
 
@@ -37,6 +41,11 @@ class RestoredPlan:
         max_tokens: of an answer.
         seed: of prompts and noise.
         chat: ask through the tokenizer's chat template.
+        repeats: of each arm on each prompt; more than one are timed, after a warm-up.
+        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
+        recompute: also decode with every position computed again for each token.
+        layers: ``full``: full-attention layers evict; ``sliding``: sliding ones do, and full-attention layers keep
+            their exact keys and values.
     """
 
     caches: Sequence[str] = ("e8v@4.25",)
@@ -48,6 +57,10 @@ class RestoredPlan:
     max_tokens: int = 16
     seed: int = 42
     chat: bool = False
+    repeats: int = 1
+    fixed_length: bool = False
+    recompute: bool = False
+    layers: str = "full"
 
     @property
     def chunk(self) -> int:
@@ -63,7 +76,7 @@ class RestoredPlan:
 
 
 def arms_of(
-    model: nn.Module, plan: RestoredPlan, restorer: Restorer | None = None
+    model: nn.Module, plan: RestoredPlan, restorer: Restorer | DraftedRestorer | None = None
 ) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the arms, and those left out with the reason.
 
@@ -79,31 +92,58 @@ def arms_of(
     Raises:
         BadInput: the model has no full-attention layer, or can use none of the caches.
     """
-    restored_caches(model, plan.sink, plan.window, lambda _: None)
+    sliding = plan.layers == "sliding"
+    restored_caches(model, plan.sink, plan.window, lambda _: None, sliding=sliding)
     decode = stock(model, plan.chunk)
 
     def arm(
         name: str, role: str, cache: str, source: Callable[[Needle], Callable[[int], Source | None]]
     ) -> NeedleArm:
-        options = {"sink": plan.sink, "window": plan.window, "layers": "full attention"}
-        make = lambda needle: restored_caches(model, plan.sink, plan.window, source(needle))  # noqa: E731
+        options = {
+            "sink": plan.sink,
+            "window": plan.window,
+            "layers": "sliding" if sliding else "full attention",
+        }
+        make = lambda needle: restored_caches(  # noqa: E731
+            model, plan.sink, plan.window, source(needle), sliding=sliding
+        )
         return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, cache=cache, options=options)
 
     if "raw" in plan.caches:
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
+    fits = restorer is not None and restorer.config.layers == restored_layers(model, sliding=sliding)
     tried, left_out = usable(model, plan.caches, 0)
+    specs = list(_held(tried, left_out)) if sliding else list(tried)
     found = [
         Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode),
-        *_compressed(model, tried, arm),
-        *(_learned(model, plan, arm, restorer) if restorer is not None else ()),
+        *((recompute(model, BASELINE),) if plan.recompute else ()),
+        *_compressed(model, specs, arm, sliding=sliding),
+        *(_learned(model, plan, arm, restorer) if restorer is not None and fits else ()),
         arm(IDENTITY, "identity", "raw", lambda _: lambda _: Exact()),
         arm(POISON, "poison", "raw", lambda _: lambda i: Noise(noise(plan.seed + i))),
         arm(EVICTED, "evicted", "raw", lambda _: lambda _: None),
     ]
-    return found, {f"restored {spec}": why for spec, why in left_out.items()}
+    reasons = {f"restored {spec}": why for spec, why in left_out.items()}
+    if restorer is not None and not fits:
+        other = "full-attention" if sliding else "sliding"
+        reasons[LEARNED] = f"the restorer was made for {other} layers"
+    return found, reasons
 
 
-def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., NeedleArm]) -> Iterator[NeedleArm]:
+def _held(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
+    """Yield the specs that can hold what sliding layers evict; say why of the others."""
+    for spec in specs:
+        try:
+            growing(spec)
+        except BadInput as error:
+            left_out[spec] = error.message
+        else:
+            yield spec
+
+
+def _compressed(
+    model: nn.Module, specs: Iterable[str], arm: Callable[..., NeedleArm], *, sliding: bool
+) -> Iterator[NeedleArm]:
     for spec in specs:
 
         def source(_: Needle, spec: str = spec) -> Callable[[int], Source]:
@@ -111,20 +151,25 @@ def _compressed(model: nn.Module, specs: Iterable[str], arm: Callable[..., Needl
             for cache in fresh:
                 if isinstance(cache, PackedMixin):
                     cache.views = False
-            return lambda i: Compressed(fresh[i])
+            return lambda i: Compressed(growing(spec) if sliding else fresh[i])
 
         yield arm(f"restored {spec}", "candidate", spec, source)
 
 
 def _learned(
-    model: nn.Module, plan: RestoredPlan, arm: Callable[..., NeedleArm], restorer: Restorer
+    model: nn.Module, plan: RestoredPlan, arm: Callable[..., NeedleArm], restorer: Restorer | DraftedRestorer
 ) -> Iterator[NeedleArm]:
+    def sources(ids: Sequence[int]) -> Callable[[int], Source]:
+        if isinstance(restorer, DraftedRestorer):
+            return drafted_sources(restorer, model, ids)
+        return learned_sources(restorer, model, ids)
+
     def shuffled(needle: Needle) -> Callable[[int], Source]:
         ids = list(needle.prompt.ids)
         random.Random(f"{plan.seed}/{needle.prompt.id}").shuffle(ids)  # noqa: S311 - a control, no secret
-        return learned_sources(restorer, model, ids)
+        return sources(ids)
 
-    yield arm(LEARNED, "candidate", "learned", lambda n: learned_sources(restorer, model, n.prompt.ids))
+    yield arm(LEARNED, "candidate", "learned", lambda n: sources(n.prompt.ids))
     yield arm(SHUFFLED, "poison", "learned", shuffled)
 
 

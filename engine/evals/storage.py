@@ -19,7 +19,7 @@ HOLDERS = (*KEY_VALUE, PackedMixin, KakeyaLatticeMLXCache, ControlCache, lm_cach
 
 
 class HalfCache(CacheProxy):
-    """A cache that is given float16 and gives what it holds to a float32 model; else the inner cache.
+    """A cache proxy that stores float16 for a float32 model.
 
     On the CPU half types compute slowly, and a float32 cache would make every codec look better than it is:
     the uncompressed one takes 32 bits a value, and mlx-lm's quantized one keeps float32 scales.

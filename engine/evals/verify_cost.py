@@ -1,4 +1,4 @@
-"""What verifying L tokens costs: one forward pass over them on top of a context, taken back afterwards."""
+"""Measures the cost of verifying L tokens: one forward pass after a context, rolled back afterwards."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,7 +179,7 @@ def reports(
 
 
 def verify_claims(rows: Sequence[dict[str, Any]], sweep: Sweep) -> list[dict[str, Any]]:
-    """Return what the rows of one spec show; nothing where there are too few repeats."""
+    """Return what the rows of one spec show; nothing if there are too few repeats."""
     if sweep.repeats < LEAST_ROWS:
         return []
     middle = medians(rows)

@@ -28,6 +28,7 @@ class Arm(Generic[Fresh]):
         cache: the spec of its caches.
         patches: what is bound anew in libraries while it runs.
         options: what else it was told.
+        counted: what the run before counted beside its rounds, such as crossings between libraries.
         profile: the same as ``decode``, with drafting and verifying told apart; None if nothing is drafted.
     """
 
@@ -41,6 +42,7 @@ class Arm(Generic[Fresh]):
     patches: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     profile: Decode | None = None
+    counted: Callable[[], Mapping[str, int]] = dict
 
     def section(self, *, oracle: bool = True) -> dict[str, Any]:
         """Return its entry in a report; kinds that compare with no other arm have no ``oracle``."""

@@ -1,4 +1,4 @@
-"""Which run this is, told by the runner, and the digest chain of its rows, printed while they are measured.
+"""The run's id, given by the runner, and the digest chain of its rows, printed while they are measured.
 
 Whoever reads the runner's log can tell from it that a report's rows are those that were measured then.
 """
@@ -20,7 +20,7 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 
 def run_id() -> str | None:
-    """Return the id that a runner gave this job; None where nobody did."""
+    """Return the id that a runner gave this job; None if nobody did."""
     found = environment.get(VARIABLE)
     return found if found and _ID.fullmatch(found) else None
 

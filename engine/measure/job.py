@@ -93,7 +93,7 @@ def run(
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[Made, Journal]:
-    """Measure, and return the report and the journal to close; arguments are those of :func:`measure`.
+    """Measure, and return the report and the journal to close; arguments are those of :func:``measure``.
 
     ``seconds`` are those of this run: what an earlier one took before it was interrupted is not known.
     """

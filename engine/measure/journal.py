@@ -1,4 +1,4 @@
-"""Rows on disk while they are measured, so that an interrupted run goes on where it stopped.
+"""Saves rows to disk while they are measured, so that an interrupted run continues where it stopped.
 
 JSON lines beside the report: what the run is, then one row each, flushed as they come. The file goes when the
 report is written.
@@ -50,7 +50,7 @@ class Journal:
         return key in self._known
 
     def append(self, row: dict[str, Any]) -> None:
-        """Keep a row. When it started is told from the beginning of the run on."""
+        """Save a row. Its start time is relative to the beginning of the run."""
         if "started_s" in row:
             row["started_s"] -= self._began
         self.rows.append(row)
@@ -62,7 +62,7 @@ class Journal:
                 file.write(json.dumps(row, allow_nan=False) + "\n")
 
     def close(self) -> None:
-        """Remove the file: the report holds the rows now."""
+        """Remove the file: the rows are in the report now."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

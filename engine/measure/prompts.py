@@ -14,8 +14,12 @@ from engine.tokens import Tokenizer
 _DATA = Path(__file__).with_name("data")
 BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
 DEFAULT = "code"
+SIZE = 50  # prompts of each bundled set
+FIRST = 10  # of which so many are used if nobody says how many
 TASKS = ("code", "maths", "chat", "prose", "recall")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
+# What models with channels write before the answer proper: with it, none of them thinks first.
+CONTENT_CHANNEL = "<|channel>content\n<channel|>"
 WHOLE = 4000  # characters of a prompt that a report holds in full
 EDGE = 1000  # and of each end of a longer one
 
@@ -28,7 +32,7 @@ class Prompt:
         id: unique in its file.
         text: what is asked, before a chat template.
         ids: its tokens, as the model gets them.
-        task: what its file's format says that it asks for; None where that says nothing.
+        task: what its file's format says that it asks for; None if that says nothing.
     """
 
     id: str
@@ -57,7 +61,7 @@ class Workload:
     Attributes:
         name: unique in a report.
         prompts: as read, or encoded.
-        task: what they ask for, of :data:`TASKS`.
+        task: what they ask for, of :data:``TASKS``.
         source: where they are from.
         shared: ``shared_prefix`` and ``shared_suffix``, where all of them begin or end alike.
     """
@@ -77,12 +81,12 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
     """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
 
     Args:
-        names: of :data:`BUNDLED`, or paths of files as :func:`read` takes them.
-        most: only the first so many of each.
+        names: of :data:``BUNDLED``, or paths of files as :func:``read`` takes them.
+        most: only the first so many of each; see :func:``read``.
         task: of files of ``id`` and ``text``; gsm8k's lines are maths and humaneval's code.
 
     Raises:
-        BadInput: as :func:`read`, or two files of one name.
+        BadInput: as :func:``read``, or two files of one name.
     """
     found: dict[str, Workload] = {}
     for name in names:
@@ -108,10 +112,11 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
 
     Args:
         path: JSON lines; None reads the openings of Python modules that come with the engine.
-        most: only the first so many.
+        most: only the first so many. None takes a file whole, and the first ten of a set of the engine.
 
     Raises:
-        BadInput: no such file, a line that is no prompt, an id twice, or none at all.
+        BadInput: no such file, a line that is no prompt, an id twice, none at all, or more than a set of the engine
+            has.
     """
     path = path or BUNDLED[DEFAULT]
     try:
@@ -131,6 +136,13 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
             found[prompt.id] = prompt
     if not found:
         raise BadInput(f"{path} holds no prompt")
+    if path in BUNDLED.values() and most is not None and most > len(found):
+        raise BadInput(
+            f"the set {path.stem} has {len(found)} prompts, and {most} are asked for",
+            f"ask for at most {len(found)}, or give a file of your own",
+        )
+    if path in BUNDLED.values() and most is None:
+        most = FIRST
     return list(found.values())[:most]
 
 
@@ -159,7 +171,7 @@ def _named(held: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
     return held["id"], held["text"], None
 
 
-def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool) -> list[Prompt]:
+def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin: str = "") -> list[Prompt]:
     """Return the prompts with their tokens.
 
     Args:
@@ -167,7 +179,9 @@ def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool) -> li
         tokenizer: mlx-lm's wrapper.
         chat: put each into the tokenizer's chat template, as a user's message to a model that is not to think
             first: published drafters were made for that.
+        begin: what the answer begins with, behind the template.
     """
+    behind = tokenizer.encode(begin, add_special_tokens=False) if begin else []
     encoded = []
     for prompt in prompts:
         if chat:
@@ -175,5 +189,5 @@ def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool) -> li
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, enable_thinking=False)
         else:
             ids = tokenizer.encode(prompt.text)
-        encoded.append(replace(prompt, ids=tuple(int(i) for i in ids)))
+        encoded.append(replace(prompt, ids=tuple(int(i) for i in (*ids, *behind))))
     return encoded

@@ -1,4 +1,4 @@
-"""By which code, weights and libraries a figure was measured: digests, so that nobody has to be believed."""
+"""Digests of the code, weights and libraries that a figure was measured with, so that others can check them."""
 
 import base64
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from engine import process
+from engine import commit, process
 from engine.checkpoints.digests import digest, sha256
 
 _ENGINE = Path(__file__).resolve().parent.parent
@@ -17,18 +17,15 @@ _SOURCES = (".py", ".h")
 def code(folder: Path = _ENGINE) -> dict[str, object]:
     """Return the ``code`` of a report's identity: version, digest of the sources, and the commit of a checkout.
 
-    ``commit`` and ``dirty`` are None for an installed package; ``dirty`` looks at the package's own files alone.
+    ``commit`` and ``dirty`` are None if no commit is known. In a checkout, ``dirty`` looks at the package's own files.
     """
     sources = (path for path in folder.rglob("*") if path.suffix in _SOURCES)
-    commit = None
-    if process.answer("git", "-C", str(folder), "ls-files", "--error-unmatch", "__init__.py"):
-        commit = process.answer("git", "-C", str(folder), "rev-parse", "HEAD")
-    changed = commit and process.answer("git", "-C", str(folder), "status", "--porcelain", "--", ".")
+    found = commit.of(folder)
     return {
         "version": _version(),
         "digest": digest(sources, folder),
-        "commit": commit,
-        "dirty": bool(changed) if commit else None,
+        "commit": found[0] if found else None,
+        "dirty": found[1] if found else None,
     }
 
 

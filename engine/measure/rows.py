@@ -96,7 +96,7 @@ def decode(
 
 
 def _rest() -> None:
-    """Finish what the arm before left running, and free what it held: mlx-lm computes one token ahead."""
+    """Finish the previous arm's pending work (mlx-lm computes one token ahead), and free its memory."""
     mx.synchronize()
     mx.synchronize(generation_stream)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Who runs when: arms take turns, so that none profits from its place."""
+"""The order of measurements: arms are interleaved, so that none benefits from its position."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, 
 
 
 def _where(holds: Callable[[float], bool]) -> float:
-    """Return the share at which a condition that holds for small ones ends to hold."""
+    """Return the largest share at which a condition holds that is true for small shares."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from engine.cli.types import DTYPES
+from engine.cli.types import DTYPES, EmbedScale
 from engine.measure.prompts import TASKS
 
 
@@ -31,8 +31,17 @@ def draft(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def embed_scale(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--embed-scale``."""
+    return click.option(
+        "--embed-scale",
+        type=EmbedScale(),
+        help="Factor of the embeddings that the drafter reads: a number, or target.  [default: the checkpoint's]",
+    )(command)
+
+
 def asked(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--prompts``, and :func:`decoding`."""
+    """Add ``--prompts``, and :func:``decoding``."""
     return click.option(
         "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
     )(decoding(command))
@@ -42,7 +51,11 @@ def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
     for option in reversed(
         (
-            click.option("--max-prompts", type=click.IntRange(1), help="Use only the first N prompts."),
+            click.option(
+                "--max-prompts",
+                type=click.IntRange(1),
+                help="Use only the first N prompts.  [default: 10 of an own set, which has 50; all of a file]",
+            ),
             click.option("--task", type=click.Choice(TASKS), default="code", show_default=True),
             click.option(
                 "--chat/--no-chat",

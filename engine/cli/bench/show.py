@@ -11,7 +11,7 @@ from rich.table import Table
 
 from engine.evals.speculation.arms import NATIVE
 from engine.evals.speculation.claims import Table as Rows
-from engine.evals.speculation.claims import decode_rate, tau
+from engine.evals.speculation.claims import decode_rate, one_graph_loses, tau
 from engine.evals.verify_cost import medians
 
 WIDTH = 100  # where the terminal is narrower, or there is none
@@ -21,10 +21,13 @@ x, worst: speed relative to mlx-lm (native), median and worst prompt
 tau: tokens per round, with the target's own; acc: drafts accepted; syncs: waits per round
 d/v/o %: drafting, verifying, overhead, measured in a separate run; KiB: live caches
 same: prompts on which every repeat produced mlx-lm's tokens"""
+ROUND_LEGEND = (
+    "ms a round: median per round of drafting, queueing the verification, and waiting for the device"
+)
 
 
 def spec_table(report: dict[str, Any]) -> None:
-    """Print an arm a line: rates, quotients, acceptance, where the time went, bytes, identity."""
+    """Print one line per arm: rates, ratios, acceptance, shares of time, bytes, identity."""
     rows = Rows.of(report["rows"])
     config = report["config"]
     shown = _table(
@@ -37,6 +40,55 @@ def spec_table(report: dict[str, Any]) -> None:
         shown.add_row(*_cells(arm, rows, shares.get(arm["name"])))
     _print(shown)
     click.echo(LEGEND)
+    for scale in dict.fromkeys(arm["options"].get("embed_scale") for arm in report["arms"]):
+        if scale is not None:
+            click.echo(f"the drafter reads embeddings times {scale:g}")
+    _show_crossings(report["rows"])
+    if any("round_s" in row for row in report["rows"]):
+        _rounds_table(report)
+
+
+def _show_crossings(rows: Sequence[dict[str, Any]]) -> None:
+    """Print what crosses between torch and MLX in a round."""
+    found: dict[str, list[dict[str, int]]] = {}
+    for row in rows:
+        if "crossings" in row.get("counters", {}):
+            found.setdefault(row["arm"], []).append(row["counters"])
+    for arm, some in found.items():
+        rounds, crossings, nbytes = (
+            sum(one[name] for one in some) for name in ("rounds", "crossings", "crossed_bytes")
+        )
+        click.echo(
+            f"{arm}: {crossings / rounds:.1f} crossings and {nbytes / rounds / 1024:.1f} KiB a round, prompt included"
+        )
+
+
+def _rounds_table(report: dict[str, Any]) -> None:
+    """Print the time per round of each loop and context, and from which context on one graph is slower."""
+    sizes: dict[str, list[int]] = {}
+    for prompt in report["prompts"]:
+        sizes.setdefault(prompt["workload"], []).append(prompt["n_tokens"])
+    contexts = {name: max(some) for name, some in sizes.items()}
+    of = {prompt["id"]: prompt["workload"] for prompt in report["prompts"]}
+    shown = _table("ms a round", "arm", "context", "draft", "verify", "wait", "longest wait")
+    told: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in report["rows"]:
+        if "round_s" in row and not row["warmup"]:
+            held = told.setdefault((row["arm"], of[row["prompt"]]), {})
+            for name, some in row["round_s"].items():
+                held.setdefault(name, []).extend(some)
+    for (arm, workload), parts in told.items():
+        middles = [f"{1000 * statistics.median(parts[name]):.2f}" for name in ("draft", "verify", "wait")]
+        shown.add_row(arm, str(contexts[workload]), *middles, f"{1000 * max(parts['wait']):.2f}")
+    _print(shown)
+    click.echo(ROUND_LEGEND)
+    for (arm, other), least in one_graph_loses(report["claims"], contexts).items():
+        if least is None:
+            click.echo(
+                f"{arm} is not slower than {other} at {max(contexts.values())} tokens, the longest context"
+            )
+        else:
+            click.echo(f"{arm} is slower than {other} from {least} tokens of context on")
 
 
 def verify_table(reports: dict[str, dict[str, Any]]) -> None:

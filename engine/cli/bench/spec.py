@@ -1,4 +1,4 @@
-"""``kakeya-engine bench spec``: speculative decoding beside plain decoding."""
+"""``kakeya-engine bench spec``: speculative decoding compared with plain decoding."""
 
 from pathlib import Path
 from typing import Any
@@ -6,17 +6,27 @@ from typing import Any
 import click
 
 from engine.cli.bench import speculation
-from engine.cli.bench.options import asked, draft, model, out_and_json
+from engine.cli.bench.options import asked, draft, embed_scale, model, out_and_json
 
 NEEDLES = 5
+SHORTEST = 256
 
 
 @click.command()
 @model
 @draft
+@embed_scale
 @asked
 @click.option(
     "--needles", type=click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts."
+)
+@click.option(
+    "--spread", is_flag=True, help="With --needles N: also use N/8 and N/4 tokens (if at least 256)."
+)
+@click.option(
+    "--direct-answer",
+    is_flag=True,
+    help="With --needles and a chat model: ask for the code and nothing else.",
 )
 @speculation.options
 @out_and_json
@@ -33,17 +43,25 @@ def spec(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: A
     """
     if options["needles"] and options["prompts"]:
         raise click.UsageError("--prompts or --needles, not both")
+    if options["direct_answer"] and not options["needles"]:
+        raise click.UsageError("--direct-answer goes with --needles")
+    if options["spread"] and not options["needles"]:
+        raise click.UsageError("--spread goes with --needles")
     from engine.evals.speculation import job as spec_report
     from engine.models import load
 
-    pair = load(options["model"], options["draft"], dtype=options["dtype"])
+    pair = load(options["model"], options["draft"], dtype=options["dtype"]).with_embed_scale(
+        options["embed_scale"]
+    )
     chat = pair.chats if options["chat"] is None else options["chat"]
-    workload = _asked(pair, options, chat=chat)
-    job, arms = spec_report.speculation(pair, [workload], speculation.plan_of(options), chat=chat)
+    if options["direct_answer"] and not chat:
+        raise click.UsageError("--direct-answer is for chat models: add --chat")
+    workloads = _asked(pair, options, chat=chat)
+    job, arms = spec_report.speculation(pair, workloads, speculation.plan_of(options), chat=chat)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
 
 
-def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> Any:
+def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
     from engine.evals import needles
     from engine.evals.speculation import job as spec_report
     from engine.measure import prompts
@@ -52,11 +70,20 @@ def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> Any:
     if not options["needles"]:
         found = prompts.read(options["prompts"], options["max_prompts"])
         source = str(options["prompts"] or "bundled")
-        return prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
+        return [prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)]
     fit.check_context(pair.parts["target"].config, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
-    made = needles.make(pair.tokenizer, [options["needles"]], [0.5], count, 0, chat=chat)
-    section = needles.workload(made, chat=chat)[needles.WORKLOAD]
-    shared = {name: section[name] for name in ("shared_prefix", "shared_suffix")}
-    found = [needle.prompt for needle in made]
-    return prompts.Workload(spec_report.WORKLOAD, found, section["task"], section["source"], shared)
+    lengths = [options["needles"]]
+    if options["spread"]:
+        lengths = [n for n in (lengths[0] // 8, lengths[0] // 4) if n >= SHORTEST] + lengths
+    made = needles.make(pair.tokenizer, lengths, [0.5], count, 0, chat=chat)
+    made = needles.directly(made) if options["direct_answer"] else made
+    workloads = []
+    for length in lengths:
+        mine = [needle for needle in made if needle.length == length]
+        section = needles.workload(mine, chat=chat)[needles.WORKLOAD]
+        shared = {name: section[name] for name in ("shared_prefix", "shared_suffix")}
+        name = f"{needles.WORKLOAD}-{length}" if len(lengths) > 1 else spec_report.WORKLOAD
+        found = [needle.prompt for needle in mine]
+        workloads.append(prompts.Workload(name, found, section["task"], section["source"], shared))
+    return workloads

@@ -1,4 +1,4 @@
-"""What commands that measure speculative decoding share: drafters and rollbacks, and failing where it is wrong."""
+"""Shared code of commands that measure speculative decoding: options, and failing if the tokens are wrong."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,15 +10,26 @@ from engine.cli.measured import carry_out
 from engine.cli.types import ListOf
 
 DRAFTERS = ("dflash", "lookup", "adaptive")
+TORCH = "torch"
 ROLLBACKS = ("auto", "late", "trim", "carry")
+LOOPS = ("lazy", "fused", "two-phase", "eager")
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--drafters``, ``--rollbacks``, ``--block-size`` and ``--package``."""
+    """Add ``--drafters``, ``--rollbacks``, ``--loops``, ``--block-size``, ``--package`` and ``--fixed-length``."""
     for option in reversed(
         (
-            click.option("--drafters", type=ListOf(DRAFTERS), default=",".join(DRAFTERS), show_default=True),
+            click.option(
+                "--drafters", type=ListOf((*DRAFTERS, TORCH)), default=",".join(DRAFTERS), show_default=True
+            ),
             click.option("--rollbacks", type=ListOf(ROLLBACKS), default="auto", show_default=True),
+            click.option(
+                "--loops",
+                type=ListOf(LOOPS),
+                default="lazy",
+                show_default=True,
+                help="How a round runs: lazy and fused wait for the device once, two-phase twice, eager per draft.",
+            ),
             click.option(
                 "--block-size",
                 type=click.IntRange(1, 64),
@@ -27,6 +38,21 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--package/--no-package", default=True, show_default=True, help="Also run the dflash package."
             ),
+            click.option(
+                "--content-channel",
+                is_flag=True,
+                help="Chat models: begin answers behind the content channel's mark.",
+            ),
+            click.option(
+                "--torch-device",
+                type=click.Choice(["cpu", "mps", "cuda"]),
+                help="For the drafter torch.  [default: the best one]",
+            ),
+            click.option(
+                "--fixed-length",
+                is_flag=True,
+                help="Decode --max-tokens tokens, past the natural end of answers.",
+            ),
         )
     ):
         command = option(command)
@@ -34,17 +60,20 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plan_of(asked: dict[str, Any]) -> Any:
-    """Return the :class:`engine.evals.speculation.bench.SpeculationPlan` that options ask for."""
+    """Return the :class:``engine.evals.speculation.bench.SpeculationPlan`` that options ask for."""
     from engine.evals.speculation.bench import SpeculationPlan
 
-    names = ("drafters", "rollbacks", "cache", "max_tokens", "repeats", "package")
+    names = (
+        *("drafters", "rollbacks", "loops", "cache", "max_tokens", "repeats", "package"),
+        *("fixed_length", "content_channel", "torch_device"),
+    )
     return SpeculationPlan(block=asked["block_size"], **{name: asked[name] for name in names})
 
 
 def carry_out_checked(
     ctx: click.Context, job: Any, arms: Sequence[Any], out: Path | None, *, as_json: bool
 ) -> None:
-    """Measure and put the report out; fail where our own loop decoded otherwise than it has to."""
+    """Measure and write the report; fail if our own loop decoded other tokens than its oracle."""
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation.bench import faults
 

@@ -1,4 +1,4 @@
-"""``kakeya-engine codec info``: what a file of arrays holds."""
+"""``kakeya-engine codec info``: the content of a file of arrays."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``kakeya-engine codec rd``: distortion beside the bits that are really stored."""
+"""``kakeya-engine codec rd``: distortion at the bits that are actually stored."""
 
 import time
 from pathlib import Path

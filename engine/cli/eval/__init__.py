@@ -10,9 +10,10 @@ COMMANDS = {
     "parity": "engine.cli.eval.parity:parity",
     "recall": "engine.cli.eval.recall:recall",
     "restored-prefill": "engine.cli.eval.restored_prefill:restored_prefill",
+    "serve-conformance": "engine.cli.eval.serve_conformance:serve_conformance",
 }
 
 
 @click.group(name="eval", cls=LazyGroup, commands_at=COMMANDS)
 def evaluate() -> None:
-    """Evaluate a model: needle recall, caches at equal bits, drafter parity, acceptance, restored prompts."""
+    """Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server."""

@@ -12,6 +12,7 @@ from engine.cli.types import Names
 @click.command()
 @options.model
 @options.draft
+@options.embed_scale
 @click.option(
     "--prompts",
     type=Names(),
@@ -19,27 +20,34 @@ from engine.cli.types import Names
     show_default=True,
     help="Prompt sets: the engine's own (code, functions, sums) or JSON lines files.",
 )
+@click.option(
+    "--more-prompts",
+    type=Names(),
+    envvar="KAKEYA_MAC_PROMPTS",
+    help="More JSON lines files.  [default: those that the environment variable KAKEYA_MAC_PROMPTS names]",
+)
 @options.decoding
 @speculation.options
 @options.out_and_json
 @click.pass_context
 def acceptance(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
+    more_prompts: tuple[str, ...] | None,
     max_prompts: int | None, task: str, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """Measure draft acceptance and the resulting speed on sets of prompts.
 
     Each set is reported as a workload with the name of its file. Lines are {"id", "text"}, or in the published
-    formats of gsm8k ("question") and humaneval ("task_id", "prompt"). The arms are the same as in bench spec. The
-    command fails if our loop decodes other tokens than mlx-lm, except at near ties. An interrupted run with --out
-    continues where it stopped.
+    formats of gsm8k ("question") and humaneval ("task_id", "prompt"). A report contains its prompts. The arms are
+    the same as in bench spec. The command fails if our loop decodes other tokens than mlx-lm, except at near ties.
+    An interrupted run with --out continues where it stopped.
     """
     from engine.evals.speculation import job as spec_report
     from engine.measure.prompts import read_sets
     from engine.models import load
 
-    found = read_sets(prompts, max_prompts, task)
-    pair = load(model, draft, dtype=dtype)
+    found = read_sets((*prompts, *(more_prompts or ())), max_prompts, task)
+    pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     in_chat = pair.chats if chat is None else chat
     plan = speculation.plan_of(asked)
     job, arms = spec_report.speculation(pair, found, plan, chat=in_chat, kind=spec_report.ACCEPTANCE)

@@ -36,14 +36,21 @@ def make_needles(pair: Any, plan: Any) -> list[Any]:
 
 def find_needles(
     kind: str, pair: Any, arms: list[Any], needles: list[Any], plan: Any, asked: dict[str, Any],
-    out: Path | None, *, as_json: bool,
+    out: Path | None, *, as_json: bool, predictions: Any = None,
 ) -> None:  # fmt: skip
-    """Decode every arm on every needle, and put out a report of ``kind``; see :mod:`engine.evals.recall`."""
+    """Decode every arm on every needle, and put out a report of ``kind``; see :mod:``engine.evals.recall``."""
     from engine.evals import recall
     from engine.measure.plot import recall_plot
 
     config = {**plan.config(), **asked}
-    job = recall.job(kind, pair, arms, needles, config, most=plan.max_tokens, chat=plan.chat)
+    job = recall.job(
+        kind, pair, arms, needles, config,
+        most=plan.max_tokens,
+        chat=plan.chat,
+        repeats=getattr(plan, "repeats", 1),
+        ends=not getattr(plan, "fixed_length", False),
+        predictions=predictions,
+    )  # fmt: skip
     carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 
 
@@ -55,8 +62,11 @@ def show_needles(made: dict[str, Any]) -> None:
     lengths = sorted({prompt["length"] for prompt in made["prompts"]})
     expected = {prompt["id"]: prompt for prompt in made["prompts"]}
     whole = {claim["arm"]: claim for claim in reversed(made["claims"]) if claim["name"] == "recall"}
+    apart = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "prompt_kl"}
+    paces = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "decode_tok_s"}
+    more = [*(("KL",) if apart else ()), *(("tokens/s",) if paces else ())]
     table = Table(title=f"{made['kind']} of {made['config']['model']}", caption="interval: 95 %, exact")
-    for name in ("arm", "role", "recall", "interval", *map(str, lengths)):
+    for name in ("arm", "role", "recall", "interval", *map(str, lengths), *more):
         table.add_column(name, justify="left" if name in {"arm", "role"} else "right", no_wrap=True)
     for arm in made["arms"]:
         claim = whole[arm["name"]]
@@ -65,9 +75,13 @@ def show_needles(made: dict[str, Any]) -> None:
             rows = [
                 r
                 for r in made["rows"]
-                if r["arm"] == arm["name"] and expected[r["prompt"]]["length"] == length
+                if r["arm"] == arm["name"]
+                and expected[r["prompt"]]["length"] == length
+                and not r.get("warmup")
             ]
             cells.append(f"{sum(expected[r['prompt']]['expected'] in r['text'] for r in rows)}/{len(rows)}")
+        cells += [f"{apart[arm['name']]:.3g}" if arm["name"] in apart else ""] if apart else []
+        cells += [f"{paces[arm['name']]:.3g}"] if arm["name"] in paces else []
         low, high = claim["interval"]
         table.add_row(arm["name"], arm["role"], f"{claim['value']:.2f}", f"{low:.2f}-{high:.2f}", *cells)
     Console().print(table)

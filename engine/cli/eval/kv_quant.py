@@ -1,5 +1,6 @@
 """``kakeya-engine eval kv-quant``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ CACHES = (
 @click.option(
     "--caches", type=Names(), default=CACHES, help=f"Caches to compare with raw.  [default: {CACHES}]"
 )
-@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
+@click.option(
+    "--prompts",
+    type=Names(),
+    help="Text sets: the engine's own (code, functions, sums) or JSON lines files.  [default: code]",
+)
 @click.option(
     "--text", type=click.Path(dir_okay=False, path_type=Path), help="Use pieces of this text instead."
 )
@@ -50,8 +55,8 @@ CACHES = (
 @common.SEED
 @options.out_and_json
 def kv_quant(
-    *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: Path | None, text: Path | None,
-    max_prompts: int, task: str, **asked: Any,
+    *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: tuple[str, ...] | None,
+    text: Path | None, max_prompts: int, task: str, **asked: Any,
 ) -> None:  # fmt: skip
     """Compare caches at equal stored bits: error, KL divergence, top token, perplexity.
 
@@ -66,8 +71,8 @@ def kv_quant(
     plan = quant.QuantPlan(**asked)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = quant.arms_of(pair.target, plan)
-    found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
-    source = str(prompts or text or "bundled")
+    found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts, task)
+    source = ", ".join(workload.source for workload in found)
     asked = {
         "model": model,
         "dtype": dtype,
@@ -75,23 +80,36 @@ def kv_quant(
         "max_prompts": max_prompts,
         "left_out": left_out,
     }
-    job = quant.job(pair, arms, found, {**plan.config(), **asked}, task=task, source=source)
+    job = quant.job(pair, arms, found, {**plan.config(), **asked})
     carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=picture)
 
 
 def _texts(
-    tokenizer: Tokenizer, prompts: Path | None, text: Path | None, tokens: int, most: int
+    tokenizer: Tokenizer,
+    prompts: tuple[str, ...] | None,
+    text: Path | None,
+    tokens: int,
+    most: int,
+    task: str,
 ) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
-    from engine.measure.prompts import encode, read
+    from engine.measure.prompts import Workload, encode, read, read_sets
 
-    if text is None:
-        return quant.cut(encode(read(prompts, most), tokenizer, chat=False), tokens)
-    try:
-        return quant.windows(text.read_text(encoding="utf-8"), tokenizer, tokens, most)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the text {text} cannot be read: {error}") from error
+    if text is not None:
+        try:
+            pieces = quant.windows(text.read_text(encoding="utf-8"), tokenizer, tokens, most)
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"the text {text} cannot be read: {error}") from error
+        return [Workload("texts", pieces, task, str(text))]
+    if prompts is None:
+        found = [Workload("texts", read(None, most), task, "bundled")]
+    else:
+        found = read_sets(prompts, most, task)
+    return [
+        replace(some, prompts=quant.cut(encode(some.prompts, tokenizer, chat=False), tokens))
+        for some in found
+    ]
 
 
 def show(made: dict[str, Any]) -> None:
@@ -99,7 +117,7 @@ def show(made: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from engine.evals.quant_claims import by_arm
+    from engine.evals.quant_claims import by_arm, verdicts
 
     found = by_arm(made)
     caption = "bits: every stored byte (in brackets: the published formula)"
@@ -113,3 +131,5 @@ def show(made: dict[str, Any]) -> None:
         rest = (f"{figures['rel_mse']:.2e}", f"{figures['kl']:.2e}", f"{figures['same_top']:.4f}")
         table.add_row(arm["name"], bits.replace("[", "\\["), *rest, f"{figures['perplexity']:.3f}")
     Console().print(table)
+    for line in verdicts(found, made["arms"]):
+        click.echo(line)

@@ -13,12 +13,13 @@ from engine.cli.measured import carry_out
 @click.command()
 @options.model
 @options.draft
+@options.embed_scale
 @click.option(
     "--against",
-    type=click.Choice(["package", "float32"]),
+    type=click.Choice(["package", "float32", "torch"]),
     default="package",
     show_default=True,
-    help="Reference: the dflash package in the same type, or this engine's drafter in float32.",
+    help="Reference: the dflash package in the same type, this engine's drafter in float32, or the layers in torch.",
 )
 @click.option(
     "--half", type=click.Choice(["bfloat16", "float16"]), default="bfloat16", show_default=True,
@@ -52,7 +53,7 @@ def parity(
 
     if asked["against"] == "package":
         evaluation.check_package()
-    pair = load(model, draft, dtype=dtype)
+    pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     sides = evaluation.sides_of(pair, asked["against"], asked["half"])
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
     block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
@@ -60,7 +61,7 @@ def parity(
     config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
     job = evaluation.job(pair, sides, prompts, config, block=block, blocks=asked["blocks"])
     made = carry_out(job, "drafting", "prompts", show, out, as_json=as_json)
-    wanted = least if least is not None else float(asked["against"] == "package")
+    wanted = least if least is not None else float(asked["against"] != "float32")
     if made["claims"][0]["value"] < wanted:
         click.echo(f"error: agreement is {made['claims'][0]['value']:.4f}, below {wanted:g}", err=True)
         ctx.exit(1)
@@ -71,6 +72,7 @@ def show(made: dict[str, Any]) -> None:
     (claim,) = made["claims"]
     low, high = claim["interval"]
     reference, candidate = (arm["loop"] for arm in made["arms"])
+    click.echo(f"the drafter reads embeddings times {made['arms'][0]['options']['embed_scale']:g}")
     drafted = sum(len(row["reference"]) for row in made["rows"])
     click.echo(
         f"{candidate} against {reference}: {claim['value']:.4f} ({low:.4f}-{high:.4f}) of {drafted} tokens"

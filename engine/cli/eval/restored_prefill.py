@@ -19,6 +19,13 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Caches that hold the evicted positions.",
 )
+@click.option(
+    "--layers",
+    type=click.Choice(["full", "sliding"]),
+    default="full",
+    show_default=True,
+    help="Layers that evict. With sliding, full-attention layers keep their exact keys and values.",
+)
 @click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
 @click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
 @click.option("--lengths", type=Numbers(32, 1 << 20), default="512,1024", show_default=True)
@@ -31,11 +38,25 @@ from engine.cli.types import Names, Numbers
     help="Prompts per length and depth.",
 )
 @click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Runs of each arm and prompt. More than one are timed, after a warm-up; claims about time need three.",
+)
+@click.option(
+    "--fixed-length", is_flag=True, help="Decode --max-tokens tokens, past the natural end of answers."
+)
+@click.option(
+    "--recompute", is_flag=True, help="Also decode with every position computed again for each token."
+)
 @click.option("--chat", is_flag=True, help="Use the chat template.")
 @click.option(
     "--restorer",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of a trained restorer.  [default: the model's own]",
+    envvar="KAKEYA_MAC_FTHETA_DIR",
+    help="Folder of a trained restorer.  [default: the environment variable KAKEYA_MAC_FTHETA_DIR, or the model's own]",
 )
 @common.SEED
 @options.out_and_json
@@ -44,11 +65,12 @@ def restored_prefill(
 ) -> None:
     """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.
 
-    Full-attention layers keep the first tokens (the sink) and a recent window. A plot is written next to the
-    report. An interrupted run with --out continues where it stopped.
+    Full-attention layers, or sliding ones, keep the first tokens (the sink) and a recent window. A plot is written
+    next to the report. An interrupted run with --out continues where it stopped.
     """
     from engine.errors import BadInput
     from engine.evals import restored
+    from engine.evals.predictions import Predictions
     from engine.models import load
 
     plan = restored.RestoredPlan(**asked)
@@ -63,4 +85,7 @@ def restored_prefill(
         )
     learned = str(restorer) if restorer else None
     asked = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
-    common.find_needles(restored.KIND, pair, arms, needles, plan, asked, out, as_json=as_json)
+    predictions = Predictions(pair.target, arms[0], plan.window)
+    common.find_needles(
+        restored.KIND, pair, arms, needles, plan, asked, out, as_json=as_json, predictions=predictions
+    )

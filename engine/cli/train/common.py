@@ -40,7 +40,7 @@ def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
 def carry_out(
     run: "Trainer[Any]", made: Path, save: Callable[[Path], None], described: dict[str, Any]
 ) -> None:
-    """Train to the end and write what was made.
+    """Train to the end and write the result.
 
     Args:
         run: begun, or begun before.

@@ -144,10 +144,10 @@ def drafter(
 
         learner: Reader = MlxLearner(model, pair.target, plan)
     else:
-        from engine.dflash.target.ends import DraftEnds, TargetEnds
+        from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
         from engine.train.drafter.learner_torch import TorchLearner
 
-        scale = DraftEnds(TargetEnds.of(pair.target), model.config).scale
+        scale = DraftEmbeddings(TargetEmbeddings.of(pair.target), model.config).scale
         learner = TorchLearner(model, pair.parts["target"].folder, plan, embed_scale=scale, device=device)
     carry_out(
         Trainer(learner, Pool(learner.read, source, plan), out, plan),

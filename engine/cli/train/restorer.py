@@ -44,6 +44,25 @@ from engine.cli.types import Numbers
     "--length", type=click.IntRange(16, 65536), default=512, show_default=True, help="Tokens per row."
 )
 @click.option("--rows", type=click.IntRange(1, 512), default=2, show_default=True, help="Rows per step.")
+@click.option(
+    "--from-drafter",
+    is_flag=True,
+    help="Fit linear maps from the drafter's keys and values, over --steps times --rows rows, instead of training.",
+)
+@click.option(
+    "--layers",
+    type=click.Choice(["full", "sliding"]),
+    default="full",
+    show_default=True,
+    help="Layers to restore. Sliding layers need --from-drafter.",
+)
+@click.option(
+    "--rank",
+    type=click.IntRange(1, 8192),
+    default=192,
+    show_default=True,
+    help="Width of the states with --from-drafter.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
 def restorer(
     *,
@@ -59,13 +78,27 @@ def restorer(
     task_share: float,
     length: int,
     rows: int,
+    from_drafter: bool,
+    layers: str,
+    rank: int,
     seed: int,
 ) -> None:
     """Train a restorer for any target that mlx-lm loads; after ^C, run again to continue.
 
     A restorer reconstructs the keys and values of evicted positions from their token ids. The output folder gets a
-    checkpoint, a log, and at the end restore/, which `eval restored-prefill --restorer` loads.
+    checkpoint, a log, and at the end restore/, which `eval restored-prefill --restorer` loads. With --from-drafter, it
+    is computed from the keys and values of the target's drafter, in closed form and without checkpoints.
     """
+    if from_drafter:
+        from engine.cli.train.fitted import fit_restorer
+
+        fit_restorer(
+            name, out, text,
+            layers=layers, rank=rank, rows=steps * rows, length=length, task_share=task_share, seed=seed,
+        )  # fmt: skip
+        return
+    if layers == "sliding":
+        raise click.UsageError("sliding layers are restored from the drafter alone: add --from-drafter")
     from engine import models
     from engine.mx import mx
     from engine.restore.learned import config_for

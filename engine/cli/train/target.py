@@ -1,12 +1,18 @@
 """``kakeya-engine train target``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine.cli.train.progress import sayer
+from engine.errors import BadInput
 
-FAMILY = ("tiny", "tiny-hybrid")
+if TYPE_CHECKING:
+    from engine.train.run import Trainer
+
+CHATS = "tiny-chat"
+FAMILY = ("tiny", "tiny-hybrid", CHATS)
 STEPS = 1400
 
 
@@ -41,17 +47,49 @@ def target(
 ) -> None:
     """Train a target of the bundled family on this machine's Python sources; after ^C, run again to continue.
 
+    tiny-chat learns from generated chats instead, starting from the folder of tiny's target (--start).
+
     The output folder gets a tokenizer, a checkpoint, a log, and at the end target/, which mlx-lm and transformers
     can load. Needs torch.
     """
-    from engine.train.data import corpus, tokenizer
-    from engine.train.tiny import shapes
-    from engine.train.tiny.target import TargetPlan, trainer
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
     if threads:
         use_threads(threads)
+    made = out / "target"
+    if name == CHATS:
+        run = _of_chats(out, steps, rows, seed, device, start)
+    else:
+        run = _of_sources(name, out, steps, rows, seed, device, start)
+    if run.step:
+        click.echo(f"going on from step {run.step}", err=True)
+    say = sayer(steps)
+    run.run(lambda line: say(line, line["s_per_step"]), every=50, save_every=200)
+    run.learner.export(made)
+    click.echo(made)
+
+
+def _of_chats(out: Path, steps: int, rows: int, seed: int, device: str, start: Path | None) -> "Trainer[Any]":
+    from engine.train.data import tokenizer
+    from engine.train.tiny import shapes
+    from engine.train.tiny.target import chat_plan, chat_trainer
+
+    if start is None:
+        raise BadInput(f"{CHATS} starts from another target", "give its folder with --start")
+    words = tokenizer.with_chat_marks(tokenizer.load(start))
+    tokenizer.save(words, out / "target")
+    plan = chat_plan(steps, rows, seed)
+    return chat_trainer(shapes.TARGETS[CHATS], words, out, plan, device=device, start=start)
+
+
+def _of_sources(
+    name: str, out: Path, steps: int, rows: int, seed: int, device: str, start: Path | None
+) -> "Trainer[Any]":
+    from engine.train.data import corpus, tokenizer
+    from engine.train.tiny import shapes
+    from engine.train.tiny.target import TargetPlan, trainer
+
     found = corpus.collect()
     click.echo(
         f"{len(found.train)} files to learn from, {len(found.held_out)} held out, {found.digest()[:12]}",
@@ -66,12 +104,5 @@ def target(
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
     plan = TargetPlan(steps=steps, rows=rows, seed=seed)
-    run = trainer(
-        shapes.TARGETS[name], words, found.train, found.held_out, out, plan, device=device, start=start
-    )
-    if run.step:
-        click.echo(f"going on from step {run.step}", err=True)
-    say = sayer(steps)
-    run.run(lambda line: say(line, line["s_per_step"]), every=50, save_every=200)
-    run.learner.export(made)
-    click.echo(made)
+    config = shapes.TARGETS[name]
+    return trainer(config, words, found.train, found.held_out, out, plan, device=device, start=start)

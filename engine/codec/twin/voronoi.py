@@ -19,12 +19,14 @@ from engine.codec.spec import (
     SHIFT,
     STEPS,
     UNIT,
+    Guess,
     Layout,
 )
 from engine.codec.twin.hadamard import rotate, unrotate
 from engine.codec.twin.lattice import nearest_e8, tree_sum
 
 OUTSIDE = np.float32(2.0**60)
+NEVER = np.float32(3e38)
 _SHIFT = (np.array(SHIFT, np.float32) / UNIT)[:, None]
 
 
@@ -44,7 +46,7 @@ def scale_of_square(square: np.ndarray) -> np.ndarray:
 
 
 def inside(point: np.ndarray, q: int) -> np.ndarray:
-    """Say whether each column of ``[..., 8, blocks]`` lies in the shifted Voronoi cell of q E8.
+    """Return whether each column of ``[..., 8, blocks]`` lies in the shifted Voronoi cell of q E8.
 
     The cell is bounded by the 240 minimal vectors: the inner product with the worst of (+-1, +-1, 0^6) and of
     (+-1/2)^8 with an even number of minus signs has to stay below q.
@@ -113,8 +115,8 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
     mean = np.where(zero, np.float32(1), energy * np.float32(1 / layout.dim))
     first = scale_of_square(mean) - OCTAVE * bits + search.first
 
-    def errors(k: np.ndarray) -> np.ndarray:
-        _, far = best_points(y * step(-k)[:, None, None], layout.q, search.shrinks)
+    def errors(k: np.ndarray, shrinks: tuple[float, ...] = search.shrinks) -> np.ndarray:
+        _, far = best_points(y * step(-k)[:, None, None], layout.q, shrinks)
         found: np.ndarray = far * (step(k) * step(k))[:, None]
         return found
 
@@ -126,22 +128,58 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
         better = total < best
         best, best_k = np.where(better, total, best), np.where(better, k, best_k)
 
-    reach = BETA_GAP // search.stride
-    tried = [errors(first + i * search.stride) for i in range(search.count + reach)]
-    for i in range(search.count):
-        pair(first + i * search.stride, tried[i], tried[i + reach])
     safe = safe_scale(tree_sum(y * y, -2).max(axis=-1), layout.q)
-    spare = [errors(safe + i) for i in (-2 * BETA_GAP, -BETA_GAP, 0)]
-    pair(safe - 2 * BETA_GAP, spare[0], spare[1])
-    pair(safe - BETA_GAP, spare[1], spare[2])
+    if search.guess:
+        grid = [first + i * search.stride for i in range(search.count)]
+        product = largest_product(y)
+        guesses = np.stack([_guessed(product, k, layout.q, search.guess) for k in grid], axis=1)
+        likely = first + search.stride * np.argmin(guesses, axis=1)
+        for offset in search.guess.offsets:
+            pair(likely + offset, errors(likely + offset), errors(likely + offset + BETA_GAP))
+        spare = errors(safe, ())
+        before = best
+        pair(safe - BETA_GAP, np.full_like(spare, NEVER), spare)
+        fine = np.where((best < before)[:, None], NEVER, errors(best_k))
+    else:
+        reach = BETA_GAP // search.stride
+        tried = [errors(first + i * search.stride) for i in range(search.count + reach)]
+        for i in range(search.count):
+            pair(first + i * search.stride, tried[i], tried[i + reach])
+        three = [errors(safe + i) for i in (-2 * BETA_GAP, -BETA_GAP, 0)]
+        pair(safe - 2 * BETA_GAP, three[0], three[1])
+        pair(safe - BETA_GAP, three[1], three[2])
+        fine = errors(best_k)
 
-    beta = errors(best_k + BETA_GAP) < errors(best_k)
+    beta = errors(best_k + BETA_GAP) < fine
     k = best_k[:, None] + BETA_GAP * beta
     points, _ = best_points(y * step(-k)[:, None, :], layout.q, search.shrinks)
     scale = np.clip(best_k + OCTAVE * exponent, SCALE_MIN, SCALE_MAX)
     keep = ~zero[:, None, None]
     fields = label(points, bits) * keep
     return pack(np.where(zero, SCALE_ZERO, scale), beta & ~zero[:, None], fields, layout)
+
+
+def _guessed(product: np.ndarray, k: np.ndarray, q: int, guess: Guess) -> np.ndarray:
+    """Return the expected squared error of vectors at one scale each, up to a factor."""
+    size = (product * np.float32(1 / guess.ramp)) * step(-k)[:, None]
+    edge = np.float32((q - guess.room) / guess.ramp - 0.5)
+
+    def misses(size: np.ndarray) -> np.ndarray:
+        return tree_sum(np.clip(size - edge, 0, 1), -1)
+
+    lost = np.float32(guess.lost - 2)
+    expected = product.shape[1] + misses(size) + lost * misses(size * np.float32(0.5**0.5))
+    found: np.ndarray = expected * (step(k) * step(k))
+    return found
+
+
+def largest_product(y: np.ndarray) -> np.ndarray:
+    """Return each block's largest inner product with the 240 minimal vectors, ``[n, blocks]``."""
+    size = np.sort(np.abs(y), axis=-2)
+    odd = (y < 0).sum(axis=-2) % 2
+    eight = tree_sum(np.abs(y), -2) * np.float32(0.5) - odd.astype(np.float32) * size[:, 0]
+    found: np.ndarray = np.maximum(size[:, -1] + size[:, -2], eight)
+    return found
 
 
 def decode(rows: np.ndarray, dim: int, bits: int) -> np.ndarray:

@@ -57,7 +57,7 @@ class LayerContext:
         self.start, self.end = 0, self.end - self.start
 
     def copy(self) -> "LayerContext":
-        """Return a context of the same positions that goes its own way."""
+        """Return an independent copy of this context."""
         made = LayerContext(None if self.keep is None else self.keep + 1)
         made.start, made.end = self.start, self.end
         made.buffers = [mx.array(buffer) for buffer in self.buffers]
@@ -73,7 +73,7 @@ class DraftContext:
 
     Attributes:
         offset: the position of the next token.
-        layers: one :class:`LayerContext` each.
+        layers: one :class:``LayerContext`` each.
     """
 
     def __init__(self, windows: list[int | None], offset: int = 0) -> None:

@@ -12,7 +12,7 @@ class FusedLayers:
 
     Where a projection is not a plain matrix (a quantized one, an adapter), the layers' own are called instead.
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as
-    training does, :meth:`fits` says no and another is to be made.
+    training does, :meth:``fits`` says no and another is to be made.
     """
 
     def __init__(self, layers: list[DraftLayer], config: DraftConfig) -> None:
@@ -30,7 +30,7 @@ class FusedLayers:
         self.sources = _sources(layers)
 
     def fits(self, layers: list[DraftLayer]) -> bool:
-        """Whether the layers' parameters are still those from which this was made."""
+        """Whether the layers' parameters are unchanged since this was built."""
         now = _sources(layers)
         return len(now) == len(self.sources) and all(map(operator.is_, now, self.sources))
 

@@ -13,7 +13,7 @@ Rows = Callable[[mx.array], mx.array]
 
 
 def add_norm(x: mx.array, update: mx.array | None, norm: nn.RMSNorm) -> tuple[mx.array, mx.array]:
-    """Return the sum (``x`` where there is nothing to add), and its norm."""
+    """Return the sum (``x`` if there is nothing to add), and its norm."""
     x = x if update is None else x + update
     return x, norm(x)
 
@@ -32,7 +32,7 @@ def norm_rotate(
     Args:
         x: ``[batch, rows, heads * dim]``.
         weight: broadcasts to ``[batch, rows, heads, dim]``.
-        cos: ``[rows, dim]``, as :func:`engine.dflash.target.rotary.rotate` takes it.
+        cos: ``[rows, dim]``, as :func:``engine.dflash.target.rotary.rotate`` takes it.
         sin: likewise.
         dim: a head's size.
         eps: of the norm.
@@ -99,7 +99,7 @@ class DraftLayer(nn.Module):
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
     ) -> tuple[mx.array, mx.array]:
-        """Return the residual stream, and what is to be added to it next.
+        """Return the residual stream, and the term to add to it next.
 
         Args:
             x: ``[..., rows, hidden]``.

@@ -23,7 +23,7 @@ from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
-from engine.dflash.target.ends import DraftEnds, TargetEnds
+from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.errors import BadInput
 from engine.mx import mx, nn
@@ -32,7 +32,7 @@ _FUSING = threading.Lock()
 
 
 class Proposal(NamedTuple):
-    """A block's drafts, none of it computed yet.
+    """A block's drafts, not evaluated yet.
 
     Attributes:
         tokens: ``[1, n]``.
@@ -62,7 +62,7 @@ class Drafter(nn.Module):
         self._fused: FusedLayers | None = None
 
     def fused(self) -> FusedLayers:
-        """Return the layers' matrices side by side, made anew if a parameter was replaced.
+        """Return the layers' matrices side by side, rebuilt if a parameter was replaced.
 
         One thread at a time: the layers' parameters become views of what is made, and MLX lets no other
         thread finish what one has begun.
@@ -77,22 +77,26 @@ class Drafter(nn.Module):
 
         Args:
             target: an mlx-lm model.
-            embed_scale: factor of the target's embeddings. None is what the ``dflash`` package does: the
-                target's attribute ``embed_scale`` (Gemma 4's square root of the hidden size), or 1.
+            embed_scale: factor of the target's embeddings; None is what the checkpoint says, see
+                :func:``engine.dflash.target.embeddings.embed_scale_of``. (The ``dflash`` package takes the target's
+                attribute ``embed_scale``, Gemma 4's square root of the hidden size, or 1.)
 
         Raises:
             BadInput: the drafter was made for another target.
         """
-        return BoundDrafter(self, TargetEnds.of(target), embed_scale)
+        return BoundDrafter(self, TargetEmbeddings.of(target), embed_scale)
 
 
 class BoundDrafter:
-    """A drafter and the ends of its target. It holds no state of a generation; see :meth:`make_cache`."""
+    """A drafter with its target's embeddings and head.
 
-    def __init__(self, drafter: Drafter, ends: TargetEnds, embed_scale: float | None) -> None:
-        ends.check(drafter.config)
+    The state of a generation is in the caches that :meth:``make_cache`` returns, not here.
+    """
+
+    def __init__(self, drafter: Drafter, embeddings: TargetEmbeddings, embed_scale: float | None) -> None:
+        embeddings.check(drafter.config)
         self.drafter, self.config = drafter, drafter.config
-        self.ends = DraftEnds(ends, drafter.config, embed_scale)
+        self.embeddings = DraftEmbeddings(embeddings, drafter.config, embed_scale)
         self.fused = drafter.fused()
         self.rotations = Rotations.of(self.config)
         self.scale = self.config.head_dim**-0.5
@@ -106,12 +110,12 @@ class BoundDrafter:
 
         Args:
             taps: the target's chosen layers at the tokens that follow the context, ``[1, new, chosen *
-                hidden]``, as :class:`engine.dflash.target.taps.Tapped` gives them.
+                hidden]``, as :class:``engine.dflash.target.taps.Tapped`` gives them.
             context: advanced by ``new``.
         """
         new = self._check(taps)
         cos, sin = self.rotations.at(context.offset, new)
-        keys, values = self._context(taps.squeeze(0), cos, sin)
+        keys, values = self.context_of(taps.squeeze(0), cos, sin)
         for i, layer in enumerate(context.layers):
             layer.put(keys[i : i + 1], values[i : i + 1], new)
         context.offset += new
@@ -128,7 +132,7 @@ class BoundDrafter:
 
         Args:
             bonus: the last committed token, whose taps are not known yet: a number, or an array of one.
-            taps: of the tokens committed since the last call and before ``bonus``, as in :meth:`absorb`; None
+            taps: of the tokens committed since the last call and before ``bonus``, as in :meth:``absorb``; None
                 if there are none.
             context: advanced by the taps, not by the block.
             n_drafts: how many tokens to draft, 1 or more; the block has one row more.
@@ -136,8 +140,8 @@ class BoundDrafter:
                 calls it once a row, since what a row picks changes the next row's logits.
         """
         hidden = self._hidden(bonus, taps, context, n_drafts)
-        raw = self.ends.logits(hidden)
-        logits = self.ends.cap(raw)[None]
+        raw = self.embeddings.logits(hidden)
+        logits = self.embeddings.cap(raw)[None]
         if self.config.is_dflash2:
             first = bonus if isinstance(bonus, mx.array) else mx.array(bonus)
             selector = self.drafter.candidate_selector
@@ -156,32 +160,33 @@ class BoundDrafter:
         cos, sin = self.rotations.at(context.offset, new + n_drafts + 1)
         before = None
         if taps is not None and new:
-            before = self._context(taps.squeeze(0), cos[:new], sin[:new])
+            before = self.context_of(taps.squeeze(0), cos[:new], sin[:new])
             cos, sin = cos[new:], sin[new:]
-        x = self._embed(bonus, n_drafts)
+        x = self.embed(bonus, n_drafts)
         update: mx.array | None = None
         for i, layer in enumerate(self.drafter.layers):
 
             def attend(normed: mx.array, i: int = i) -> mx.array:
-                keys, values, queries = self._heads(i, normed, cos, sin)
+                keys, values, queries = self.heads(i, normed, cos, sin)
                 if before:
                     keys = mx.concatenate([before[0][i : i + 1], keys], axis=2)
                     values = mx.concatenate([before[1][i : i + 1], values], axis=2)
-                return self._attend(i, queries, *context.layers[i].put(keys, values, new))
+                return self.attend(i, queries, *context.layers[i].put(keys, values, new))
 
             x, update = layer(x, update, attend, partial(self.fused.gate_up, i))
         context.offset += new
         return add_norm(x[1:], None if update is None else update[1:], self.drafter.norm)[1]
 
-    def _embed(self, bonus: int | mx.array, n_drafts: int) -> mx.array:
+    def embed(self, bonus: int | mx.array, n_drafts: int) -> mx.array:
+        """Return the rows of a block, ``[n_drafts + 1, hidden]``."""
         masks = [self.config.mask_token_id] * n_drafts
         if isinstance(bonus, mx.array):
             tokens = mx.concatenate([bonus.reshape(1), mx.array(masks, dtype=bonus.dtype)])
         else:
             tokens = mx.array([bonus, *masks])
-        return self.ends.embed(tokens)
+        return self.embeddings.embed(tokens)
 
-    def _context(self, taps: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, mx.array]:
+    def context_of(self, taps: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, mx.array]:
         """Return keys and values ``[layers, kv heads, new, head_dim]`` of taps ``[new, chosen * hidden]``."""
         config = self.config
         x = self.drafter.hidden_norm(self.drafter.fc(taps))
@@ -190,7 +195,7 @@ class BoundDrafter:
         norm = self.fused.keys_norm
         return norm_rotate(keys, norm, cos, sin, config.head_dim, config.rms_norm_eps), values
 
-    def _heads(self, i: int, x: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, ...]:
+    def heads(self, i: int, x: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, ...]:
         """Return keys, values and queries ``[1, heads, rows, head_dim]`` of a block's normed rows."""
         config = self.config
         kv_heads, dim = config.num_key_value_heads, config.head_dim
@@ -200,7 +205,8 @@ class BoundDrafter:
         heads = norm_rotate(rest, self.fused.heads_norm[i], cos, sin, dim, config.rms_norm_eps)
         return heads[:, :kv_heads], values, heads[:, kv_heads:]
 
-    def _attend(self, i: int, queries: mx.array, keys: mx.array, values: mx.array) -> mx.array:
+    def attend(self, i: int, queries: mx.array, keys: mx.array, values: mx.array) -> mx.array:
+        """Return a layer's attention output, ``[rows, heads * head_dim]``; the last keys are the block's own."""
         rows = queries.shape[2]
         mask = block_mask(keys.shape[2] - rows, rows, self.config.window(i), causal=self.config.causal(i))
         out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)

@@ -6,9 +6,7 @@ from engine.checkpoints import files, hub, tensors
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.model import Drafter
 from engine.errors import BadInput
-from engine.mx import mx, tree
-
-DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+from engine.mx import DTYPES, mx, tree
 
 
 def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
@@ -19,7 +17,7 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
         dtype: what to hold the weights in; None keeps the file's. On a CPU float32 is the fast one.
 
     Raises:
-        BadInput: there is no such drafter, its configuration is not one (see :mod:`engine.dflash.config`), or
+        BadInput: there is no such drafter, its configuration is not one (see :mod:``engine.dflash.config``), or
             its weights are damaged or do not fit it.
     """
     folder = hub.folder_of(source)

@@ -1,4 +1,4 @@
-"""Which drafter proposes how many tokens in the next round, or none.
+"""Decides which drafter proposes how many tokens in the next round, or that none does.
 
 A round is worth its committed tokens a second: ``(1 + expected accepted) / cost``. What is expected comes from
 what was accepted lately, the cost from what rounds took. Where no round is worth more than plain decoding,
@@ -50,14 +50,14 @@ class Policy(Protocol):
         """Return whether a match is worth leaving plain decoding for."""
 
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
-        """Take in how long matches were and whether they foretold the next token, used or not."""
+        """Record the lengths of matches and whether they predicted the next token, used or not."""
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """Take in what one round, or one plain step of a run, gave and took."""
 
 
-class Believing:
-    """What both policies know of their drafters: how often each is right."""
+class EstimatingPolicy:
+    """Base of both policies: estimates how often each drafter is right."""
 
     def __init__(self) -> None:
         self.accepted = {
@@ -66,12 +66,12 @@ class Believing:
         }
 
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         for length, right in met:
             self.accepted["lookup"].learn(1, int(right), length)
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
-        """See :class:`Policy`; what matches are worth is heeded instead."""
+        """See :class:``Policy``; what matches are worth is heeded instead."""
         if plan.drafter == "dflash":
             self.accepted["dflash"].learn(plan.size, accepted)
 
@@ -80,11 +80,11 @@ class Believing:
         return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
 
 
-class Fixed(Believing):
+class Fixed(EstimatingPolicy):
     """Always the whole block, of the drafter that is expected to be right more often: decisions without a clock."""
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         size = min(block, room) - 1
         kinds = ["dflash"] * model + ["lookup"] * (match >= SURE)
         if size < 1 or not kinds:
@@ -92,15 +92,15 @@ class Fixed(Believing):
         return max((RoundPlan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         return match >= SURE and min(block, room) > 1
 
 
-class Adaptive(Believing):
+class Adaptive(EstimatingPolicy):
     """Whatever is worth most by the estimates; see the module.
 
     Args:
-        costs: measured by default; :class:`Nominal` makes the same decisions every time.
+        costs: measured by default; :class:``Nominal`` makes the same decisions every time.
     """
 
     def __init__(self, costs: Nominal | None = None) -> None:
@@ -113,7 +113,7 @@ class Adaptive(Believing):
         self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         self.costs.settle()
         best = self._best(room, block, match, model=model)
         if not best:
@@ -131,11 +131,11 @@ class Adaptive(Believing):
         return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         return any(self._pays(plan, match) for plan in self._best(room, block, match, model=False))
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
-        """See :class:`Policy`."""
+        """See :class:``Policy``."""
         super().learn(plan, match, accepted, seconds)
         if plan.drafter == PLAIN:
             self.costs.learn(PLAIN, 0, seconds)
@@ -162,7 +162,7 @@ class Adaptive(Believing):
         ]
 
     def _worth(self, plan: RoundPlan, match: int) -> float:
-        """Return the committed tokens a second that a round promises."""
+        """Return the expected number of committed tokens per second of a round."""
         return (1 + self.expected(plan, match)) / self.costs.of(plan.drafter, plan.size)
 
     def _pays(self, plan: RoundPlan, match: int) -> bool:

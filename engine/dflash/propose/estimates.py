@@ -9,7 +9,7 @@ PLAIN = "none"
 
 
 class Acceptance:
-    """How likely the next draft is accepted once those before it were, by place, lately.
+    """Recent probability, by position, that a draft is accepted if all drafts before it were.
 
     Args:
         prior: what is believed of the first place before anything was seen. Of a later one the same is believed
@@ -119,7 +119,7 @@ class Measured(Nominal):
         self._patience = self.warm
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> None:
-        """Keep one measurement, of a round or of one plain step."""
+        """Record one measurement, of a round or of one plain step."""
         if drafter == PLAIN:
             self._run, self._steps = self._run + seconds, self._steps + 1
             return

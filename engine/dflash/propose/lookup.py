@@ -9,7 +9,7 @@ NGRAM = 3
 
 
 class Lookup:
-    """An index over the committed tokens, O(1) a token.
+    """An index over the committed tokens, with O(1) cost per token.
 
     A match is a place in the past that reads like the present. It is found by its last ``ngram`` tokens, or else by
     fewer, and kept for as long as the tokens that come are those that stood there; one that agrees for longer
@@ -32,7 +32,7 @@ class Lookup:
         self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(ngram, 0, -1)}
 
     def feed(self, tokens: Iterable[int]) -> list[tuple[int, bool]]:
-        """Append committed tokens; return how long each match was that met one, and whether it foretold it."""
+        """Append committed tokens; return the length of each match at them, and whether it predicted the token."""
         met = []
         for token in tokens:
             if self.length:

@@ -1,4 +1,4 @@
-"""The draft model's side of a generation: what it has read of the target, and its drafts."""
+"""The draft model's side of a generation: its context of target states, and its drafts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +25,7 @@ class Proposer:
 
     Attributes:
         block: the rows of a block as the drafter was trained.
+        bound: the drafter with the target's embeddings and head.
 
     Raises:
         BadInput: the drafter was made for another target.
@@ -33,8 +34,8 @@ class Proposer:
     def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
         self.config = draft.config
         self.block = self.config.block_size
-        self._bound = draft.bind(target)
-        self._context = self._bound.make_cache()
+        self.bound = draft.bind(target)
+        self._context = self.bound.make_cache()
         self._context.offset = start
         self._waiting: list[mx.array] = []
 
@@ -50,15 +51,15 @@ class Proposer:
     def feed(self, taps: mx.array) -> None:
         """Take in the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
         self._waiting.append(taps)
-        if sum(part.shape[1] for part in self._waiting) >= WAITING and (waited := self._waited()) is not None:
-            self._bound.absorb(waited, self._context)
+        if sum(part.shape[1] for part in self._waiting) >= WAITING and (waited := self.waited()) is not None:
+            self.bound.absorb(waited, self._context)
             mx.async_eval(self._context.state)
 
     @property
     def context(self) -> DraftContext:
         """What the drafter has read, with nothing left to wait; to be kept as a copy."""
-        if (waited := self._waited()) is not None:
-            self._bound.absorb(waited, self._context)
+        if (waited := self.waited()) is not None:
+            self.bound.absorb(waited, self._context)
         return self._context
 
     def restore(self, context: DraftContext) -> None:
@@ -85,7 +86,7 @@ class Proposer:
 
         Returns:
             Drafts ``[1, n]``, int32, and the probabilities ``[1, n, vocabulary]`` that they were drawn from,
-            None where nothing was drawn.
+            None if nothing was drawn.
         """
         drawn: list[mx.array] = []
 
@@ -95,9 +96,7 @@ class Proposer:
                 drawn.append(probabilities)
             return chosen
 
-        made = self._bound.propose(
-            pending, self._waited(), self._context, n, None if sampler.greedy else pick
-        )
+        made = self.bound.propose(pending, self.waited(), self._context, n, None if sampler.greedy else pick)
         tokens = made.tokens.astype(mx.int32)
         if not drawn:
             return tokens, None
@@ -107,7 +106,13 @@ class Proposer:
             drawn_from = mx.put_along_axis(everything, made.candidates, drawn_from, axis=-1)
         return tokens, drawn_from
 
-    def _waited(self) -> mx.array | None:
+    @property
+    def unread(self) -> DraftContext:
+        """The context without the waiting taps. A caller that takes these from :meth:``waited`` must append them."""
+        return self._context
+
+    def waited(self) -> mx.array | None:
+        """Return the taps that wait, ``[1, rows, chosen * hidden]``, which then wait no longer."""
         parts, self._waiting = self._waiting, []
         if len(parts) < 2:  # noqa: PLR2004 - nothing to join
             return parts[0] if parts else None

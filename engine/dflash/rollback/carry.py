@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
-from engine.dflash.rollback.rounds import Part, Rollback
+from engine.dflash.rollback.rollback import Part, Rollback
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, tree
@@ -38,7 +38,7 @@ class Carry:
         self._before: dict[str, Any] = {}
 
     def begin(self) -> None:
-        """Note the cache. Arrays are noted by new handles, so a write into one makes MLX copy it first."""
+        """Save the cache. Arrays are saved as new handles, so MLX copies an array before a write to it."""
         self._before = {name: _handles(getattr(self._held, name)) for name in self._names}
 
     def check(self, rows: int, kept: int) -> None:
@@ -67,7 +67,7 @@ class Carry:
 
 
 class Carrying(Rollback):
-    """See :class:`Rollback`, and this module."""
+    """See :class:``Rollback``, and this module."""
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
         super().__init__(parts, caches, given)
@@ -82,7 +82,7 @@ class Carrying(Rollback):
 
     @property
     def pending(self) -> int:
-        """Kept tokens that the caches do not hold yet."""
+        """Kept tokens that are not in the caches yet."""
         return 0 if self._tail is None else self._tail.shape[1]
 
     def advance(self, model: Callable[..., Any], tokens: mx.array) -> Any:

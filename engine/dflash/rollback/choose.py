@@ -9,7 +9,7 @@ from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
-from engine.dflash.rollback.rounds import Part, Rollback
+from engine.dflash.rollback.rollback import Part, Rollback
 from engine.dflash.rollback.trim import Trim
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
@@ -25,7 +25,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     """Return a rollback over the caches of one generation.
 
     Args:
-        caches: one a layer, as :func:`engine.cache.make_caches` gives them; batch 1.
+        caches: one a layer, as :func:``engine.cache.make_caches`` gives them; batch 1.
         kind: ``auto`` (trimming for growing caches, late commit for rings, recomputation for recurrent
             states), ``late`` (late commit for growing caches too, except mlx-lm's quantized ones), ``trim``
             (nothing else) or ``carry`` (snapshots; what a partly rejected block kept is run again at the head
@@ -48,7 +48,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
 
 
 def _recomputes(model: nn.Module) -> bool:
-    """Say whether a model's recurrent layers hand over what recomputing takes: tried, without computing anything."""
+    """Try, without computing anything, whether a model's recurrent layers provide the inputs for recomputation."""
     caches = lm_cache.make_prompt_cache(model)
     trial = rollback_for(caches)
     trial.forward(trial.prepare(model), mx.zeros((1, 2), mx.int32))
@@ -60,7 +60,7 @@ def _recomputes(model: nn.Module) -> bool:
 
 
 def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
-    """Add what takes ``cache`` back to ``parts``; return what the model is given in its place."""
+    """Add the part that rolls ``cache`` back to ``parts``; return the cache or proxy for the model."""
     if type(cache) is lm_cache.CacheList:
         return lm_cache.CacheList(*(_given(inner, kind, parts) for inner in cache.caches))
     held = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache

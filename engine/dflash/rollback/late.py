@@ -19,7 +19,7 @@ Pair = tuple[Any, Any]
 
 
 class Late(CacheProxy, own=("given", "block", "_store", "_read")):
-    """A cache's stand-in for the rounds: it joins what the cache holds with a block, and keeps the block.
+    """A cache's proxy during rounds: it joins the cache's content with a block, and keeps the block separate.
 
     Args:
         cache: mlx-lm's growing cache or ring, or a packed one of ours.
@@ -36,7 +36,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
         self.block: Pair | None = None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
-        """Hold a block, and return it behind what the cache holds."""
+        """Keep a block, and return the cache's content followed by the block."""
         if self.block is not None:
             raise RollbackError("a layer ran twice in one round")
         self._take(*self._store(keys, values))
@@ -53,7 +53,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
         return self._read(*(mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True)))
 
     def _held(self) -> Pair | None:
-        """Return what the cache holds of the tokens before the block; None if that is nothing."""
+        """Return the cache's content before the block; None if it is empty."""
         raise NotImplementedError
 
     def _append(self, keys: mx.array, values: mx.array) -> None:
@@ -118,7 +118,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
 
 
 class LateGrowing(Late):
-    """For caches that hold everything. Joining copies the whole cache each round: trimming costs less."""
+    """For growing caches. Joining copies the whole cache in each round, so trimming is cheaper."""
 
     def make_mask(self, *args: Any, **kwargs: Any) -> Any:
         """Return the cache's own mask: its length is the one before the block."""
@@ -135,7 +135,7 @@ class LateGrowing(Late):
 
 
 class LateRing(Late, own=("_ahead",)):
-    """For rings: what is accepted goes in as if it had been decoded token by token, slot for slot.
+    """For ring caches: accepted tokens are inserted as if they had been decoded one by one, slot for slot.
 
     A block of one token goes in at once, at the cost of plain decoding. The slot it takes is free, or held the
     token that has just left the window for good: going back takes a step back of the writing position.
@@ -153,12 +153,12 @@ class LateRing(Late, own=("_ahead",)):
             self._ahead = True
 
     def check(self, rows: int, kept: int) -> None:
-        """See :meth:`Late.check`."""
+        """See :meth:``Late.check``."""
         if not self._ahead or rows != 1:
             super().check(rows, kept)
 
     def commit(self, rows: int, kept: int) -> None:
-        """See :meth:`Late.commit`."""
+        """See :meth:``Late.commit``."""
         if not self._ahead:
             super().commit(rows, kept)
         elif kept:

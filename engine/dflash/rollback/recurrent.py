@@ -42,9 +42,9 @@ class _Call:
 
 
 class Recompute(lm_cache.ArraysCache):
-    """A recurrent cache's stand-in for the rounds: it reads and writes the cache, and notes who did.
+    """A recurrent cache's proxy during rounds: it reads and writes the cache, and records the calling modules.
 
-    The model has to be one that :func:`recorded` gave.
+    The model has to be one that :func:``recorded`` gave.
     """
 
     name = "recompute"
@@ -111,7 +111,7 @@ class Recompute(lm_cache.ArraysCache):
         self._after = again.cache
 
     def commit(self, rows: int, kept: int) -> None:
-        """Take over the states that :meth:`check` queued."""
+        """Take over the states that :meth:``check`` queued."""
         del rows, kept
         if self._after is not None:
             self.inner.cache = self._after
@@ -140,7 +140,7 @@ class Recompute(lm_cache.ArraysCache):
 
 
 def recorded(module: Any) -> Any:
-    """Return a clone of a model whose modules that take a cache tell a :class:`Recompute` when they run.
+    """Return a clone of a model whose modules that take a cache tell a :class:``Recompute`` when they run.
 
     The modules on the way are copied, their parameters shared; the model itself stays as it is.
     """
@@ -170,7 +170,7 @@ def _recording(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def _stand_ins(x: Any) -> Iterator[Recompute]:
-    """Yield the stand-ins in an argument: itself, or in lists of caches."""
+    """Yield the proxies in an argument: itself, or in lists of caches."""
     if isinstance(x, Recompute):
         yield x
     elif isinstance(x, lm_cache.CacheList):

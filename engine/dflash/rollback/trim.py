@@ -19,7 +19,7 @@ class Trim:
         self._before = 0
 
     def begin(self) -> None:
-        """Note the length."""
+        """Record the length."""
         self._before = self.given.offset
 
     def check(self, rows: int, kept: int) -> None:

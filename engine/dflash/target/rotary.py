@@ -51,7 +51,7 @@ class Rotations:
     def at(self, start: int, rows: int) -> tuple[mx.array, mx.array]:
         """Return cosines and sines, ``[rows, dim]`` each, of the positions from ``start``.
 
-        They are what :func:`rotate` takes: the same for both halves, but the first half's sines are negative.
+        They are what :func:``rotate`` takes: the same for both halves, but the first half's sines are negative.
         """
         if self.last[:2] == (start, rows):
             return self.last[2:]
@@ -73,7 +73,7 @@ class TableRope(nn.RoPE):
     """MLX's embedding, from a table that all layers of its kind share."""
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
-        """See :class:`mlx.nn.RoPE`; what a table cannot give is computed as there."""
+        """See :class:``mlx.nn.RoPE``; what a table cannot give is computed as there."""
         if not isinstance(offset, int) or x.dtype != mx.float32 or x.shape[-1] != self.dims:
             found: mx.array = super().__call__(x, offset)
             return found
@@ -103,5 +103,5 @@ def with_tables(model: nn.Module) -> nn.Module:
 
 
 def tables_pay() -> bool:
-    """Return whether :func:`with_tables` replaces anything on this device."""
+    """Return whether :func:``with_tables`` replaces anything on this device."""
     return mx.default_device().type == mx.cpu

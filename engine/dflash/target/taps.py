@@ -1,4 +1,4 @@
-"""The outputs of chosen layers of a target, beside its logits.
+"""Records the outputs of selected layers of a target, in addition to its logits.
 
 A shallow copy of the model is run: the modules on the way to the list of layers are copied without their
 weights, and in the copied list the chosen layers stand inside recorders. The model itself is never touched,
@@ -15,7 +15,7 @@ from engine.mx import mx, nn
 
 
 class Recorder:
-    """Stands for a layer: calls it and keeps what it returned; everything else is the layer's own."""
+    """Wraps a layer: calls it and records its output. All other attributes are the layer's."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer

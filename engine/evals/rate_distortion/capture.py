@@ -36,7 +36,7 @@ def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dic
 
 
 def capture_from(path: str, text: Path, most: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Load an mlx-lm model (a folder or a hub id), run a text file through it, and :func:`capture`."""
+    """Load an mlx-lm model (a folder or a hub id), run a text file through it, and :func:``capture``."""
     from engine.lm import mlx_lm
 
     try:

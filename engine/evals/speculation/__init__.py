@@ -1,1 +1,1 @@
-"""Speculative decoding beside plain decoding."""
+"""Speculative decoding compared with plain decoding."""

@@ -1,4 +1,4 @@
-"""Speculative decoding beside plain decoding: the same prompts, arms taking turns, every run in the report."""
+"""Compares speculative with plain decoding: the same prompts, interleaved arms, every run in the report."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
-from engine.errors import BadInput
+from engine.errors import BadInput, MissingPackage
 from engine.evals.speculation import arms as made
 from engine.evals.speculation.package import package_arm
 from engine.evals.speculation.rounds import rounds, shares
@@ -20,7 +20,8 @@ from engine.models import Pair
 from engine.mx import integers, mx, number
 
 KIND = "kakeya.spec-bench"
-DRAFTERS = ("dflash", "lookup", "adaptive")
+OUR_LOOP = made.OUR_LOOP
+DRAFTERS = ("dflash", "lookup", "adaptive")  # and ``torch``: the draft model with its layers in torch
 
 SpeculationArm = Arm[list[Cache]]
 
@@ -30,22 +31,36 @@ class SpeculationPlan:
     """What is measured.
 
     Attributes:
-        drafters: of :data:`DRAFTERS`; those that need a draft model are left out of a pair without one.
+        drafters: of :data:``DRAFTERS`` or ``torch``; those that need a draft model are left out of a pair without one.
         rollbacks: each drafter runs with each; those that the model's caches cannot have are left out.
+        loops: each drafter runs with each; see :func:``engine.dflash.stream_generate``. With others than ``lazy``,
+            rows say what each round's draft, verification and wait took.
         cache: the caches' spec, for all arms but the package, which takes raw ones only.
         block: the most rows to verify at once; None takes the drafter's own.
         max_tokens: decoded after each prompt, at most.
         repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
         package: whether the ``dflash`` package takes part where it is installed.
+        content_channel: begin answers behind the mark of the content channel; for chat models.
+        torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
+        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
     """
 
     drafters: Sequence[str] = DRAFTERS
     rollbacks: Sequence[str] = ("auto",)
+    loops: Sequence[str] = ("lazy",)
     cache: str = "raw"
     block: int | None = None
     max_tokens: int = 128
     repeats: int = 5
     package: bool = True
+    fixed_length: bool = False
+    content_channel: bool = False
+    torch_device: str | None = None
+
+    @property
+    def tells_times(self) -> bool:
+        """Whether rows say what each round took."""
+        return tuple(self.loops) != ("lazy",)
 
 
 def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], dict[str, str]]:
@@ -55,10 +70,11 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
     the plan's is there beside them: what ours over that cache has to repeat.
     """
     stock = plan.cache if made.is_stock(plan.cache) else "raw"
-    found = [made.native(pair, stock), made.verify1(pair, stock)]
+    ends = not plan.fixed_length
+    found = [made.native(pair, stock, ends=ends), made.verify1(pair, stock, ends=ends)]
     if stock != plan.cache:
-        found.append(made.native(pair, plan.cache))
-    found.append(made.incremental(pair, plan.cache))
+        found.append(made.native(pair, plan.cache, ends=ends))
+    found.append(made.incremental(pair, plan.cache, ends=ends))
     left_out = {}
     for rollback in plan.rollbacks:
         for drafter in plan.drafters:
@@ -71,8 +87,11 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
             except BadInput as error:
                 left_out[name] = error.message
                 continue
-            found.append(made.speculative(pair, drafter, rollback, plan.cache, plan.block))
-    if plan.package and plan.cache == "raw":
+            try:
+                found += [made.speculative(pair, drafter, rollback, plan, loop) for loop in plan.loops]
+            except MissingPackage as error:
+                left_out[name] = f"{error.message}; {error.fix}"
+    if plan.package and plan.cache == "raw" and ends:
         arm = package_arm(pair, plan.block)
         if arm is not None:
             found.append(arm)
@@ -82,7 +101,7 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
 def turns(
     arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], repeats: int
 ) -> list[Turn[SpeculationArm, Prompt]]:
-    """Return who runs when: repeat 0 warms up, and last the arms that draft tell where their time went."""
+    """Return the schedule: repeat 0 is warm-up, and at the end drafting arms run once more with a profile."""
     counted = list(interleave(arms, prompts, range(repeats + 1)))
     drafting = [(arm, prompt) for prompt in prompts for arm in arms if arm.profile]
     return counted + [Turn(arm, prompt, repeats + 1, profile=True) for arm, prompt in drafting]
@@ -93,29 +112,33 @@ def names(turn: Turn[SpeculationArm, Prompt]) -> rows.Row:
     return {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat}
 
 
-def row(turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int]) -> rows.Row:
+def row(
+    turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int], *, times: bool = False
+) -> rows.Row:
     """Run a turn, and return its row, but for its names.
 
     Args:
         turn: who, on what.
         most: tokens.
         ends: tokens that end an answer.
+        times: say what each round took.
     """
     arm = turn.arm
     made, steps = rows.decode(arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile)
     made |= {"warmup": turn.profile or turn.repeat == 0, "text": "".join(step.text for step in steps)}
     if arm.role not in ("baseline", "verify1"):
-        made |= rounds(steps)
+        made |= rounds(steps, times=times and arm.loop == OUR_LOOP)
+        made["counters"] |= arm.counted()
     return made | ({"profile": shares(steps)} if turn.profile else {})
 
 
 def explain(
     found: list[rows.Row], arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], pair: Pair
 ) -> None:
-    """Add to each row that leaves its oracle's tokens where it does, and how near the oracle was to that.
+    """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
 
     ``best`` holds the oracle's two likeliest tokens with their logits; ``kind`` is that of
-    :class:`engine.dflash.divergence.Divergence`.
+    :class:``engine.dflash.divergence.Divergence``.
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
@@ -157,7 +180,7 @@ def _divergence(
 
 def faults(found: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
     """Return what our own arms decoded otherwise than they have to, without a near tie to explain it."""
-    ours = {arm.name: arm.oracle for arm in arms if arm.loop == made.OUR_LOOP}
+    ours = {arm.name: arm.oracle for arm in arms if arm.loop == OUR_LOOP}
     wrong = {
         f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
         for row in found

@@ -38,7 +38,7 @@ class Table:
         """Index rows; warm-up and profile runs are left out."""
         found: dict[str, dict[str, list[Row]]] = {}
         for row in rows:
-            if not row["warmup"]:
+            if not row.get("warmup"):
                 found.setdefault(row["arm"], {}).setdefault(row["prompt"], []).append(row)
         return cls(found)
 
@@ -67,7 +67,7 @@ class Table:
 
 
 def decode_rate(row: Row) -> float:
-    """Return decoded tokens a second, the first token not among them; 0 where there was no other."""
+    """Return decoded tokens per second without the first token; 0 if there was no other."""
     return row["decode_tokens"] / row["decode_s"] if row["decode_tokens"] else 0.0
 
 
@@ -78,7 +78,7 @@ def e2e_rate(row: Row) -> float:
 
 
 def tau(rows: Sequence[Row]) -> float:
-    """Return tokens committed a round, the target's own token counted."""
+    """Return committed tokens per round, including the target's own token."""
     rounds = sum(len(row["commits"]) for row in rows)
     return sum(sum(row["commits"]) for row in rows) / rounds if rounds else 0.0
 
@@ -135,23 +135,62 @@ def _of_arm(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _timed(table: Table, arm: dict[str, Any], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     name = arm["name"]
-    if not _enough(table, name):
+    if not enough(table, name):
         return []
-    made = [_middle("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)]
-    others = [other for other in arms if arm["role"] == "candidate" and _enough(table, other["name"])]
+    made = [middle("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)]
+    others = [other for other in arms if arm["role"] == "candidate" and enough(table, other["name"])]
     for other in others:
         against = {"arm": name, "against": other["name"]}
         quotients = table.quotients(name, other["name"], decode_rate)
         if other["role"] == "baseline":
-            made.append(_middle("decode_speedup", quotients, **against))
+            made.append(middle("decode_speedup", quotients, **against))
             made.append(_claim("worst_speedup", min(quotients), **against))
-            made.append(_middle("e2e_speedup", table.quotients(name, other["name"], e2e_rate), **against))
-        elif other["role"] == "reference":
-            made.append(_middle("decode_ratio", quotients, **against))
+            made.append(middle("e2e_speedup", table.quotients(name, other["name"], e2e_rate), **against))
+        elif other["role"] == "reference" or _is_other_loop(arm, other):
+            made.append(middle("decode_ratio", quotients, **against))
     return made
 
 
-def _enough(table: Table, arm: str) -> bool:
+def _is_other_loop(arm: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether an arm computes a round as one graph, and another one drafts the same in another loop."""
+    names = ("block_size", "lookup", "adaptive", "rollback")
+    loops = [one.get("options", {}).get("loop", "lazy") for one in (arm, other)]
+    same = all(arm.get("options", {}).get(name) == other.get("options", {}).get(name) for name in names)
+    return same and other["role"] == "candidate" and loops[0] == "fused" != loops[1]
+
+
+def one_graph_loses(
+    claims: Sequence[dict[str, Any]], contexts: dict[str, int]
+) -> dict[tuple[str, str], int | None]:
+    """Return for each arm of one graph and each other loop from which context on the one graph is slower.
+
+    None means that it is not slower at the longest context.
+
+    Args:
+        claims: of the report.
+        contexts: tokens of each workload's prompts.
+    """
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for claim in claims:
+        at = contexts.get(claim.get("where", {}).get("workload", ""))
+        arms = claim.get("arm", ""), claim.get("against", "")
+        if claim["name"] == "decode_ratio" and at and arms[0].endswith("/fused") and "/" in arms[1]:
+            found.setdefault(arms, {})[at] = claim["value"]
+    return {pair: _slower_from(ratios) for pair, ratios in found.items()}
+
+
+def _slower_from(ratios: dict[int, float]) -> int | None:
+    """Return the least context from which on every ratio is below 1."""
+    least = None
+    for context in sorted(ratios, reverse=True):
+        if ratios[context] >= 1:
+            break
+        least = context
+    return least
+
+
+def enough(table: Table, arm: str) -> bool:
+    """Say whether an arm ran often and long enough for a claim about time."""
     rows = table.all(arm)
     repeats = min(len(of_prompt) for of_prompt in table.rows[arm].values())
     decoded = [row["decode_tokens"] for row in rows]
@@ -163,7 +202,7 @@ def _enough(table: Table, arm: str) -> bool:
     )
 
 
-def _middle(name: str, values: list[float], **about: str) -> dict[str, Any]:
+def middle(name: str, values: list[float], **about: str) -> dict[str, Any]:
     """Return a claim of a median over prompts; its interval is the least and the greatest prompt."""
     return _claim(name, statistics.median(values), **about) | {"interval": [min(values), max(values)]}
 

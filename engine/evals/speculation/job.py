@@ -1,4 +1,4 @@
-"""The reports of decoding benchmarks: speculative beside plain, and plain alone."""
+"""The reports of decoding benchmarks: speculative and plain decoding, and plain decoding only."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -9,7 +9,7 @@ from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
 from engine.evals.speculation.claims import speculation_claims
 from engine.measure.job import Job, Made, run
-from engine.measure.prompts import Prompt, Workload, encode
+from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from engine.models import Pair
 
 ACCEPTANCE = "kakeya.acceptance"
@@ -46,7 +46,7 @@ def speculation(
 
 
 def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat: bool = False) -> Job:
-    """Return what measures mlx-lm's own generation alone, beside one forward pass a token.
+    """Return the job that measures only mlx-lm's own generation and one forward pass per token.
 
     Of the plan, caches, lengths and repeats count.
 
@@ -58,7 +58,8 @@ def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat
             f"mlx-lm does not decode over {plan.cache} by itself, and a baseline runs as it was installed",
             "keep raw or affine@... here; bench spec --cache compares with others",
         )
-    arms = [make(pair, plan.cache) for make in (made_arms.native, made_arms.verify1)]
+    ends = not plan.fixed_length
+    arms = [make(pair, plan.cache, ends=ends) for make in (made_arms.native, made_arms.verify1)]
     job = _job(NATIVE, pair, [workload], arms, plan, {}, chat=chat)
     return replace(
         job, claims=lambda made: [claim for claim in job.claims(made) if claim["name"] in NATIVE_CLAIMS]
@@ -90,7 +91,13 @@ def _job(
     *,
     chat: bool,
 ) -> Job:
-    encoded = {workload.name: encode(workload.prompts, pair.tokenizer, chat=chat) for workload in workloads}
+    if plan.content_channel and not chat:
+        raise BadInput("only chat models have a content channel", "use the chat template: --chat")
+    begin = CONTENT_CHANNEL if plan.content_channel else ""
+    encoded = {
+        workload.name: encode(workload.prompts, pair.tokenizer, chat=chat, begin=begin)
+        for workload in workloads
+    }
     prompts = [prompt for some in encoded.values() for prompt in some]
     sections = {
         "models": pair.describe(),
@@ -99,7 +106,7 @@ def _job(
         "arms": [arm.section() for arm in arms],
     }
 
-    ends = set(pair.tokenizer.eos_token_ids)
+    ends = set[int]() if plan.fixed_length else set(pair.tokenizer.eos_token_ids)
     sources = ", ".join(workload.source for workload in workloads)
     asked = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
     return Job(
@@ -108,7 +115,7 @@ def _job(
         {**asked, **asdict(plan), **told},
         turns=spec.turns(arms, prompts, plan.repeats),
         names=spec.names,
-        measure=lambda turn: [spec.row(turn, plan.max_tokens, ends)],
+        measure=lambda turn: [spec.row(turn, plan.max_tokens, ends, times=plan.tells_times)],
         claims=lambda made: speculation_claims(made["rows"], made["arms"], made["prompts"]),
         finish=lambda rows: spec.explain(rows, arms, prompts, pair),
     )

@@ -5,13 +5,22 @@ from typing import Any
 
 from engine.dflash.step import Step
 
+DIGITS = 7  # of a second: what a clock tells of a round
 
-def rounds(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what each round did, and the sums; the package's first token comes from the prompt, no round."""
+
+def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
+    """Return what each round did, and the sums; the package's first token comes from the prompt, no round.
+
+    Args:
+        steps: of a run.
+        times: also say what each round took: ``draft`` and ``verify`` until they were queued or, if the loop waits
+            for the draft, computed; ``wait`` for the outcome.
+    """
     made = [step for step in steps if step.tokens and step.drafter != "prefill"]
     drafters = [step.drafter for step in made]
     syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
-    return {
+    told = {"round_s": _times(made)} if times else {}
+    return told | {
         "commits": [len(step.tokens) for step in made],
         "drafted": [step.proposed for step in made],
         "accepted": [step.accepted for step in made],
@@ -21,6 +30,12 @@ def rounds(steps: Sequence[Step]) -> dict[str, Any]:
             **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
         },
     }
+
+
+def _times(steps: Sequence[Step]) -> dict[str, list[float]]:
+    each = [(step.timing.draft, step.timing.verify - step.timing.wait, step.timing.wait) for step in steps]
+    names = ("draft", "verify", "wait")
+    return {name: [round(t[i], DIGITS) for t in each] for i, name in enumerate(names)}
 
 
 def shares(steps: Sequence[Step]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A round of speculation as the caches see it: a forward over L tokens, of which the first n are kept."""
+"""Rollback of a round: the caches take a forward over L tokens and keep only the first n of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ Model = TypeVar("Model", bound=Callable[..., Any])
 
 
 class Part(Protocol):
-    """What takes back one cache.
+    """Rolls back one cache.
 
     Attributes:
         name: the kind, for reports.
@@ -56,16 +56,16 @@ class Part(Protocol):
     given: Any
 
     def begin(self) -> None:
-        """Note what going back takes; the forward follows."""
+        """Save the state for a rollback. The forward pass follows."""
 
     def check(self, rows: int, kept: int) -> None:
         """Raise RollbackError if the first ``kept`` of ``rows`` tokens cannot be kept; leave the cache as it is."""
 
     def commit(self, rows: int, kept: int) -> None:
-        """Keep the first ``kept`` of the ``rows`` tokens of the forward, after :meth:`check` of the same."""
+        """Keep the first ``kept`` of the ``rows`` tokens of the forward, after :meth:``check`` of the same."""
 
     def abandon(self) -> None:
-        """Go back to where ``begin`` was, after a forward that may have ended anywhere."""
+        """Return to the state at ``begin``, after a forward pass that may have failed anywhere."""
 
     def held_bytes(self) -> int:
         """Return the bytes held outside the cache now."""
@@ -93,7 +93,7 @@ class Rollback:
     Attributes:
         name: the kinds at work, such as ``late+trim``.
         caches: the caller's.
-        counters: see :class:`Counters`.
+        counters: see :class:``Counters``.
     """
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
@@ -109,7 +109,7 @@ class Rollback:
 
     @property
     def pending(self) -> int:
-        """Kept tokens that the caches do not hold yet."""
+        """Kept tokens that are not in the caches yet."""
         return 0
 
     def prepare(self, model: Model) -> Model:
@@ -134,7 +134,7 @@ class Rollback:
         """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``.
 
         Args:
-            model: what :meth:`prepare` gave, or anything over it with the same call.
+            model: what :meth:``prepare`` gave, or anything over it with the same call.
             tokens: ``[1, L]``, L >= 1.
 
         Raises:
@@ -145,7 +145,7 @@ class Rollback:
 
     @property
     def joins(self) -> bool:
-        """Whether a round's forward may be run together with those of other generations."""
+        """Whether a round's forward pass can be shared with other generations."""
         return not self._recomputes
 
     def open(self, rows: int) -> list[Any]:
@@ -183,7 +183,7 @@ class Rollback:
         self._commit(rows, kept)
 
     def abandon(self) -> None:
-        """Close the round, if one is open, keeping nothing of it. The forward may have failed half-way."""
+        """Close an open round and keep none of its tokens. The forward pass may have failed halfway."""
         if self._rows is None:
             return
         self._rows = None
@@ -192,7 +192,7 @@ class Rollback:
             part.abandon()
 
     def settle(self, model: Callable[..., Any]) -> None:
-        """Abandon an open round and let the caches catch up with what was kept. Call it when all is done."""
+        """Abandon an open round, and compute the kept tokens that are missing in the caches. Call it at the end."""
         del model
         self.abandon()
 
@@ -220,7 +220,7 @@ class Rollback:
                 self.parts.remove(part)
 
     def _is_idle(self, part: Part) -> bool:
-        """Say whether the model never uses a part's cache, as those of layers without attention in some models."""
+        """Return whether the model never uses a part's cache, as those of layers without attention in some models."""
         if self._prepared is None or getattr(part.given, "offset", None) != 0:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)

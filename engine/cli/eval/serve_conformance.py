@@ -1,0 +1,61 @@
+"""``kakeya-engine eval serve-conformance``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.cli.bench import options
+from engine.cli.output import put_out
+from engine.cli.progress import progress
+from engine.cli.types import Names, Numbers
+
+
+@click.command(name="serve-conformance")
+@options.model
+@options.draft
+@click.option("--drafts", type=Names(), default="none,lookup,dflash", show_default=True)
+@click.option(
+    "--cache",
+    default="all",
+    show_default=True,
+    help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
+)
+@click.option("--clients", type=Numbers(1, 8), default="1,4", show_default=True, help="Clients at once.")
+@click.option("--forms", type=Names(), default="free,json_schema", show_default=True)
+@click.option("--max-tokens", type=click.IntRange(24, 1 << 12), default=32, show_default=True)
+@options.out_and_json
+def serve_conformance(
+    *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **asked: Any
+) -> None:
+    """Ask the server in every combination of drafts, caches, kept prompts, clients and grammars.
+
+    Each answer is compared with that of a single client without drafts and kept prompts. The report holds the digest
+    of each answer's tokens, and counters that show which features ran.
+    """
+    from engine.cache.spec import parse
+    from engine.errors import BadInput
+    from engine.serve import conformance
+
+    for name, known in (("drafts", conformance.DRAFTS), ("forms", conformance.FORMS)):
+        odd = [one for one in asked[name] if one not in known]
+        if odd:
+            raise BadInput(f"--{name} has {odd[0]!r}", f"choose from {', '.join(known)}")
+    only = asked["cache"] != "all"
+    caches = tuple(dict.fromkeys(("raw", parse(asked["cache"]).text))) if only else conformance.CACHES
+    drafts, clients, forms = (tuple(dict.fromkeys(asked[name])) for name in ("drafts", "clients", "forms"))
+    matrix = conformance.Matrix(drafts, caches, clients, forms, asked["max_tokens"])
+    with progress("asking", "cells") as (on_start, on_cell):
+        made = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
+    put_out(made, out, _show, as_json=as_json)
+
+
+def _show(made: dict[str, Any]) -> None:
+    rows = made["rows"]
+    oracles = {
+        (row["cache"], row["form"], row["question"]): row["tokens"]
+        for row in rows
+        if row["draft"] == "none" and not row["warm"] and row["clients"] == 1
+    }
+    same = sum(row["tokens"] == oracles[row["cache"], row["form"], row["question"]] for row in rows)
+    click.echo(f"{same} of {len(rows)} answers have the single client's tokens")

@@ -1,0 +1,280 @@
+"""The drafter's layers in torch: a second implementation, for training and for comparison with MLX.
+
+Embeddings and head stay the target's own, on MLX's side; what crosses between the libraries is counted. Torch is
+optional: importing this without it raises MissingPackage.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.dflash.config import DraftConfig
+from engine.dflash.drafter.model import Drafter, Proposal
+from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
+from engine.dflash.target.rotary import Rotations
+from engine.errors import BadInput, MissingPackage
+from engine.mx import mx, nn, tree
+
+try:
+    import torch
+    from torch.nn import functional
+except ImportError as error:
+    raise MissingPackage(
+        f"the drafter in torch needs torch: {error}", "install it: pip install torch==2.13.0"
+    ) from error
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+MATRIX = 2
+VERSION = str(torch.__version__)
+
+
+class TorchLayers:
+    """The arithmetic of the layers.
+
+    Args:
+        config: the drafter's.
+        weights: by their published names.
+        device: where the weights lie.
+        dtype: of matrix products.
+    """
+
+    def __init__(
+        self, config: DraftConfig, weights: dict[str, torch.Tensor], device: str, dtype: torch.dtype
+    ) -> None:
+        self.config, self.weights, self.device, self.dtype = config, weights, device, dtype
+        cos, sin = Rotations.of(config).at(0, config.max_position_embeddings)
+        self._turns = [torch.from_numpy(np.array(part)).to(device) for part in (cos, sin)]
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return ``x W^T``."""
+        return functional.linear(x.to(self.dtype), weight.to(self.dtype))
+
+    def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """Return the RMS norm of that name, float32."""
+        x = x.float()
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config.rms_norm_eps)
+        return x * scale * self.weights[f"{name}.weight"]
+
+    def fused_taps(self, taps: torch.Tensor) -> torch.Tensor:
+        """Return what the layers' keys and values of the context are made of."""
+        return self.norm(self.linear(taps, self.weights["fc.weight"]), "hidden_norm")
+
+    def context(self, layer: int, x: torch.Tensor, at: torch.Tensor) -> Pair:
+        """Return a layer's keys and values ``[rows, kv heads, length, dim]`` of states at positions ``at``."""
+        return self._turned(layer, x, "k", at), self._heads(layer, x, "v")
+
+    def mlp(self, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """Return a layer's MLP of ``x``, its norm included."""
+        name = f"layers.{layer}"
+        x = self.norm(x, f"{name}.post_attention_layernorm")
+        gate, up = (self.linear(x, self.weights[f"{name}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
+        return self.linear(functional.silu(gate) * up, self.weights[f"{name}.mlp.down_proj.weight"])
+
+    def attend(
+        self, layer: int, states: torch.Tensor, before: Pair, seen: torch.Tensor, at: torch.Tensor, block: int
+    ) -> torch.Tensor:
+        """Let every block attend to the context before it and to itself; return the layer's update.
+
+        Args:
+            layer: its number.
+            states: ``[rows, blocks * block, hidden]``, without the layer's norm.
+            before: keys and values of the context; see :meth:``context``.
+            seen: which of the context each row sees, ``[rows, blocks * block, length]``.
+            at: positions of the rows, ``[rows, blocks * block]``.
+            block: rows of a block.
+        """
+        config = self.config
+        x = self.norm(states, f"layers.{layer}.input_layernorm")
+        rows, queries, _ = x.shape
+        dim, kv_heads = config.head_dim, config.num_key_value_heads
+        repeats, count = config.num_attention_heads // kv_heads, queries // block
+
+        q = self._turned(layer, x, "q", at) * dim**-0.5
+        own_k, own_v = self.context(layer, x, at)
+        k, v = before
+
+        q = q.reshape(rows, kv_heads, repeats * queries, dim)
+        far = (q @ k.transpose(-1, -2)).reshape(rows, kv_heads, repeats, queries, -1)
+        far = far.masked_fill(~seen[:, None, None], -1e9)
+        grouped = q.reshape(rows, kv_heads, repeats, count, block, dim)
+        own_k = own_k.reshape(rows, kv_heads, 1, count, block, dim)
+        own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
+        near = grouped @ own_k.transpose(-1, -2)
+        if config.causal(layer):
+            later = torch.ones(block, block, dtype=torch.bool, device=self.device).triu(1)
+            near = near.masked_fill(later, -1e9)
+        near = near.reshape(rows, kv_heads, repeats, queries, block)
+
+        weights = torch.cat([far, near], -1).softmax(-1)
+        out = weights[..., :-block].reshape(rows, kv_heads, repeats * queries, -1) @ v
+        near = weights[..., -block:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
+        out = out.reshape(rows, -1, queries, dim) + near.reshape(rows, -1, queries, dim)
+        return self.linear(
+            out.transpose(1, 2).reshape(rows, queries, -1),
+            self.weights[f"layers.{layer}.self_attn.o_proj.weight"],
+        )
+
+    def _heads(self, layer: int, source: torch.Tensor, kind: str) -> torch.Tensor:
+        made = self.linear(source, self.weights[f"layers.{layer}.self_attn.{kind}_proj.weight"])
+        return made.reshape(*source.shape[:2], -1, self.config.head_dim).transpose(1, 2)
+
+    def _turned(self, layer: int, source: torch.Tensor, kind: str, at: torch.Tensor) -> torch.Tensor:
+        made = self.norm(self._heads(layer, source, kind), f"layers.{layer}.self_attn.{kind}_norm")
+        cos, sin = (part[at] for part in self._turns)
+        cos, sin = (part[:, None] if part.ndim > MATRIX else part for part in (cos, sin))
+        left, right = made.chunk(2, -1)
+        return (made * cos + torch.cat([right, left], -1) * sin).to(self.dtype)
+
+
+@dataclass
+class Crossings:
+    """What went from one library to the other: arrays, and their bytes."""
+
+    count: int = 0
+    nbytes: int = 0
+
+    def clear(self) -> None:
+        """Begin a run."""
+        self.count = self.nbytes = 0
+
+
+def best_device() -> str:
+    """Return ``cuda``, ``mps`` or ``cpu``: the first that torch finds here."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+class TorchDrafter:
+    """A drafter whose layers run in torch, for a target in MLX. It can replace a :class:``Drafter``.
+
+    Args:
+        draft: whose weights are copied, in float32.
+        device: of torch; None for the best one.
+
+    Attributes:
+        crossings: since they were cleared.
+
+    Raises:
+        BadInput: a drafter of the second kind, or a device that torch does not find here.
+    """
+
+    def __init__(self, draft: Drafter, device: str | None = None) -> None:
+        if draft.config.is_dflash2:
+            raise BadInput("torch has only the layers of the first DFlash", "use this drafter in MLX")
+        self.config, self.device = draft.config, device or best_device()
+        self.crossings = Crossings()
+        try:
+            weights = {
+                name: torch.from_numpy(np.array(value.astype(mx.float32))).to(self.device)
+                for name, value in tree.tree_flatten(draft.parameters())
+            }
+        except (RuntimeError, AssertionError) as error:
+            raise BadInput(f"torch cannot use {self.device}: {error}", "choose another device") from error
+        self.layers = TorchLayers(self.config, weights, self.device, torch.float32)
+
+    def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundTorch":
+        """Return it with a target's ends; see :meth:``Drafter.bind``."""
+        embeddings = TargetEmbeddings.of(target)
+        embeddings.check(self.config)
+        return BoundTorch(self, DraftEmbeddings(embeddings, self.config, embed_scale))
+
+
+@dataclass
+class TorchContext:
+    """Keys and values of each layer, of all accepted tokens; attributes as of ``DraftContext``."""
+
+    offset: int = 0
+    held: list[Pair] = field(default_factory=list)
+    state: list[mx.array] = field(default_factory=list)
+    start: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(x.nbytes for pair in self.held for x in pair)
+
+    def copy(self) -> "TorchContext":
+        """Return a copy; tensors are never written to, so that it may share them."""
+        return TorchContext(self.offset, list(self.held), [], self.start)
+
+
+class BoundTorch:
+    """The counterpart of :class:``engine.dflash.drafter.model.BoundDrafter``."""
+
+    def __init__(self, drafter: TorchDrafter, embeddings: DraftEmbeddings) -> None:
+        self.drafter, self.config, self.embeddings = drafter, drafter.config, embeddings
+
+    def make_cache(self, offset: int = 0) -> TorchContext:
+        """Return an empty context."""
+        return TorchContext(offset, start=offset)
+
+    def absorb(self, taps: mx.array, context: TorchContext) -> None:
+        """Append accepted tokens to the context."""
+        layers, new = self.drafter.layers, taps.shape[1]
+        if not context.held and not context.offset == context.start:
+            raise BadInput("the context was moved before it was used")
+        if not context.held:
+            context.start = context.offset
+        states = layers.fused_taps(self._there(taps))
+        at = torch.arange(context.offset, context.offset + new, device=layers.device)
+        made = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
+        if context.held:
+            made = [
+                (torch.cat([old[0], one[0]], 2), torch.cat([old[1], one[1]], 2))
+                for old, one in zip(context.held, made, strict=True)
+            ]
+        context.held = made
+        context.offset += new
+
+    def propose(
+        self,
+        bonus: int | mx.array,
+        taps: mx.array | None,
+        context: TorchContext,
+        n_drafts: int,
+        pick: Callable[[mx.array], mx.array] | None = None,
+    ) -> Proposal:
+        """Draft the tokens after ``bonus``; see :meth:``BoundDrafter.propose``. Torch has computed when it returns."""
+        if taps is not None and taps.shape[1]:
+            self.absorb(taps, context)
+        layers, config, block = self.drafter.layers, self.config, n_drafts + 1
+        masks = mx.full((n_drafts,), config.mask_token_id, mx.int32)
+        first = bonus if isinstance(bonus, mx.array) else mx.array([bonus])
+        tokens = mx.concatenate([first.reshape(1).astype(mx.int32), masks])
+        states = self._there(self.embeddings.embed(tokens)[None])
+        at = torch.arange(context.offset, context.offset + block, device=layers.device)[None]
+        key_at = torch.arange(context.start, context.offset, device=layers.device)
+        for i in range(config.num_hidden_layers):
+            window = config.window(i)
+            seen = torch.ones(1, block, len(key_at), dtype=torch.bool, device=layers.device)
+            if window is not None:
+                seen = at[..., None] - key_at < window
+            before = context.held[i] if context.held else self._nothing()
+            states = states + layers.attend(i, states, before, seen, at, block)
+            states = states + layers.mlp(i, states)
+        hidden = self._back(layers.norm(states, "norm")[0, 1:])
+        raw = self.embeddings.logits(hidden)
+        logits = self.embeddings.cap(raw)[None]
+        return Proposal(mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits), logits)
+
+    def _nothing(self) -> Pair:
+        shape = (1, self.config.num_key_value_heads, 0, self.config.head_dim)
+        empty = torch.zeros(shape, device=self.drafter.device)
+        return empty, empty
+
+    def _there(self, x: mx.array) -> torch.Tensor:
+        found = np.array(x.astype(mx.float32))
+        self._count(found)
+        return torch.from_numpy(found).to(self.drafter.device)
+
+    def _back(self, x: torch.Tensor) -> mx.array:
+        found: Any = x.cpu().numpy()
+        self._count(found)
+        return mx.array(found)
+
+    def _count(self, x: Any) -> None:
+        self.drafter.crossings.count += 1
+        self.drafter.crossings.nbytes += x.nbytes
