@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,16 +29,65 @@ from bridge.bus import objects, wire
 from bridge.client import Client, Run
 from bridge.system.git import Git
 from runner.bus.litter import end_orphans
+from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
-from runner.session import Session, open_session
+from runner.serve.poll import Poller
 from runner.state import signing_key
+from tests import properties
+
+properties.load_profile()
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The workers share the processors already: threads of the BLAS that wait for each other would take a tenth more.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each worker of pytest-xdist its share of the slow tests, at the beginning, so that none starts last.
+
+    `--dist worksteal` cuts the list into one piece a worker. What a file sets up once stays with one worker.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    rest = [item for item in items if not item.get_closest_marker("slow")]
+    files = list(dict.fromkeys(item.path for item in slow))
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        share = [item for item in slow if item.path in files[worker::workers]]
+        piece = (len(items) - len(ordered)) // (workers - worker)
+        filling = max(0, piece - len(share))
+        ordered += share + rest[:filling]
+        del rest[:filling]
+    items[:] = ordered
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the garbage collector from what lives to the end: thousands of tests, and all modules that they import.
+
+    It would walk through them again and again, which took half of the time of what makes many objects.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a new empty folder at each `next`: pytest's own search for a free name takes longer with each test."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in count())
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test a home of its own, and git no configuration but this."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(_homes)
+    home.mkdir()
+    move_in(home, monkeypatch)
+    return home
+
+
+def move_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder the home of this process, with nothing of the real one's settings."""
     for name in list(os.environ):
         if name.startswith(("GIT_", "KAKEYA_", "GITHUB_", "GH_", "XDG_")):
             monkeypatch.delenv(name)
@@ -46,7 +97,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
         '[protocol "file"]\n\tallow = always\n[advice]\n\tdetachedHead = false\n'
     )
-    return home
 
 
 def git(where: Path, *args: str, stdin: str | None = None) -> str:
@@ -61,27 +111,47 @@ def _git() -> Callable[..., str]:
     return git
 
 
+@pytest.fixture(scope="session")
+def _repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bus with one commit on main and a clone of it, made once: copying them is ten times as fast as git is."""
+    folder = tmp_path_factory.mktemp("repositories")
+    bus, seed = folder / "bus.git", folder / "seed"
+    for path in (folder / "template" / "hooks", folder / "template" / "info", seed / "tests"):
+        path.mkdir(parents=True)
+    (seed / "readme.txt").write_text("a workload\n")
+    (seed / "tests" / "test_ok.py").write_text("def test_ok():\n    assert True\n")
+    with pytest.MonkeyPatch.context() as patch:
+        move_in(folder, patch)
+        # Without the examples of hooks that git comes with.
+        patch.setenv("GIT_TEMPLATE_DIR", str(folder / "template"))
+        git(folder, "init", "--quiet", "--bare", str(bus))
+        # Otherwise git looks after each push whether there is anything to clean up.
+        git(bus, "config", "receive.autogc", "false")
+        git(folder, "init", "--quiet", str(seed))
+        git(seed, "add", "--all")
+        git(seed, "commit", "--quiet", "-m", "A workload")
+        git(seed, "push", "--quiet", str(bus), "HEAD:refs/heads/main")
+        git(folder, "clone", "--quiet", str(bus), "clone")
+    return folder
+
+
 @pytest.fixture
-def bus(tmp_path: Path) -> Path:
+def bus(_repositories: Path, tmp_path: Path) -> Path:
     """A bare repository with one commit on main, as the remote that both sides push to."""
     path = tmp_path / "bus.git"
-    git(tmp_path, "init", "--quiet", "--bare", str(path))
-    seed = tmp_path / "seed"
-    git(tmp_path, "init", "--quiet", str(seed))
-    (seed / "readme.txt").write_text("a workload\n")
-    (seed / "tests").mkdir()
-    (seed / "tests" / "test_ok.py").write_text("def test_ok():\n    assert True\n")
-    git(seed, "add", "--all")
-    git(seed, "commit", "--quiet", "-m", "A workload")
-    git(seed, "push", "--quiet", str(path), "HEAD:refs/heads/main")
+    shutil.copytree(_repositories / "bus.git", path)
     return path
 
 
 @pytest.fixture
-def clone(bus: Path, tmp_path: Path) -> Path:
+def clone(_repositories: Path, bus: Path, tmp_path: Path) -> Path:
     """A clone of the bus, where a requester works."""
     path = tmp_path / "clone"
-    git(tmp_path, "clone", "--quiet", str(bus), str(path))
+    shutil.copytree(_repositories / "clone", path)
+    config = path / ".git" / "config"
+    config.write_text(config.read_text().replace(str(_repositories / "bus.git"), str(bus)))
+    # The index notes which file on the disk it saw, and these are others.
+    git(path, "update-index", "--refresh")
     return path
 
 
@@ -236,18 +306,18 @@ class Keyed:
         return state / signing_key.PUBLIC
 
     @contextmanager
-    def session(self, name: str = "one", **policy: object) -> Iterator[Session]:
-        """Open a session of the runner `name`."""
-        with open_session(load_policy(self.runners.policy(name, **policy)), self.told.append) as session:
-            yield session
+    def context(self, name: str = "one", **policy: object) -> Iterator[RunnerContext]:
+        """Open the context of the runner `name`."""
+        with open_runner(load_policy(self.runners.policy(name, **policy)), self.told.append) as context:
+            yield context
 
     def handle(self, name: str = "one", *, signed: bool = True, **policy: object) -> None:
         """Let the runner `name` handle whatever there is."""
         if signed:
             self.key(name)
-        with self.session(name, **policy) as session:
-            rounds = Rounds(session)
-            while rounds.next():
+        with self.context(name, **policy) as context:
+            poller = Poller(context)
+            while poller.poll():
                 pass
 
 

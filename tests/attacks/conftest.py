@@ -1,4 +1,4 @@
-"""A host under attack: a real bus, a real session, and jobs that are scripts of the attacker's."""
+"""A host under attack: a real bus, a real runner, and jobs that are scripts of the attacker's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bridge.bus import objects, wire
 from bridge.bus.wire import Result
 from bridge.client import Client, Run
 from bridge.system.git import Git
+from runner.context import open_runner
 from runner.job.sandbox import bubblewrap
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
-from runner.session import open_session
+from runner.serve.poll import Poller
 from tests.system import ABSENT, program
 
 
@@ -74,8 +74,8 @@ class Attacked:
         given: dict[str, Any] = {"sandbox": "require", "preset_folder": str(folder), **(policy or {})}
         given["env"] = {"ATTACK": str(path), **given.get("env", {})}
         run = Client(self.repo, presets=folder).run("attack")
-        with open_session(load_policy(self.policy("attacked", **given)), self.told.append) as session:
-            assert Rounds(session).next(), self.told
+        with open_runner(load_policy(self.policy("attacked", **given)), self.told.append) as context:
+            assert Poller(context).poll(), self.told
         return Answer(self.bus, run)
 
 

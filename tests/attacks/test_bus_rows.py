@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge import limits
-from bridge.bus import history, objects, wire
+from bridge.bus import history, lookup, objects, wire
 from bridge.bus.branch_names import is_safe, new_nonce
 from bridge.bus.wire import State
 from bridge.client import Client
@@ -33,7 +33,7 @@ from bridge.errors import InfrastructureError
 from bridge.presets import Inputs
 from bridge.system.git import Git
 from runner.admit.manifests import Manifests
-from runner.bus.bus import Bus
+from runner.bus.fetch import Fetcher
 from runner.bus.litter import end_orphans, remove_litter
 from runner.job.workspace import export_inputs, export_tree
 from runner.policy import Limits
@@ -41,7 +41,7 @@ from runner.refusal import Refusal
 from runner.serve import dispatch as handling
 from runner.serve import poll as polling
 from runner.serve.lease import Lease
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -89,10 +89,10 @@ class Crowd:
         file.write_bytes(b"\n".join([head, *ordered, b""]))
 
     def serve(self, polls: int = 12, **policy: Any) -> None:
-        with self.keyed.session(**policy) as session:
-            rounds = Rounds(session)
+        with self.keyed.context(**policy) as context:
+            poller = Poller(context)
             for _ in range(polls):
-                rounds.next()
+                poller.poll()
 
     def is_answered(self) -> bool:
         """Say whether all honest requests are."""
@@ -227,12 +227,12 @@ def test_row_29_what_is_written_upon_any_state_that_is_read_can_be_read(token, s
 
 def test_row_29_an_answer_that_cannot_be_read_again_is_dropped_with_its_reason(crowd):
     run = crowd.ask()
-    with crowd.keyed.session() as session:
-        session.bus.fetch()
-        kept = objects.commit(session.bus.git, f"{run.commit}^{{tree}}", [run.commit], "x\n", STRANGER)
-        session.ledger.begin(run.commit, branch="mac-bridge/x", nonce="1790000000-abcdef", preset="noop")
-        session.bus.keep(kept)
-        session.ledger.answered(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
+    with crowd.keyed.context() as context:
+        context.bus.fetch()
+        kept = objects.commit(context.bus.git, f"{run.commit}^{{tree}}", [run.commit], "x\n", STRANGER)
+        context.ledger.begin(run.commit, branch="mac-bridge/x", nonce="1790000000-abcdef", preset="noop")
+        context.bus.keep(kept)
+        context.ledger.answered(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
 
     crowd.serve(2)
 
@@ -260,11 +260,24 @@ def heavy(crowd: Crowd, what: str) -> str:
         return crowd.commit(None, "x" * limits.COMMIT_BYTES)
     if what == "a parent's message":
         return crowd.commit(None, "x\n", crowd.commit(None, "x" * limits.COMMIT_BYTES))
+    if what == "a message far below":
+        commit = crowd.commit(None, "x" * limits.COMMIT_BYTES)
+        for _ in range(4):
+            commit = crowd.commit(None, "x\n", commit)
+        return commit
     return crowd.commit(None, "x\n", crowd.commit(wide_tree(crowd, limits.TREE_BYTES)))
 
 
 @pytest.mark.parametrize(
-    "what", ["a folder", "the folder of the request", "a message", "a parent's message", "a parent's folder"]
+    "what",
+    [
+        "a folder",
+        "the folder of the request",
+        "a message",
+        "a parent's message",
+        "a parent's folder",
+        "a message far below",
+    ],
 )
 def test_row_30_an_object_beyond_its_limit_is_left_out_and_never_read(crowd, what):
     crowd.put(f"mac-bridge/noop-{new_nonce()}", commit=heavy(crowd, what))
@@ -297,8 +310,8 @@ def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd):
     crowd.put(killer)
     tip = crowd.git.text("rev-parse", killer)
     for _ in range(limits.CRASHES):
-        with crowd.keyed.session() as session:
-            session.ledger.attempt([tip])  # and then nothing: as when the process is killed
+        with crowd.keyed.context() as context:
+            context.ledger.attempt([tip])  # and then nothing: as when the process is killed
     crowd.ask()
 
     crowd.serve(3)
@@ -338,13 +351,13 @@ def test_row_31_a_thousand_branches_at_one_bad_commit_are_one_search(crowd, monk
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(1000)), commit=poisoned(crowd))
     crowd.ask()
     asked = []
-    start = Bus._start_fetch
-    monkeypatch.setattr(Bus, "_start_fetch", lambda *a: (asked.append(a[1:]), start(*a))[1])
+    start = Fetcher._start_fetch
+    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a: (asked.append(a[1:]), start(*a))[1])
 
-    with crowd.keyed.session() as session:
-        rounds = Rounds(session)
+    with crowd.keyed.context() as context:
+        poller = Poller(context)
         for _ in range(4):
-            rounds.next()
+            poller.poll()
 
     assert crowd.is_answered()
     assert len([specs for specs in asked if len(specs) <= 2]) <= 8
@@ -356,13 +369,13 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
     for i in range(30):
         crowd.put(f"mac-bridge/noop-1790000000-a{i:05d}", commit=crowd.commit(
             crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
-    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 0.0)
-    with crowd.keyed.session() as session:
-        session.bus.fetch()
-        left = len(session.bus.quarantine.why)
+    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 0.0)
+    with crowd.keyed.context() as context:
+        context.bus.fetch()
+        left = len(context.bus.quarantine.why)
         run = crowd.ask()
-        assert run.branch in session.bus.fetch()
-        assert left < len(session.bus.quarantine.why) < 30
+        assert run.branch in context.bus.fetch()
+        assert left < len(context.bus.quarantine.why) < 30
 
 
 # Rows 32 and 33: names of one's own choice.
@@ -499,13 +512,13 @@ def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd)
     )
     (crowd.bus / "hooks" / "post-receive").chmod(0o755)
     began = time.monotonic()
-    with crowd.keyed.session() as session:
-        rounds = Rounds(session)
+    with crowd.keyed.context() as context:
+        poller = Poller(context)
         while time.monotonic() - began < 6:
-            rounds.next()
+            poller.poll()
             time.sleep(0.05)
         pushes = (
-            len(session.budget_times) if hasattr(session, "budget_times") else len(session.bus.budget._times)
+            len(context.budget_times) if hasattr(context, "budget_times") else len(context.bus.budget._times)
         )
 
     assert pushes <= 8
@@ -548,12 +561,12 @@ def test_row_37_a_fault_at_one_branch_keeps_no_other_waiting(crowd, monkeypatch,
         return real(*args, **kwargs)
 
     monkeypatch.setattr(module, name, faulty)
-    with crowd.keyed.session() as session:
-        rounds = Rounds(session)
+    with crowd.keyed.context() as context:
+        poller = Poller(context)
         run = crowd.ask()
         for _ in range(6):
-            rounds.next()
-            rounds._patience.keep([])
+            poller.poll()
+            poller._patience.keep([])
     assert crowd.state(run.branch) is State.SUCCEEDED
 
 
@@ -570,12 +583,12 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkey
 
     monkeypatch.setattr(history, "read_views", fails)
     crowd.ask()
-    with crowd.keyed.session() as session:
-        rounds = Rounds(session)
+    with crowd.keyed.context() as context:
+        poller = Poller(context)
         for _ in range(30):
-            rounds.next()
-            rounds._patience._tried = {
-                tip: (times, 0.0) for tip, (times, _) in rounds._patience._tried.items()
+            poller.poll()
+            poller._patience._tried = {
+                tip: (times, 0.0) for tip, (times, _) in poller._patience._tried.items()
             }
 
     assert crowd.is_answered()
@@ -590,11 +603,11 @@ def test_row_38_a_claim_with_a_lease_of_a_day_is_waited_for_as_the_policy_says(c
     claim = said_state(run.branch, run.commit, state="claimed", lease_s=86_400.0)
     tree = objects.overlay(crowd.git, f"{run.commit}^{{tree}}", {wire.STATE: claim})
     crowd.git("update-ref", f"refs/heads/{run.branch}", crowd.commit(tree, "x\n", run.commit))
-    with crowd.keyed.session(bus={"lease_s": 1.0, "max_lease_s": 1.0}) as session:
-        rounds = Rounds(session)
-        assert not rounds.next()
+    with crowd.keyed.context(bus={"lease_s": 1.0, "max_lease_s": 1.0}) as context:
+        poller = Poller(context)
+        assert not poller.poll()
         time.sleep(1.3)
-        rounds.next()
+        poller.poll()
 
     assert crowd.is_answered()
 
@@ -619,31 +632,62 @@ def test_names_are_bounded(name, fits):
 def test_paths_are_bounded(crowd):
     deep = "/".join(["a"] * limits.PATH_PARTS)
     tree = objects.overlay(crowd.git, None, {deep: b"1", f"{deep}x/y": b"2"})
-    found = objects.locate(crowd.git, [f"{tree}:{deep}", f"{tree}:{deep}x/y"])
+    found = lookup.locate(crowd.git, [f"{tree}:{deep}", f"{tree}:{deep}x/y"])
     assert list(found) == [f"{tree}:{deep}"]
 
 
 def test_more_branches_than_the_limit_are_looked_at_by_turns(crowd, monkeypatch):
     monkeypatch.setattr(limits, "BRANCHES", 5)
+    monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(9)))
-    with crowd.keyed.session() as session:
+    with crowd.keyed.context() as context:
         seen: set[str] = set()
         for _ in range(40):
-            session.bus.listing._digest = b""
-            tips = session.bus.fetch()
+            context.bus.listing._digest = b""
+            tips = context.bus.fetch()
             assert len(tips) == 5
             seen |= tips.keys()
         assert len(seen) == 9
-        assert "4 request branches more than the 5" in session.bus.listing.news()[0]
+        assert "4 request branches more than the 5" in context.bus.listing.news()[0]
+
+
+def test_row_81_beside_too_many_branches_what_is_new_is_looked_at_until_it_has_had_its_turn(
+    crowd, monkeypatch
+):
+    """A choice that is made anew for each poll would lose a request before its turn, again and again."""
+    monkeypatch.setattr(limits, "BRANCHES", 20)
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(60)))
+    with crowd.keyed.context() as context:
+        context.bus.fetch()
+        run = crowd.ask()
+        for i in range(10):
+            assert run.branch in context.bus.fetch()
+            # The listing changes each time.
+            crowd.put(f"mac-bridge/noop-{new_nonce(1_700_000_000 + i)}")
+        monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
+        assert any(run.branch not in context.bus.fetch() for _ in range(60)), "others have their turn too"
+
+
+def test_row_81_of_many_branches_at_one_commit_some_are_looked_at(crowd, monkeypatch):
+    monkeypatch.setattr(limits, "COPIES", 5)
+    monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
+    crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(40)))
+    run = crowd.ask()
+    with crowd.keyed.context() as context:
+        seen = [context.bus.fetch() for _ in range(20)]
+
+    assert all(run.branch in tips for tips in seen)
+    assert max(map(len, seen)) < 40
+    assert len(set().union(*seen)) > 15
 
 
 def test_a_listing_beyond_its_limit_is_read_as_it_comes(crowd, monkeypatch):
     monkeypatch.setattr(limits, "LISTING_BYTES", 100)
     run = crowd.ask()
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(50)))
-    with crowd.keyed.session() as session:
-        assert len(session.bus.fetch()) == 51
-        assert run.branch in session.bus.fetch()
+    with crowd.keyed.context() as context:
+        assert len(context.bus.fetch()) == 51
+        assert run.branch in context.bus.fetch()
 
 
 # Row 59: trees that are small to push and large to list.

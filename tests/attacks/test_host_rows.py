@@ -26,7 +26,7 @@ from bridge.system import batch
 from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
-from runner.job.sandbox import bubblewrap
+from runner.job.sandbox import attempt, bubblewrap
 from runner.job.sandbox.paths import doors, needed_by
 from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
@@ -652,6 +652,17 @@ def test_row_45_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
 
     assert fault is not None
     assert re.search(says, fault)
+
+
+@linux
+def test_row_45_a_process_that_ends_while_the_probe_looks_at_it_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "ended").touch()
+    found = [*os.scandir(tmp_path)]
+    (tmp_path / "ended").unlink()
+    monkeypatch.setattr("os.path.lexists", lambda _: True)  # it ends just after
+    monkeypatch.setattr("os.scandir", lambda path: found if path == "/proc" else [])
+
+    assert [*attempt._writable()] == []
 
 
 @linux

@@ -17,10 +17,10 @@ from bridge.bus import branch_names, wire
 from bridge.errors import RefusedError
 from bridge.system.git import Git
 from runner.bus.name_conflicts import squatters
+from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.service.hook_script import hook_script
-from runner.session import open_session
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ".github/workflows/mac-bridge.yaml"
@@ -180,8 +180,8 @@ def test_row_22_a_branch_that_blocks_all_requests_is_reported(runners, client, b
 def test_row_22_names_that_only_look_alike_are_no_alarm(runners, bus, git):
     git(bus, "branch", "mac-bridges", "main")
     git(bus, "branch", "feature/mac-bridge", "main")
-    with open_session(load_policy(runners.policy("one")), lambda _: None) as session:
-        assert squatters(session.bus) == []
+    with open_runner(load_policy(runners.policy("one")), lambda _: None) as context:
+        assert squatters(context.bus) == []
 
 
 @pytest.fixture
@@ -189,9 +189,9 @@ def serving(runners):
     """A runner in this process: returns what handles everything that there is, and says how many requests that was."""
 
     def handle(**policy: object) -> int:
-        with open_session(load_policy(runners.policy("one", **policy)), lambda _: None) as session:
-            rounds, handled = Rounds(session), 0
-            while rounds.next():
+        with open_runner(load_policy(runners.policy("one", **policy)), lambda _: None) as context:
+            poller, handled = Poller(context), 0
+            while poller.poll():
                 handled += 1
             return handled
 

@@ -31,12 +31,12 @@ from bridge.system import environment
 from bridge.system import git as door
 from bridge.system.git import Git
 from runner.bus.bus import Pushed
+from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve import dispatch, lease, loop
 from runner.serve.answer import Outcome, answer
 from runner.serve.next_action import Action, TipWatch, decide
-from runner.serve.poll import Rounds
-from runner.session import open_session
+from runner.serve.poll import Poller
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
 
@@ -113,17 +113,17 @@ class Target:
         return self.git.text("rev-parse", f"refs/heads/{branch}")
 
     @contextmanager
-    def session(self, name: str = "one", **policy: Any) -> Any:
-        """Open a session of the runner `name`, which runs everybody's code: that is not what holds anything here."""
+    def context(self, name: str = "one", **policy: Any) -> Any:
+        """Open the context of the runner `name`, which runs everybody's code: that is not what holds anything here."""
         rules = {"preset_folder": str(self.folder), "trust": {"code_request": "allow"}, **policy}
-        with open_session(load_policy(self.runners.policy(name, **rules)), self.told.append) as session:
-            yield session
+        with open_runner(load_policy(self.runners.policy(name, **rules)), self.told.append) as context:
+            yield context
 
     def handle(self, name: str = "one", **policy: Any) -> None:
         """Let the runner handle whatever there is."""
-        with self.session(name, **policy) as session:
-            rounds = Rounds(session)
-            while rounds.next():
+        with self.context(name, **policy) as context:
+            poller = Poller(context)
+            while poller.poll():
                 pass
 
     def result(self, branch: str) -> wire.Result | None:
@@ -323,8 +323,8 @@ def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clo
 
 @pytest.mark.parametrize("name", [*NAMES.values(), "-x", "--upload-pack=id", "../main", "mac-bridge/a\nb"])
 def test_row_07_a_hostile_name_that_is_handed_to_once_is_refused(target, name):
-    with target.session() as session, pytest.raises(RefusedError) as caught:
-        loop.once(session, name)
+    with target.context() as context, pytest.raises(RefusedError) as caught:
+        loop.once(context, name)
 
     assert caught.value.code in ("branch_not_served", "no_such_request")
     assert caught.value.message.isprintable()
@@ -502,7 +502,7 @@ def test_row_12_a_bus_at_such_an_address_is_refused_before_it_is_asked(target, t
     sentinel = tmp_path / "sentinel"
     with (
         pytest.raises(PolicyError, match="not the address"),
-        target.session(bus={"url": url.format(sentinel)}),
+        target.context(bus={"url": url.format(sentinel)}),
     ):
         pytest.fail("it was opened")
 
@@ -516,8 +516,8 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
         config.write('[protocol]\n\tallow = always\n[protocol "ext"]\n\tallow = always\n')
     missing = target.ask("here", files={"tests": {"what.txt": "gone\n"}})
     blob = target.git.text("rev-parse", f"{missing}:tests/what.txt")
-    with target.session() as session:
-        git = session.bus.git
+    with target.context() as context:
+        git = context.bus.git
         git("config", "core.repositoryFormatVersion", "1")
         git("config", "extensions.partialClone", "evil")
         git("config", "remote.evil.promisor", "true")
@@ -526,10 +526,10 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
             git("cat-file", "blob", blob)
         (target.bus / "objects" / blob[:2] / blob[2:]).unlink()
         beside = target.ask()
-        rounds = Rounds(session)
-        while rounds.next():
+        poller = Poller(context)
+        while poller.poll():
             pass
-        assert set(session.bus.quarantine.why) == {missing}
+        assert set(context.bus.quarantine.why) == {missing}
 
     assert not sentinel.exists()
     assert target.result(beside).state is State.SUCCEEDED
@@ -557,12 +557,12 @@ def race(target: Target, names: list[str], **policy: Any) -> None:
 
     def work(name: str) -> None:
         try:
-            with target.session(name, **policy) as session:
-                rounds = Rounds(session)
+            with target.context(name, **policy) as context:
+                poller = Poller(context)
                 barrier.wait(30)
                 deadline = time.monotonic() + 60
                 while time.monotonic() < deadline:
-                    if not rounds.next() and all(target.result(branch) for branch in session.bus.fetch()):
+                    if not poller.poll() and all(target.result(branch) for branch in context.bus.fetch()):
                         return
                 failed.append(f"{name}: not done in time")
         except BaseException as error:
@@ -601,12 +601,12 @@ def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monk
     monkeypatch.setattr(environment, "for_isolated_git", lambda: real() | dates)
     branch = target.ask()
     make_copies(target, ["one", "two"])
-    with target.session("one") as one, target.session("two", id="one") as two:
+    with target.context("one") as one, target.context("two", id="one") as two:
         claims = []
-        for session in (one, two):
-            view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-            held = lease.Lease(session, view)
-            claims.append((session.bus, held.commit(State.CLAIMED, {}, view.tip), view.tip))
+        for context in (one, two):
+            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            held = lease.Lease(context, view)
+            claims.append((context.bus, held.commit(State.CLAIMED, {}, view.tip), view.tip))
         ends = [bus.push(branch, commit, expect=tip) for bus, commit, tip in claims]
 
     assert one.identity == two.identity
@@ -622,14 +622,14 @@ def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monk
 def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(target, wait_for):
     branch = target.ask()
     short = {"bus": {"lease_s": 1.0}}
-    with target.session("sleeper", **short) as sleeper, target.session("other", **short) as other:
+    with target.context("sleeper", **short) as sleeper, target.context("other", **short) as other:
         view = history.read_view(sleeper.bus.git, branch, sleeper.bus.fetch()[branch])
         held = lease.Lease(sleeper, view)
         assert held.advance(State.CLAIMED) is Pushed.DONE
-        rounds = Rounds(other)
-        assert not rounds.next(), "a lease is respected while it lasts"
+        poller = Poller(other)
+        assert not poller.poll(), "a lease is respected while it lasts"
         assert target.runs == []
-        wait_for(rounds.next)
+        wait_for(poller.poll)
         tip = target.tip(branch)
 
         # It wakes up: a heartbeat, a look, the answer of the job that it had, and a new round.
@@ -641,7 +641,7 @@ def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(targ
         late = Outcome(State.FAILED, Reason(code="exit_code", message="late"))
         assert answer(sleeper, held, late) is None
         assert decide(sleeper, moved, TipWatch()) is Action.NOTHING
-        assert not Rounds(sleeper).next()
+        assert not Poller(sleeper).poll()
 
     assert target.tip(branch) == tip
     result = target.result(branch)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import PolicyError
+from runner.context import open_runner
 from runner.job.sandbox import bubblewrap, choose, seatbelt
 from runner.job.sandbox.paths import Layer, layers, needed_by, with_hub
 from runner.job.sandbox.probe import find_fault
 from runner.policy import load_policy
-from runner.session import open_session
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 
@@ -295,7 +295,7 @@ class TestChoice:
     def test_a_session_that_requires_one_does_not_open_without(self, policy, monkeypatch, tmp_path):
         monkeypatch.setattr(bubblewrap, "PROGRAMS", (fake(tmp_path / "bwrap", SHOWS_ALL),))
 
-        with pytest.raises(PolicyError), open_session(policy(sandbox="require"), print):
+        with pytest.raises(PolicyError), open_runner(policy(sandbox="require"), print):
             pytest.fail("it opened")
 
 

@@ -21,11 +21,11 @@ from bridge.errors import RefusedError, VerificationError
 from bridge.requests.binding import Binding
 from runner.admit.admission import admit
 from runner.admit.approvals import Approvals
-from runner.admit.manifests import read_asked
+from runner.admit.manifests import read_candidate
 from runner.bus.bus import Bus, Pushed
 from runner.refusal import Refusal
 from runner.serve.lease import Lease
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.state import signing_key
 
 pytestmark = pytest.mark.bus
@@ -271,15 +271,15 @@ def test_row_20_trailers_that_are_missing_or_stand_twice_bind_nothing(message):
 
 def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off_the_list(trusting):
     run = trusting.ask("alice")
-    with trusting.keyed.session(**trusting.policy()) as session:
-        tip = session.bus.tip(run.branch)
-        view = read_view(session.bus.git, run.branch, tip)
+    with trusting.keyed.context(**trusting.policy()) as context:
+        tip = context.bus.tip(run.branch)
+        view = read_view(context.bus.git, run.branch, tip)
         arguments = (
-            session.bus.git,
-            read_asked(session.bus.git, view),
-            session.presets,
-            session.policy,
-            session.ledger,
+            context.bus.git,
+            read_candidate(context.bus.git, view),
+            context.presets,
+            context.policy,
+            context.ledger,
         )
         assert admit(*arguments).trusted_by == "signature of alice@example.invalid"
 
@@ -287,7 +287,7 @@ def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off
 
         with pytest.raises(Refusal, match="not on this host's list"):
             admit(*arguments)
-        assert Rounds(session).next()
+        assert Poller(context).poll()
 
     assert trusting.result(run).reason.code == "untrusted_code"
     assert not trusting.ran.exists()
@@ -325,10 +325,10 @@ def test_row_22_a_flood_under_one_prefix_keeps_no_other_prefix_waiting(client, c
     other = Client(clone, prefix="claude/mac-bridge-").run("noop")
     quota = {"limits": {"per_requester": {"waiting": 3}}}
 
-    with keyed.session(**quota) as session:
-        rounds = Rounds(session)
-        assert rounds.next()
-        assert rounds.next()
+    with keyed.context(**quota) as context:
+        poller = Poller(context)
+        assert poller.poll()
+        assert poller.poll()
 
     states = [run.status().state for run in commits]
     assert other.status().state is wire.State.SUCCEEDED
@@ -573,15 +573,15 @@ def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_aliv
     run = client.run("noop")
     short = {"bus": {"lease_s": 1.0}}
     other = {"trust": {"runners": [str(keyed.key()), str(keyed.key("two"))]}}
-    with keyed.session(**short, **fleet) as session:
-        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
-        assert Lease(session, view).advance(wire.State.CLAIMED) is Pushed.DONE
-    with keyed.session("two", **short, **other) as session:
-        rounds = Rounds(session)
+    with keyed.context(**short, **fleet) as context:
+        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        assert Lease(context, view).advance(wire.State.CLAIMED) is Pushed.DONE
+    with keyed.context("two", **short, **other) as context:
+        poller = Poller(context)
         until = time.monotonic() + 10
         while stands(forger, run)[0] is not wire.State.SUCCEEDED and time.monotonic() < until:
             forge(forger, run, state="running", token=1)
-            rounds.next()
+            poller.poll()
             time.sleep(0.3)
 
     assert stands(forger, run) == (wire.State.SUCCEEDED, 2)
@@ -625,8 +625,8 @@ def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_publishe
 
     assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
     assert objects.parent_of(forger.git, forger.tip(run.branch)) == forged[0]
-    with keyed.session(**fleet) as session:
-        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
+    with keyed.context(**fleet) as context:
+        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
     assert (view.stated, view.unsigned) == (forger.tip(run.branch), None)
     assert reader.verify(run.branch).signed
     assert reader.verify(run.branch).holds
@@ -669,9 +669,9 @@ def test_row_58_a_signature_moved_to_another_branch_is_none(client, keyed, forge
 
 def test_row_58_a_signature_moved_to_a_later_place_in_its_branch_is_none(client, keyed, forger, fleet):
     run = client.run("noop")
-    with keyed.session(**fleet) as session:
-        view = session.reader.view(session.bus.git, run.branch, session.bus.fetch()[run.branch])
-        lease = Lease(session, view)
+    with keyed.context(**fleet) as context:
+        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        lease = Lease(context, view)
         assert lease.advance(wire.State.CLAIMED) is Pushed.DONE
         claim = lease.tip
         assert lease.advance(wire.State.REQUESTED) is Pushed.DONE

@@ -103,7 +103,7 @@ def test_a_request_that_the_runner_does_not_take_is_refused_with_the_reason(clon
     runners.start(presets=["other-*"])
     status = Client(clone).run("noop").wait(30)
     assert (status.state, status.exit_code) == (State.REFUSED, 4)
-    assert "is not run by the runner one" in status.detail
+    assert "is not allowed by the runner one" in status.detail
 
 
 def test_two_clients_at_once_get_their_own_answers(served, bus, tmp_path, git, jobs):

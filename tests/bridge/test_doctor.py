@@ -10,6 +10,10 @@ import pytest
 from bridge import doctor
 from bridge.checks import Check
 from bridge.cli import main
+from bridge.client import Client
+from bridge.errors import InfrastructureError, UsageError
+from bridge.system import gitpython
+from runner.state import signing_key
 
 
 @pytest.fixture
@@ -69,3 +73,54 @@ def test_a_remote_that_is_away_is_one_failed_check(ask, clone, git):
     assert code == 1
     assert checks["remote"]["ok"] is False
     assert "does not appear to be a git repository" in checks["remote"]["message"]
+
+
+def test_the_repository_is_described_and_changes_are_no_fault(ask, clone):
+    _, _, checks = ask(clone)
+    assert checks["repository"]["message"] == (
+        "branch main; you are A Tester <tester@example.invalid>; remotes: origin"
+    )
+    assert "changes" not in checks
+
+    (clone / "new.txt").write_text("x\n")
+    code, _, checks = ask(clone)
+    assert (code, checks["changes"]["ok"]) == (0, None)
+    assert "--snapshot" in checks["changes"]["fix"]
+
+
+def test_a_repository_that_gitpython_cannot_read_is_no_fault(ask, clone, monkeypatch):
+    def fail(directory):
+        raise InfrastructureError("GitPython cannot read this repository: no", code="unreadable")
+
+    monkeypatch.setattr(gitpython, "describe", fail)
+    code, _, checks = ask(clone)
+    assert (code, checks["repository"]["ok"]) == (0, None)
+
+
+def test_a_user_whom_git_does_not_know_is_told(ask, clone, git):
+    git(clone, "config", "user.name", "")
+    _, _, checks = ask(clone)
+    assert "git has no user.name or no user.email" in checks["repository"]["message"]
+
+
+def test_the_key_that_answers_are_judged_by_is_told_and_a_broken_one_is_a_fault(
+    ask, clone, tmp_path, monkeypatch
+):
+    code, _, checks = ask(clone)
+    assert (code, checks["key"]["ok"]) == (0, None)
+    assert "git config kakeya.publicKey" in checks["key"]["fix"]
+
+    signing_key.make_key(tmp_path / "state")
+    pinned = tmp_path / "state" / signing_key.PUBLIC
+    monkeypatch.setenv("KAKEYA_PUBLIC_KEY", str(pinned))
+    code, _, checks = ask(clone)
+    assert (code, checks["key"]["ok"]) == (0, True)
+    assert "KAKEYA_PUBLIC_KEY" in checks["key"]["message"]
+
+    pinned.chmod(0o644)
+    pinned.write_text("no key")
+    code, ready, checks = ask(clone)
+    assert (code, ready, checks["key"]["ok"]) == (1, False, False)
+    with pytest.raises(UsageError, match="holds no public key"):
+        Client(clone).run("noop")
+    assert checks["push"]["ok"] is True

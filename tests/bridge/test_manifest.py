@@ -6,11 +6,12 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import ManifestError
 from bridge.manifest import Request, format_time, parse_manifest, parse_time
+from tests.properties import examples
 
 V1 = {
     "schema_version": 1,
@@ -62,6 +63,15 @@ HOSTILE = {
     "10 MB": (v1(ref="x" * 10_000_000), "too_large"),
     "a byte order mark": (b"\xef\xbb\xbf" + v1(), "bad_json"),
     "deep parameters": (v1(params={"n": json.loads("[" * 20 + "]" * 20)}), "bad_json"),
+    "a key twice, once escaped": (v1().replace(b'{"n": "5"}', b'{"n": "5", "\\u006e": "6"}'), "bad_json"),
+    "UTF-16": (v1().decode().encode("utf-16"), "bad_json"),
+    "UTF-16 without a mark": (v1().decode().encode("utf-16-le"), "bad_json"),
+    "NUL at the end": (v1() + b"\0", "bad_json"),
+    "two documents": (v1() + b"\n" + v1(), "bad_json"),
+    "a number that overflows": (v1().replace(b'"5"', b"1e400"), "bad_json"),
+    "YAML with a tag": (b"!!python/object/apply:os.system ['true']", "bad_json"),
+    "YAML with an anchor": (b"a: &a [1]\nb: *a\n", "bad_json"),
+    "a comment": (v1() + b"// x", "bad_json"),
     # the version
     "no version": (v1(schema_version=GONE), "unknown_schema_version"),
     "an empty object": (b"{}", "unknown_schema_version"),
@@ -219,19 +229,19 @@ def is_request_or_manifest_error(data: str | bytes) -> None:
         assert error.code in ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")  # noqa: PT017
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@examples(150)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_request_or_a_manifest_error(data):
     is_request_or_manifest_error(data)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(st.text(max_size=100))
 def test_any_text_is_a_request_or_a_manifest_error(text):
     is_request_or_manifest_error(text)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(json_values | almost)
 def test_any_json_is_a_request_or_a_manifest_error(value):
     is_request_or_manifest_error(json.dumps(value))
@@ -277,7 +287,7 @@ def valid_requests(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(valid_requests())
 def test_a_valid_request_survives_being_written_and_read(fields):
     request = Request.model_validate(fields)

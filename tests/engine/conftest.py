@@ -1,3 +1,4 @@
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -5,6 +6,10 @@ from pathlib import Path
 import pytest
 
 import engine
+
+with contextlib.suppress(ImportError):
+    # Before engine.lm, which some modules of tests import and which keeps torch out otherwise.
+    import torch  # noqa: F401
 
 
 @pytest.fixture

@@ -20,5 +20,6 @@ def report(path):
 
 
 def violations(made):
-    """Return the codes of what the gate finds wrong."""
-    return sorted({violation.code for violation in evidence.check_report(made)})
+    """Return the codes of what the gate finds wrong, without what a busy machine does to an honest run."""
+    found = {violation.code for violation in evidence.check_report(made)}
+    return sorted(code for code in found if not evidence.TABLE[code].noise)

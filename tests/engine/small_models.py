@@ -1,6 +1,7 @@
 """Small random models of mlx-lm's own classes, and data for attention."""
 
 from importlib import import_module
+from itertools import pairwise
 
 import numpy as np
 
@@ -75,6 +76,15 @@ def gpt_oss():
 
 def tokens(n, seed=0, vocab=128):
     return mx.array(np.random.default_rng(seed).integers(0, vocab, (1, n)))
+
+
+def read(model, caches, tokens, chunk):
+    """Read a prompt in chunks and its last three tokens one at a time; return the last logits."""
+    cuts = [*range(0, tokens.shape[1] - 3, chunk), *range(tokens.shape[1] - 3, tokens.shape[1] + 1)]
+    for start, stop in pairwise(cuts):
+        logits = model(tokens[:, start:stop], cache=caches)
+        mx.eval(logits, [cache.state for cache in caches])
+    return logits[0, -1]
 
 
 def seeded(model):

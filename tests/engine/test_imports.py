@@ -28,6 +28,35 @@ def test_commands_help_without_mlx(python, command):
     assert done.stdout.strip().endswith("[]")
 
 
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"mlx", "mlx_lm", "numpy", "huggingface_hub", "transformers", "tokenizers"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from engine.cli import main
+"""
+
+
+@pytest.mark.parametrize("command", [["models"], ["codec", "rd"], ["generate", "--prompt", "x"]])
+def test_a_client_without_the_engines_packages_is_told_how_to_install_them(python, command):
+    done = python("-c", f"{ABSENT}main({command!r})")
+
+    assert done.returncode == 1
+    assert "pip install" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_of_ours_that_is_absent_is_a_bug(python):
+    broken = "from engine import cli; cli.COMMANDS['probe'] = 'engine.cli.nowhere:probe'; cli.main(['probe'])"
+
+    done = python("-c", broken)
+
+    assert done.returncode == 70
+    assert "this is a bug" in done.stderr
+
+
 def test_mlx_has_one_door(engine_folder):
     """Imported past the door, MLX would bind to its own slow BLAS."""
     past = []
@@ -46,6 +75,21 @@ def test_mlx_lm_comes_after_the_preload(python):
     done = python("-c", "import engine.lm; from engine import blas; print(blas.preload().reason)")
     assert "before the engine" not in done.stdout
     assert done.returncode == 0, done.stderr
+
+
+def test_torch_is_not_loaded_where_nobody_asked_for_it(python):
+    """It takes longer to load than all the rest, at each start of a program."""
+    pytest.importorskip("torch")
+    code = "import sys, engine.lm; print('torch' in sys.modules); import torch; print(torch.ones(1).item())"
+    assert python("-c", code).stdout.split() == ["False", "1.0"]
+
+
+def test_what_trains_with_torch_comes_before_mlx_lm(python):
+    pytest.importorskip("torch")
+    both = "import engine.train.with_torch as t, engine.lm; print(t.transformers.Qwen3ForCausalLM.__name__)"
+    assert python("-c", both).stdout.split() == ["Qwen3ForCausalLM"]
+    late = python("-c", "import engine.lm, engine.train.with_torch")
+    assert "import engine.train.with_torch before it" in late.stderr
 
 
 def test_the_twin_needs_no_mlx(python):

@@ -9,8 +9,9 @@ import sys
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bridge.errors import UsageError
 from bridge.mcp import models
-from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
+from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size, text_of, told
 from bridge.mcp.tools import TOOLS
 
 ODD = st.text(
@@ -89,7 +90,7 @@ def test_the_largest_single_answers_fit():
     wide = "😀" * 2000
     standing = models.Standing(
         branch="b" * 250, state="gate_rejected", done=False, exit_code=124, elapsed_s=1e6, position=10**6,
-        detail=short(wide), outlook=short(wide), untrusted_last_line=short(wide), verified=short(wide),
+        untrusted_detail=short(wide), outlook=short(wide), untrusted_last_line=short(wide), verified=short(wide),
         gate="INCOMPLETE",
     )  # fmt: skip
     job = models.Job(name="n" * 64, description=short(wide), params=[short(wide, 1400 // 16)] * 16)
@@ -102,3 +103,11 @@ def test_the_largest_single_answers_fit():
         )
         <= MOST_BYTES
     )
+
+
+def test_an_error_fits_however_long_the_names_in_it_are():
+    wide = UsageError("😀" * 5000, fix="\x00" * 5000, code="usage")
+    small = UsageError("there is no such thing", fix="Name another.", code="usage")
+
+    assert len(text_of(told(wide)).encode()) <= MOST_BYTES
+    assert told(small) == small.as_dict()

@@ -80,7 +80,7 @@ def test_a_whole_run_with_every_tool(served, clone):
 
         fetched = await agent.good("kakeya_fetch", out="results/first")
         assert fetched["exit_code"] == 0
-        assert wire.RESULT in fetched["files"]
+        assert wire.RESULT in fetched["untrusted_files"]
         rows = (await agent.good("kakeya_list"))["requests"]
         assert [(row["branch"], row["state"]) for row in rows] == [(sent["branch"], "succeeded")]
         return agent.told
@@ -157,3 +157,23 @@ def test_a_call_that_its_client_gives_up_does_not_block_the_next(door):
         return time.monotonic() - began
 
     assert door.play(scene) < 10
+
+
+def test_a_wait_that_is_cancelled_stops_asking_the_remote(door, http_bus, git, clone):
+    git(clone, "remote", "set-url", "origin", http_bus.url)
+
+    async def scene(agent):
+        await agent.good("kakeya_run", preset="noop")
+        with anyio.move_on_after(4):
+            await agent.good("kakeya_wait", seconds=600)
+        during = len(http_bus.requests)
+        await anyio.sleep(3)
+        before = len(http_bus.requests)
+        # Longer than the longest pause between two looks.
+        await anyio.sleep(9)
+        return during, before, len(http_bus.requests)
+
+    during, before, after = door.play(scene)
+
+    assert during > 6
+    assert after == before

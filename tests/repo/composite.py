@@ -15,7 +15,9 @@ import yaml
 
 SHELL = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail")
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
-_COMMAND = re.compile(r"^::([a-z-]+|[0-9a-f]{32})(?: [^:]*)?::(.*)$")
+# GitHub obeys a line that begins with a command, after spaces too, and an older form anywhere in a line.
+_COMMAND = re.compile(r"^\s*::([a-z-]+|[0-9a-f]{32})(?: [^:]*)?::(.*)$")
+_OLD_COMMAND = re.compile(r"##\[([a-z-]+)[^]]*\](.*)$")
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Job:
     temp: Path
     cancelled: bool = False
     failed: bool = False
+    code: int = 0
     log: str = ""
     steps: dict[str, dict[str, str]] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -87,7 +90,8 @@ class Job:
                 self._cancel(process)
             process.wait(180)
         self.log += printed.read_text(errors="replace")
-        self.failed |= process.returncode != 0 and not self.cancelled
+        if process.returncode and not self.cancelled:
+            self.failed, self.code = True, process.returncode
         self.steps[step.get("id", str(number))] = parse_outputs(output.read_text())
 
     def _cancel(self, process: subprocess.Popen[bytes]) -> None:
@@ -120,7 +124,7 @@ class Job:
         """The workflow commands in the log that GitHub would obey."""
         stopped, found = None, []
         for line in self.log.splitlines():
-            command = _COMMAND.match(line)
+            command = _COMMAND.match(line) or _OLD_COMMAND.search(line)
             if command is None or (stopped and command[1] != stopped):
                 continue
             if stopped:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from bridge.bus import wire
 from bridge.bus.wire import State
@@ -26,7 +29,13 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "run"
 PYTHON = "${ENV:KAKEYA_MAC_PYTHON}"
-SHOUT = "print('::error::gotcha\\n::set-output name=branch::evil\\n##[error]x\\n::stop-commands::y\\n::endgroup::')"
+SHOUT = (
+    "print('::error::gotcha\\n::set-output name=branch::evil\\n##[error]x\\n::stop-commands::y\\n::endgroup::\\n"
+    "a\\r::add-mask::a\\n   ::add-mask::e\\nso ##[add-mask]o\\n::debug::x\\u2028::warning::y\\n"
+    "</details></table>```<script>alert(1)</script><img src=x onerror=y>\\n````\\n# title\\n"
+    "[click](https://evil.invalid) ![](https://evil.invalid/x.png) @team <https://evil.invalid> www.evil.invalid\\n"
+    "``` </details>', end='')"
+)
 
 
 @pytest.fixture
@@ -68,7 +77,7 @@ def use(clone, jobs, tmp_path):
         named = {name.replace("_", "-"): value for name, value in inputs.items()}
         env = {**os.environ, "KAKEYA_PRESETS": jobs}
         temp = tmp_path / f"temp-{len(list(tmp_path.glob('temp-*')))}"
-        return Job(ACTION, {"kakeya": str(program), "wait": "60s", **named}, env, clone, temp)
+        return Job(ACTION, {"kakeya": str(program), "wait": "60s"} | named, env, clone, temp)
 
     return make
 
@@ -186,6 +195,45 @@ def test_an_answer_signed_with_another_key_does_not_hold(use, served, runners):
     assert "the answer does not hold" in job.summary
 
 
+def test_a_key_that_cannot_be_read_ends_before_anything_is_sent(use, clone):
+    job = use(preset="noop", public_key="ssh-ed25519 of another kind")
+
+    job.run()
+
+    assert job.ran == ["Install the client", "Ask for the job"]
+    assert job.failed
+    assert "kakeya-runner.pub holds no public key" in job.log
+    assert Client(clone).list() == []
+
+
+def test_without_jq_nothing_is_sent(use, clone, tmp_path):
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "git", "sh"):
+        (tmp_path / "bin" / name).symlink_to(program(name))
+    job = use(preset="noop")
+    job.env = {**job.env, "PATH": str(tmp_path / "bin")}
+
+    job.run()
+
+    assert job.ran == ["Install the client"]
+    assert job.commands == [
+        ("error", "This runner has no jq, which the action needs. Install it in a step before.")
+    ]
+
+
+def test_why_there_is_no_answer_is_in_the_log(use, served, key, clone, tmp_path):
+    """The bus goes away while the job runs; the exit code is the client's own."""
+    client = (tmp_path / "kakeya").read_text()
+    gone = '[ "$3" = wait ] && set -- "$1" "$2" wait --remote=gone --json\n'
+    (tmp_path / "kakeya").write_text(client.replace("\n", f"\n{gone}", 1))
+    job = use(preset="noop", public_key=key)
+
+    job.run()
+
+    assert (job.outputs["state"], job.outputs["exit-code"]) == ("", "2")
+    assert "this repository has no remote 'gone'" in job.log
+
+
 def test_what_a_job_prints_commands_nothing(use, served, key, forger):
     job = use(preset="shout", public_key=key)
 
@@ -194,6 +242,114 @@ def test_what_a_job_prints_commands_nothing(use, served, key, forger):
     assert "gotcha" in job.log
     assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
     assert job.outputs["branch"].startswith("mac-bridge/shout-")
+
+
+class Tags(HTMLParser):
+    """Collects the elements of a page and the text that stands outside code."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.plain, self.in_code = set(), "", 0
+
+    def handle_starttag(self, tag, _attrs):
+        self.seen.add(tag)
+        self.in_code += tag == "code"
+
+    def handle_endtag(self, tag):
+        self.in_code -= tag == "code"
+
+    def handle_data(self, data):
+        self.plain += "" if self.in_code else data
+
+
+def test_what_a_job_prints_is_only_text_in_the_summary(use, served, key):
+    job = use(preset="shout", public_key=key)
+
+    job.run()
+
+    page = Tags()
+    page.feed(MarkdownIt("commonmark", {"html": True}).enable("table").render(job.summary))
+    assert "alert(1)" in job.summary
+    assert page.seen <= {"h3", "p", "em", "strong", "details", "summary", "pre", "code", "li", "ul"} | {
+        "table", "thead", "tbody", "tr", "th", "td",
+    }  # fmt: skip
+    assert "alert(1)" not in page.plain
+    assert "evil.invalid" not in page.plain
+    assert "@team" not in page.plain
+
+
+def test_what_the_server_says_to_a_push_commands_nothing(use, bus):
+    hook = bus / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nprintf '::add-mask::e\\n##[add-mask]o\\n\\r::error::gotcha\\n' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    job = use(preset="noop")
+
+    job.run()
+
+    assert job.failed
+    assert "gotcha" in job.log or "add-mask" in job.log
+    assert job.commands == []
+
+
+def test_a_token_that_cannot_push_fails_the_step_and_asks_for_nothing(use, git, bus):
+    """As in a pull request from a fork."""
+    hook = bus / "hooks" / "pre-receive"
+    hook.write_text(
+        "#!/bin/sh\necho 'Permission to OWNER/REPO.git denied to github-actions[bot].' >&2\nexit 1\n"
+    )
+    hook.chmod(0o755)
+    job = use(preset="noop")
+
+    job.run()
+
+    assert (job.failed, job.code) == (True, 4)
+    assert "Permission to OWNER/REPO.git denied" in job.log
+    assert "mac-bridge/" not in git(bus, "for-each-ref")
+
+
+ANSWER = {
+    "event": "answer", "state": "succeeded", "exit_code": 0, "signed": True,
+    "verified": "fine\nexit-code=7\r\nbranch=evil\r::add-mask::e\x85x=1", "gate": {"verdict": "ACCEPTED\nfolder=/etc"},
+}  # fmt: skip
+
+
+def test_line_breaks_in_an_answer_make_no_outputs(use, clone, tmp_path):
+    """Our program prints none: this one stands for a program that would."""
+    liar = tmp_path / "liar"
+    (tmp_path / "answer").write_text(json.dumps(ANSWER) + "\n")
+    liar.write_text(
+        f'#!/bin/sh\ncase "$*" in *" run "*) echo mac-bridge/noop-1-a ;; *" wait "*) cat {tmp_path}/answer ;; esac\n'
+    )
+    liar.chmod(0o755)
+    job = use(preset="noop", kakeya=str(liar))
+
+    job.run()
+
+    assert job.outputs == {
+        "branch": "mac-bridge/noop-1-a", "state": "succeeded", "exit-code": "0", "signed": "true", "folder": "",
+        "verified": job.outputs["verified"], "gate": "ACCEPTED folder=/etc",
+    }  # fmt: skip
+    assert job.outputs["verified"].startswith("fine exit-code=7  branch=evil ::add-mask::e")
+    assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
+
+
+def test_a_line_break_in_the_folder_makes_no_output(use, served, key, clone):
+    job = use(preset="noop", public_key=key, folder="out\nbranch=evil")
+
+    job.run()
+
+    assert job.outputs["folder"] == ""
+    assert not any(clone.glob("out*"))
+
+
+def test_every_call_of_the_client_is_kept_from_commanding():
+    """Its output goes into a file or a variable, or it is printed between marks."""
+    for step in yaml.safe_load((ACTION / "action.yml").read_text())["runs"]["steps"]:
+        stopped = False
+        for line in step["run"].splitlines():
+            stopped = (stopped or "::stop-commands::" in line) and "'\\n::%s::\\n'" not in line
+            if re.search(r'(^|[ (])"\$KAKEYA" -C', line):
+                assert "2>" in line or "quietly" in line or stopped, line
 
 
 def test_a_cancelled_workflow_withdraws_its_request(use, served, key, clone, wait_for):

@@ -13,6 +13,7 @@ import pytest
 
 from bridge.bus.wire import State
 from bridge.presets import load_presets
+from tests.runner.serve.test_presets_run import ON_BOTH
 
 PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
 
@@ -25,6 +26,16 @@ def folder(clone):
     file.parent.mkdir()
     file.write_text(found[2])
     return file.parent
+
+
+def test_the_page_says_what_each_preset_shows_and_on_which_pairs_it_is_run():
+    section = PAGE.split("### What each preset shows", 1)[1].split("\n### ", 1)[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    told = {name: row[3] for row in rows for name in re.findall(r"`([\w-]+)`", row[0])}
+
+    assert told.keys() == load_presets().keys()
+    assert {name for name, where in told.items() if "`tiny`, `tiny-hybrid`" in where} == set(ON_BOTH)
+    assert all(len(row) == 4 and row[1] and row[2] for row in rows)
 
 
 def printed(command: str) -> list[list[str]]:

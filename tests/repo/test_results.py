@@ -11,8 +11,10 @@ import pytest
 
 from benchmarks import results
 from benchmarks.results_claims import loss
-from benchmarks.results_kept import Kept, keep, read, report_of
+from benchmarks.results_kept import Kept, keep, note_of, read, report_of
 from benchmarks.results_page import page
+from benchmarks.results_scores import scores
+from bridge import evidence
 from bridge.report.text import number
 from tests.bridge.evidence import reports
 
@@ -155,7 +157,7 @@ def test_which_claims_are_losses(name, value, arm, why):
 
 def test_a_code_that_errs_more_at_equal_bits_is_a_loss():
     report = reports.codec_rd()
-    report["config"]["dim"] = 48  # where both store 2.5 bits a value
+    report["config"] |= {"dim": 48, "model": "a/model"}  # where both store 2.5 bits a value
     report["rows"][0]["distribution"] = "keys 48"
     worse = {"codec": "voronoi", "rel_mse": 0.16, "rotated": True, "group": None}
     report["rows"].append({**report["rows"][0], **worse})
@@ -208,7 +210,53 @@ def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(tm
     assert not rows.exists()
 
 
+def test_the_published_page_is_what_its_reports_say():
+    names = [run.name for run in results.runs()]
+    kept = [found for name in names if (found := read(results.PUBLISHED, name))]
+
+    assert results.PAGE.read_text(encoding="utf-8") == page(kept, results.earlier(results.PUBLISHED))
+    known = {
+        file.name
+        for name in names
+        for file in (report_of(results.PUBLISHED, name), note_of(results.PUBLISHED, name))
+    }
+    assert {file.name for file in results.PUBLISHED.iterdir()} <= known | {"earlier.md"}
+
+
+def test_the_gate_accepts_the_published_reports():
+    found = {file.name: file.read_bytes() for file in results.PUBLISHED.glob("*.json")}
+
+    told = {name: evidence.judge({name: data}).verdict for name, data in found.items()}
+
+    assert len(told) > 10
+    accepted = {
+        run.name for name in found if (run := read(results.PUBLISHED, name.removesuffix(".json"))).accepted
+    }
+    assert {name.removesuffix(".json") for name, verdict in told.items() if verdict == "ACCEPTED"} == accepted
+
+
+def test_publishing_copies_reports_and_notes_and_removes_what_is_gone(tmp_path):
+    there, to = tmp_path / "there", tmp_path / "to"
+    there.mkdir()
+    library = {"identity": {"blas": {"library": "/home/somebody/libblas.so"}}}
+    report_of(there, "one").write_text(json.dumps(library))
+    keep(there, kept(reports.native(), "one"))
+    (there / "one.log").write_text("what was printed")
+    results.publish(there, ["one", "two"], to)
+    report_of(there, "one").unlink()
+
+    assert {file.name for file in to.iterdir()} == {"one.json", "one.run"}
+    assert report_of(to, "one").read_text() == '{"identity": {"blas": {"library": "libblas.so"}}}'
+    results.publish(there, ["one", "two"], to)
+    assert {file.name for file in to.iterdir()} == {"one.run"}
+
+
 def test_all_that_is_measured_has_a_name_of_its_own():
     names = [run.name for run in results.runs()]
 
     assert len(names) == len(set(names)) > 10
+
+
+def test_scores_on_the_page_are_those_that_are_kept():
+    assert scores() in (results.ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert scores() in page([kept(reports.native(), "honest")])

@@ -32,7 +32,7 @@ for name in ("bridge", "runner", "engine", "engine.cli", "presets"):
     places[name] = importlib.import_module(name).__file__
 for name in ("bridge", "runner"):
     for found in pkgutil.walk_packages(sys.modules[name].__path__, name + "."):
-        if not found.name.endswith(".__main__") and not found.name.startswith("bridge.mcp."):
+        if not found.name.endswith(".__main__") and not found.name.startswith(("bridge.mcp.", "bridge.web.")):
             places[found.name] = importlib.import_module(found.name).__file__
 print(json.dumps(places))
 """

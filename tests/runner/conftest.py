@@ -19,9 +19,9 @@ from bridge.bus.objects import Existing, Identity
 from bridge.bus.wire import Result
 from bridge.manifest import format_time
 from bridge.system.git import Git
+from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
-from runner.session import Session, open_session
+from runner.serve.poll import Poller
 
 STRANGER = Identity("A Stranger", "stranger@example.invalid")
 
@@ -109,16 +109,16 @@ class Host:
     told: list[str] = field(default_factory=list)
 
     @contextmanager
-    def session(self, name: str = "one", **policy: object) -> Iterator[Session]:
-        """Open a session of the runner `name`."""
-        with open_session(load_policy(self.policy(name, **policy)), self.told.append) as session:
-            yield session
+    def context(self, name: str = "one", **policy: object) -> Iterator[RunnerContext]:
+        """Open the context of the runner `name`."""
+        with open_runner(load_policy(self.policy(name, **policy)), self.told.append) as context:
+            yield context
 
     def handle(self, name: str = "one", **policy: object) -> None:
         """Let the runner handle whatever there is."""
-        with self.session(name, **policy) as session:
-            rounds = Rounds(session)
-            while rounds.next():
+        with self.context(name, **policy) as context:
+            poller = Poller(context)
+            while poller.poll():
                 pass
 
     def result(self, branch: str) -> Result | None:

@@ -17,7 +17,7 @@ from bridge.client import Client
 from bridge.errors import GitError
 from bridge.system.child import Child
 from bridge.system.git import Git
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.state.ledger import Ledger, Pending
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")
@@ -104,19 +104,19 @@ def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tm
         )
         return state.state if state else None
 
-    with keyed.session() as session:
-        rounds = Rounds(session)
-        rounds.next()
+    with keyed.context() as context:
+        poller = Poller(context)
+        poller.poll()
         honest = Client(clone).run("noop")
         for _ in range(4):
-            rounds.next()
+            poller.poll()
         assert stands(honest) is State.SUCCEEDED
         assert stands(slow) is None
 
         gate.touch()
         until = time.monotonic() + 30
         while stands(slow) is not State.SUCCEEDED and time.monotonic() < until:
-            rounds.next()
+            poller.poll()
             time.sleep(0.1)
         assert stands(slow) is State.SUCCEEDED
 

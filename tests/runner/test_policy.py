@@ -137,6 +137,8 @@ WRONG = [
     pytest.param(_bus(patterns=["+mac-bridge/*"]), "must be a prefix", id="forced"),
     pytest.param(_bus(patterns=["mac-bridge/*\n"]), "must be a prefix", id="pattern-ends-a-line"),
     pytest.param(_bus(lease_s=0), "bus.lease_s", id="no-lease"),
+    pytest.param(GOOD | {"labels": ["M4 Max"]}, "labels.0: must be letters, digits", id="label"),
+    pytest.param(GOOD | {"labels": [f"l{i}" for i in range(33)]}, "labels: ", id="labels"),
 ]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.bus import branch_names
 from bridge.bus.branch_names import Namespace, detect_namespace, parse_branch
 from bridge.errors import UsageError
+from tests.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ namespaces = st.builds(
 )
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(200)
 @given(namespaces, preset_names)
 def test_a_name_that_is_made_is_taken_apart_into_what_it_was_made_of(namespace, preset):
     nonce = branch_names.new_nonce()
@@ -120,13 +121,13 @@ def test_a_name_that_is_made_is_taken_apart_into_what_it_was_made_of(namespace, 
     assert parsed == branch_names.RequestBranch(namespace.prefix, preset, nonce, namespace.suffix)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(200)
 @given(st.text(max_size=60))
 def test_taking_any_text_apart_does_no_harm(text):
     assert parse_branch(text) is None
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@examples(50)
 @given(namespaces, preset_names)
 def test_git_accepts_every_name_that_is_made(namespace, preset):
     branch = namespace.branch(preset, branch_names.new_nonce())

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from bridge.bus import objects
 from bridge.bus.objects import Existing, Identity
+from bridge.bus.writer import Writer
 from bridge.errors import InfrastructureError
 from bridge.system.git import Git
+from tests.properties import examples
 
 WHO = Identity("A Tester", "tester@example.invalid")
 
@@ -159,12 +161,7 @@ def without_conflicts(files: dict[str, bytes | None]) -> dict[str, bytes | None]
     }
 
 
-@settings(
-    max_examples=25,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees, st.dictionaries(paths, st.none() | st.binary(max_size=3), max_size=4))
 def test_laying_over_is_the_same_as_changing_a_dict(user_git, tree, changes):
     model: dict[str, bytes] = dict(without_conflicts(tree))
@@ -177,3 +174,31 @@ def test_laying_over_is_the_same_as_changing_a_dict(user_git, tree, changes):
     for path in sorted(changes, key=lambda path: changes[path] is not None):
         put(model, path, changes[path])
     assert texts(user_git, made) == model
+
+
+def test_a_writer_makes_the_objects_that_git_would_make(store):
+    writer = Writer(store)
+    contents = [b"", b"x" * 15, b"x" * 16, b"x" * 2047, b"x" * 2048, b"y" * (1 << 20), b"z" * ((1 << 20) + 1)]
+    blobs = [writer.blob(content) for content in contents]
+    folder = writer.tree({"f": ("100755", blobs[1])})
+    # Git's order: a folder stands where its name with a slash would.
+    tree = writer.tree({"a": ("040000", folder), "a.b": ("120000", blobs[1]), "a0": ("100644", blobs[0])})
+    commit = writer.commit(tree, [], "words \N{SNOWMAN}\n", WHO)
+    writer.store()
+
+    assert [store("cat-file", "blob", blob).stdout for blob in blobs] == contents
+    store("fsck", "--strict", "--no-dangling")
+    assert store.text("log", "-1", "--format=%an <%ae> %B", commit) == (
+        "A Tester <tester@example.invalid> words \N{SNOWMAN}\n"
+    )
+    listed = [f"{e.mode} {e.kind} {e.oid}\t{e.path}" for e in objects.list_tree(store, tree)]
+    assert [line.rpartition("\t")[2] for line in listed] == ["a.b", "a", "a0"]
+    assert store.text("mktree", stdin="\n".join(listed) + "\n") == tree
+
+
+def test_what_a_writer_holds_is_stored_once_and_not_before(store):
+    writer = Writer(store)
+    tree = objects.overlay(store, None, {"a": b"1"}, writer)
+    assert objects.sizes(store, [tree]) == {}
+    writer.store()
+    assert texts(store, tree) == {"a": b"1"}

@@ -405,4 +405,5 @@ def test_the_bash_script_is_one_that_bash_reads(kakeya, tmp_path):
 
 
 def test_the_version_is_printed(kakeya, tmp_path):
-    assert re.fullmatch(r"kakeya \d+\.\d+\.\d+\S*\n", kakeya(tmp_path, "--version").stdout)
+    commit = r"\(commit [0-9a-f]{12}(, with uncommitted changes)?\)"
+    assert re.fullmatch(rf"kakeya \d+\.\d+\.\d+\S* {commit}\n", kakeya(tmp_path, "--version").stdout)

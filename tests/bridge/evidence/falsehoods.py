@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ Row = Callable[[Report], object]
 
 BEN, ACC, NAT, PAR, CODEC = "bench", "acceptance", "native", "parity", "codec_rd"
 VER, KVQ, REC, RES = "verify_l", "kv_quant", "recall", "restored"
-NAMES = (BEN, ACC, NAT, PAR, CODEC, VER, KVQ, REC, RES)
+SERVED = "served"
+NAMES = (BEN, ACC, NAT, PAR, CODEC, VER, KVQ, REC, RES, SERVED)
 LENGTHS, REPEATS, OURS = [1, 2, 4, 8, 16], 3, "dflash/auto"
 
 
@@ -52,16 +54,36 @@ def real(name: str) -> Report:
     return made
 
 
+def with_pauses(name: str) -> Report:
+    """A real report whose rows say what pause followed them."""
+    made = real(name)
+    take_pauses(made, made)
+    return made
+
+
+def take_pauses(honest: Report, made: Report) -> None:
+    """Let the rows of a report say what pause followed the rows of an honest one."""
+    pauses = [
+        two["started_s"] - one["started_s"] - _took(one)
+        for one, two in pairwise(honest["rows"])
+        if "started_s" in one and "started_s" in two
+    ]
+    for row, pause in zip(made["rows"], pauses, strict=False):
+        row["pause"] = pause
+
+
 def told(case: Case) -> Report:
     """The report of a case, with claims and start times that fit its rows."""
-    made = real(case.base)
+    made = with_pauses(case.base)
     case.edit(made)
     return restated(made)
 
 
 def restated(made: Report) -> Report:
-    """Compute every claim from the rows, and let rows start one after the other with the gaps that there were."""
+    """Compute every claim from the rows, and let rows start one after the other with the pauses that there were."""
     _restart(made)
+    for row in made["rows"]:
+        row.pop("pause", None)
     try:
         index = ReportIndex(MODELS[made["kind"]].model_validate(made))
         for claim, parsed in zip(made["claims"], index.claims, strict=True):
@@ -88,7 +110,7 @@ def _restart(made: Report) -> None:
         return
     start = rows[0]["started_s"]
     for row in rows:
-        gap = row.pop("gap", GAP)
+        gap = row.pop("gap", row.get("pause", GAP))
         row["started_s"] = start
         start += _took(row) + gap
     made["seconds"] = round(start + 0.02, 3)
@@ -1026,7 +1048,7 @@ def no_run_counts_twice(made: Report) -> None:
     start = 0.05
     for row in made["rows"][half:]:
         row["started_s"] = start
-        start += _took(row) + GAP
+        start += _took(row) + row.get("pause", GAP)
     made.update({"seconds": round(start + 0.02, 3), "keep times": True})
 
 

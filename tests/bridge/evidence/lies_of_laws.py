@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import random
+
+from bridge.evidence.laws.loops import RECOMPUTING
 from tests.bridge.evidence.lies import (
     ACCEPT,
     CODEC,
@@ -12,6 +16,7 @@ from tests.bridge.evidence.lies import (
     PARITY,
     QUANT,
     RECALL,
+    RESTORED,
     SPEC,
     VERIFY,
     Edit,
@@ -143,6 +148,46 @@ ROUNDS = {
     "one repeat with better rounds": Lie(
         SPEC, all_of(fixed(), each("dflash", on_repeat(1, setting(drafted=[4] * 10)))), ("ROUNDS_CONTRADICT",),
         restate=True,
+    ),
+    "a lazy loop that waited twice a round": Lie(
+        SPEC, all_of(fixed(loop="lazy"), each("dflash", setting(counters={"rounds": 10, "syncs": 20}))),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "an eager loop that never waited for its drafts": Lie(
+        SPEC, all_of(fixed(loop="eager"), each("dflash", setting(counters={"rounds": 10, "syncs": 10}))),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "a drafter in torch that crosses nothing": Lie(
+        SPEC,
+        all_of(
+            fixed(runtime="torch cpu"),
+            each("dflash", setting(counters={"rounds": 10, "crossings": 0, "crossed_bytes": 0})),
+        ),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "crossings without torch": Lie(
+        SPEC, each("dflash", setting(counters={"rounds": 10, "crossings": 30, "crossed_bytes": 9000})),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "a drafter in torch without its crossings": Lie(
+        SPEC, all_of(fixed(runtime="torch cpu"), each("dflash", setting(counters={"rounds": 10}))),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "a loop that nobody knows": Lie(
+        SPEC, all_of(fixed(loop="magic"), each("dflash", setting(counters={"rounds": 10, "syncs": 10}))),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "rounds that take longer than the run": Lie(
+        SPEC, each("dflash", setting(round_s={"draft": [9.0] * 10, "verify": [0.1] * 10, "wait": [0.1] * 10})),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "times of half the rounds": Lie(
+        SPEC, each("dflash", setting(round_s={name: [1e-4] * 5 for name in ("draft", "verify", "wait")})),
+        ("ROUNDS_CONTRADICT",),
+    ),
+    "answers of fixed length that end": Lie(
+        SPEC, all_of(put("config", "fixed_length", to=True), each("mlx-lm", setting(stop="stop"))),
+        ("TEXT_CONTRADICTS",),
     ),
 }  # fmt: skip
 
@@ -469,6 +514,82 @@ OLDER = {
     "older weights of nothing": Lie(OLD, put("models", 0, "weights", to="sha256:" + "ab" * 32), ("IDENTITY_DOUBTFUL",)),
 }  # fmt: skip
 
+
+def recomputing(times: float = 1.0, **about: str) -> Edit:
+    """Return an edit that adds a recomputation, a token of which takes ``times`` prefills."""
+
+    def edit(report: Report) -> None:
+        base = next(arm for arm in report["arms"] if arm["role"] == "baseline")
+        told = {"name": "recompute", "role": "reference", "loop": RECOMPUTING, "oracle": base["name"]}
+        report["arms"].append(base | told | about)
+        dice = random.Random(1)
+        for row in [copy.deepcopy(row) for row in report["rows"] if row["arm"] == base["name"]]:
+            row["prefill_s"] *= dice.uniform(0.95, 1.05)
+            took = times * row["prefill_s"] * row["decode_tokens"] * dice.uniform(0.9, 1.1)
+            row.update(arm="recompute", decode_s=took, e2e_s=row["prefill_s"] + took)
+            report["rows"].append(row)
+        report["config"]["recompute"] = True
+        report["seconds"] = 1e5
+
+    return edit
+
+
+def predicting(change: Edit = lambda _: None, *, repeats: int = 1) -> Edit:
+    """Return an edit that compares predictions in each row, and then changes the report."""
+
+    def edit(report: Report) -> None:
+        roles = {arm["name"]: arm["role"] for arm in report["arms"]}
+        window = 8
+        if report["kind"] == RESTORED:
+            report["config"]["window"] = window
+        tokens = {prompt["id"]: prompt["n_tokens"] for prompt in report["prompts"]}
+        dice = random.Random(2)
+        first = report["rows"]
+        report["seconds"] *= 1.1 * repeats
+        report["rows"] = [
+            row
+            | {name: row[name] * dice.uniform(1, 1.05) for name in ("prefill_s", "decode_s")}
+            | {"repeat": repeat}
+            for repeat in range(repeats)
+            for row in copy.deepcopy(first)
+        ]
+        for row in report["rows"]:
+            count = tokens[row["prompt"]] - 2 * window
+            exact = roles[row["arm"]] in ("baseline", "identity")
+            row["e2e_s"] = row["prefill_s"] + row["decode_s"]
+            row["prediction"] = {
+                "n_positions": count,
+                "sum_kl": 0.0 if exact else 0.01 * count,
+                "same_top": count,
+            }
+        change(report)
+
+    return edit
+
+
+def predicted(arm: str | None, repeat: int = 0, **about: float) -> Edit:
+    return each(arm, lambda row: row["prediction"].update(about) if row["repeat"] == repeat else None)
+
+
+PACE = {
+    "predictions at fewer positions": Lie(
+        RESTORED, predicting(predicted("e8", n_positions=9, same_top=9)), ("QUALITY_IMPOSSIBLE",)
+    ),
+    "a whole cache that differs from itself": Lie(
+        RESTORED, predicting(predicted("mlx-lm", sum_kl=0.5)), ("QUALITY_IMPOSSIBLE",)
+    ),
+    "a repeat that predicts otherwise": Lie(
+        RESTORED, predicting(predicted("e8", 1, sum_kl=0.01), repeats=2), ("QUALITY_IMPOSSIBLE",)
+    ),
+    "predictions of prompts that nobody restored": Lie(RECALL, predicting(), ("STRAY_FIELD",)),
+    "a recomputation that was not one": Lie(RESTORED, recomputing(9.0), ("TIMES_UNCLEAR",), restate=True),
+    "a recomputation that did not run": Lie(RESTORED, put("config", "recompute", to=True), ("NOT_COVERED",)),
+    "other layers restored than were asked for": Lie(
+        RESTORED, put("arms", 1, "options", to={"layers": "sliding"}), ("NOT_COVERED",)
+    ),
+}
+
+
 LAW_LIES: dict[str, Lie] = {
-    **TIME, **ROUNDS, **COVERAGE, **BYTES, **TEXT, **QUALITY, **IDENTITY, **MEANING, **OLDER,
+    **TIME, **ROUNDS, **COVERAGE, **BYTES, **TEXT, **QUALITY, **IDENTITY, **MEANING, **OLDER, **PACE,
 }  # fmt: skip

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
 import math
 import random
 import statistics
@@ -40,9 +41,8 @@ END, FIRST_CODE = 2, 1000
 
 
 def copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: copy(item) for key, item in value.items()}
-    return [copy(item) for item in value] if isinstance(value, list) else value
+    """Return a copy of which no part is another's. Later formats of marshal would keep what is shared."""
+    return marshal.loads(marshal.dumps(value, 2))
 
 
 def envelope(kind: str, **fields: Any) -> Report:
@@ -249,6 +249,40 @@ def verify_l() -> Report:
     claims = [claim("verify_ms", length=8, context=4096), claim("verify_ratio", length=8, context=4096)]
     config = {"seed": 0, "cache": "raw", "lengths": [*cost], "contexts": [4096], "repeats": 5}
     return restate(envelope("kakeya.verify-l", config=config, models=[MODEL], rows=rows, claims=claims))
+
+
+def serve_conformance() -> Report:
+    """Two drafters' worth of cells, each with the tokens that its question gives."""
+    config = {
+        "seed": 0, "drafts": ["none", "lookup"], "cache": "e8v@4.25", "caches": ["raw", "e8v@4.25"],
+        "warm": [False, True], "clients": [1, 2], "forms": ["free", "json_schema"], "max_tokens": 32,
+    }  # fmt: skip
+    cells = [
+        (draft, cache, warm, clients, form)
+        for draft in config["drafts"] for cache in config["caches"] for warm in config["warm"]
+        for clients in config["clients"] for form in config["forms"]
+    ]  # fmt: skip
+    rows = []
+    for draft, cache, warm, clients, form in cells:
+        oracle = draft == "none" and not warm and clients == 1
+        for question in range(2 if oracle else clients):
+            text = (
+                f'{{"path":"{cache}{question}","lines":1}}'
+                if form == "json_schema"
+                else f"x {cache} {question}"
+            )
+            counters = {
+                "rounds": 9 * (draft != "none"), "proposed": 20 * (draft != "none"),
+                "accepted": 11 * (draft != "none"), "cached_tokens": 64 * warm,
+                "cache_bytes": 4096 if cache == "raw" else 1024, "together": clients,
+                "joint_rounds": 5 * (clients > 1),
+            }  # fmt: skip
+            rows.append({
+                "draft": draft, "cache": cache, "warm": warm, "clients": clients, "form": form, "question": question,
+                "tokens": digest(text), "n_tokens": 32 if form == "free" else 24, "text": text,
+                "stop": "length" if form == "free" else "stop", "fallback": None, "counters": counters,
+            })  # fmt: skip
+    return envelope("kakeya.serve-conformance", config=config, models=[MODEL], rows=rows, claims=[])
 
 
 def kv_quant() -> Report:
@@ -508,5 +542,6 @@ HONEST: dict[str, Callable[[], Report]] = {
     "kakeya.verify-l": verify_l,
     "kakeya.kv-quant": kv_quant,
     "kakeya.parity": parity,
+    "kakeya.serve-conformance": serve_conformance,
     "k3_integrated_niah_acceptance_mac": legacy,
 }

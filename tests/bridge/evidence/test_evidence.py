@@ -9,13 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.evidence import KINDS, MAX_VIOLATIONS, check_report, check_reports, judge
 from bridge.evidence.floors import floor_of
 from bridge.evidence.stats import exact_interval, median, repeats_at_the_end, shared_prefix, shared_suffix
 from tests.bridge.evidence import reports
+from tests.properties import examples
 
 CODEC = reports.codec_rd()
 PATH = "results/research/x.json"
@@ -135,7 +136,7 @@ HONEST = {kind: make() for kind, make in reports.HONEST.items()}
 PLACES = [(kind, path) for kind, report in HONEST.items() for path in dict.fromkeys(paths(report)) if path]
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@examples(300)
 @given(st.sampled_from(PLACES), json_values)
 def test_whatever_stands_in_a_field_it_is_judged_without_a_crash(place, value):
     kind, path = place

@@ -29,11 +29,16 @@ def lies(report, paths):
                 yield made
 
 
+def restated(honest, made):
+    falsehoods.take_pauses(honest, made)
+    return falsehoods.restated(made)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["codec_rd", "verify_l", "parity"])
 def test_each_field_is_checked_or_named(name, monkeypatch):
-    monkeypatch.setattr(mutations, "restated", lambda _, made: falsehoods.restated(made))
-    honest = falsehoods.restated(falsehoods.real(name))
+    monkeypatch.setattr(mutations, "restated", restated)
+    honest = restated(falsehoods.real(name), falsehoods.real(name))
     assert check_report(honest) == []
     loose = [
         place for place, paths in leaves(honest)

@@ -7,18 +7,24 @@ import re
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge import kinds as names_of_kinds
 from bridge.errors import PresetError
 from bridge.evidence import KINDS
 from bridge.presets import Preset, did_you_mean, find_preset, load_presets
+from tests.properties import examples
 
 PYTHON = "/opt/python"
 ENV = {"KAKEYA_MAC_PYTHON": PYTHON, "KAKEYA_MAC_VERIFIER_PATH": "/m", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
-ACCEPTANCE = "eval acceptance --prompts code,functions"
-CACHES = "affine@8g64,affine@4g64,d4@q38,e8@q38,e8v@6.25,e8v@4.25"
+ACCEPTANCE = "eval acceptance --prompts code,functions,sums"
+CACHES = "affine@8g64,affine@4g64,d4@q10,d4@q38,e8@q10,e8@q38,e8v@6.25,e8v@4.25"
+ALL_CACHES = (
+    "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
+    "e8@q3,e8@q6,e8@q7,e8@q9,e8@q10,e8@q38,d4@q3,d4@q7,d4@q10,d4@q11,d4@q38"
+)
+MATRIX = {"e8@q38": "e8q38", "e8@q10": "e8q10", "e8@q4": "e8q4", "e8v@4.25": "e8v425", "e8v@2.25": "e8v225"}
 
 
 def commands_of(preset: Preset, params: dict[str, object], env: dict[str, str]) -> list[list[str]]:
@@ -46,7 +52,10 @@ def native(n: int, tokens: int, report: str) -> list[str]:
 
 
 def kv_quant(n: int, report: str) -> list[str]:
-    return module(f"engine eval kv-quant --model /m --caches {CACHES} --max-prompts {n}", report)
+    return module(
+        f"engine eval kv-quant --model /m --caches {ALL_CACHES} --prompts code,functions,sums --max-prompts {n}",
+        report,
+    )
 
 
 def recall(n: int, tokens: int, report: str) -> list[str]:
@@ -62,13 +71,25 @@ BLOCK2 = {"n_samples": 2, "max_new_tokens": 5, "block_size": 2}
 SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     "acceptance-bench": (
         {},
-        [spec(10, 64, 8, "--drafters dflash,lookup,adaptive", "acceptance_bench", ACCEPTANCE)],
+        [
+            spec(10, 64, 8, "--drafters dflash,lookup,adaptive --cache raw", "acceptance_bench", ACCEPTANCE),
+            *(
+                spec(10, 64, 8, f"--drafters dflash --cache {cache}", f"acceptance_bench_{name}", ACCEPTANCE)
+                for cache, name in MATRIX.items()
+            ),
+        ],
     ),
     "integration-tests": (
         {},
         [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-m", "integration", "tests/integration"]],
     ),
-    "k3-drafter-parity": ({}, [parity(3, 8, "--against float32 --half bfloat16", "k3_drafter_parity")]),
+    "k3-drafter-parity": (
+        {},
+        [
+            parity(3, 8, "--against float32 --half bfloat16", "k3_drafter_parity"),
+            parity(3, 8, "--against torch", "k3_drafter_parity_torch"),
+        ],
+    ),
     "k3-drafter-parity-fp32": (
         {"n_samples": 1},
         [parity(1, 8, "--against package --dtype float32", "k3_drafter_parity_fp32")],
@@ -90,7 +111,11 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
         {},
         [
             spec(
-                2, 16, 4, "--drafters dflash --rollbacks trim,late --no-package", "k3_fused_singlefused_probe"
+                2,
+                32,
+                4,
+                "--drafters dflash --loops fused,two-phase,eager --needles 2048 --spread --fixed-length --no-package",
+                "k3_fused_singlefused_probe",
             )
         ],
     ),
@@ -101,10 +126,15 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
         [
             module(
                 "engine eval restored-prefill --model /m --samples 5 --max-tokens 64", "k3_step1_incremental"
-            )
+            ),
+            module(
+                "engine eval restored-prefill --model /m --caches e8v@4.25 --lengths 512 --depths 0.1,0.5 --samples 1 "
+                "--max-tokens 34 --repeats 3 --fixed-length --recompute",
+                "k3_step1_incremental_pace",
+            ),
         ],
     ),
-    "k3-step2-fused": (BLOCK2, [spec(2, 5, 2, "--drafters dflash,adaptive", "k3_step2_fused")]),
+    "k3-step2-fused": (BLOCK2, [spec(2, 5, 2, "--drafters torch,dflash,adaptive", "k3_step2_fused")]),
     "k3-step2-fused-allmlx": (
         {},
         [spec(5, 64, 4, "--drafters dflash --no-package", "k3_step2_fused_allmlx")],
@@ -132,7 +162,16 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
             recall(5, 64, "scorecard_recall"),
         ],
     ),
-    "verify-l-sweep": ({}, [verify_l("--contexts 4096 --repeats 8", "verify_l_sweep")]),
+    "serve-conformance": (
+        {},
+        [
+            module(
+                "engine eval serve-conformance --model /m --draft tiny --cache all --max-tokens 32",
+                "serve_conformance",
+            )
+        ],
+    ),
+    "verify-l-sweep": ({}, [verify_l("--contexts 2048 --repeats 8", "verify_l_sweep")]),
 }
 
 # Name, parameters with their defaults, bounds and seconds that requesters of the older bridge rely on.
@@ -149,7 +188,10 @@ K3 = {
     "k3-kv-quant-eval": ({"n_samples": 5, "max_new_tokens": 32}, 5400),
     "k3-evidence-gate": ({}, 600),
     "pytest-path": ({"path": None}, 2700),
-    "k3-fused-singlefused-probe": ({"n_samples": 2, "max_new_tokens": 16, "block_size": 4}, 3600),
+    "k3-fused-singlefused-probe": (
+        {"n_samples": 2, "max_new_tokens": 32, "block_size": 4, "context_len": 2048},
+        3600,
+    ),
     "k3-fused-allmlx-code-trim": ({"n_samples": 8, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-fused-allmlx-code": ({"n_samples": 8, "max_new_tokens": 64, "block_size": 4}, 7200),
     "k3-fused-allmlx-natural": (
@@ -160,10 +202,18 @@ K3 = {
 BOUNDS = {"n_samples": (1, 50), "max_new_tokens": (1, 2048), "block_size": (1, 16)}
 
 INSTALLED = load_presets()
+BUNDLED_POSITIONS = 4096
 
 
 def test_every_shipped_preset_has_its_commands_recorded_here():
     assert INSTALLED.keys() == SNAPSHOT.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in SNAPSHOT if "context_len" in INSTALLED[name].params])
+def test_a_default_context_leaves_room_for_the_new_tokens_in_the_bundled_models(name):
+    values = {param: about.default for param, about in INSTALLED[name].params.items()}
+    longest_block = 16
+    assert values["context_len"] + max(values.get("max_new_tokens") or 0, longest_block) <= BUNDLED_POSITIONS
 
 
 @pytest.mark.parametrize("name", SNAPSHOT)
@@ -204,7 +254,7 @@ def test_every_preset_can_be_found_in_alphabetical_order():
     assert list(INSTALLED) == sorted(INSTALLED)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@examples(150)
 @given(
     st.sampled_from(sorted(INSTALLED)),
     st.dictionaries(
@@ -421,6 +471,18 @@ def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path, content, wrong):
 def test_a_well_formed_file_is_read(tmp_path):
     (tmp_path / "job.yaml").write_text(body())
     assert load_presets(tmp_path) == {**INSTALLED, "job": preset()}
+
+
+def test_an_installed_preset_that_changed_is_read_anew_by_the_same_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("bridge.presets.load.files", lambda _package: tmp_path)
+    (tmp_path / "_fragments.yaml").write_text("installed: {code: installed}\n")
+    (tmp_path / "job.yaml").write_text(body(description="once"))
+    load_presets()["other"] = preset(name="other")
+    assert {name: one.description for name, one in load_presets().items()} == {"job": "once"}
+
+    (tmp_path / "job.yaml").write_text(body(description="later"))
+
+    assert load_presets()["job"].description == "later"
 
 
 def test_a_preset_of_the_folder_replaces_the_installed_one(tmp_path):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from bridge.errors import PresetError
 from bridge.presets.params import Param
+from tests.properties import examples
 
 PARAM = TypeAdapter(Param)
 INT = PARAM.validate_python({"type": "int", "min": 1, "max": 64, "default": 8})
@@ -165,7 +166,7 @@ def test_defaults_within_the_bounds_are_taken():
     assert (enum.default, path.default) == ("b", "tests/x.py")
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(200)
 @given(
     st.sampled_from([INT, ENUM, FLAG, PATH]),
     st.text(max_size=40) | st.from_regex(r"(tests|-)?[-./:@a-zA-Z0-9]{0,12}", fullmatch=True),
@@ -179,7 +180,7 @@ def test_whatever_text_is_given_no_value_begins_with_a_dash(param, text):
     assert all("\0" not in part and "\n" not in part and part for part in param.argv(value))
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(
     st.sampled_from([INT, ENUM, FLAG, PATH]),
     st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10), st.lists),

@@ -203,10 +203,22 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
     assert shown.problem == ""
     assert len(shown.claims) == len(report.get("claims", ())) or kind == LEGACY
     assert all(claim.value is not None for claim in shown.claims)
-    assert shown.claims or kind == "kakeya.codec-rd"
+    assert shown.claims or kind in {"kakeya.codec-rd", "kakeya.serve-conformance"}
     assert [table for table in shown.tables if not table.folded] or kind == LEGACY
     assert all(figures(shown.plots))
-    assert shown.plots or kind in (LEGACY, "kakeya.parity")
+    assert shown.plots or kind in (LEGACY, "kakeya.parity", "kakeya.serve-conformance")
+
+
+def test_answers_of_the_server_are_counted_by_drafts_and_cache():
+    report = HONEST["kakeya.serve-conformance"]()
+    before = measured(PATH, json.dumps(report).encode()).tables[0]
+    changed = next(row for row in report["rows"] if row["draft"] == "lookup")
+    changed["tokens"] = "sha256:" + "0" * 64
+
+    after = measured(PATH, json.dumps(report).encode()).tables[0]
+
+    assert all(answers == equal for _, _, answers, equal, _ in before.rows)
+    assert [a[3] - b[3] for a, b in zip(before.rows, after.rows, strict=True) if a != b] == [1]
 
 
 def decode(arm, prompt, seconds, *, repeat=0, text="the answer is 42", **more):

@@ -18,6 +18,7 @@ from bridge.manifest import format_time
 from bridge.requests import follow, sightings
 from bridge.requests.liveness import Life, Queue, last_line, shown, span
 from bridge.requests.sightings import Sightings
+from bridge.requests.waiting import Code
 
 RUNNER = Identity("a runner", "runner@example.invalid")
 
@@ -171,7 +172,9 @@ class TestTheQueue:
     def test_a_request_that_is_held_waits_for_approval_and_for_nobody_to_take_it(self, client, write):
         run = client.run("noop")
         write(run.branch, State.REQUESTED, detail=f"{wire.WAITS_FOR_APPROVAL}: it is not signed")
-        assert (run.status().waits_for, run.status().queue, run.status().outlook) == ("approval", None, "")
+        status = run.status()
+        assert (status.waits_for, status.queue, status.reason.code) == ("approval", None, Code.APPROVAL)
+        assert status.outlook == f"On the machine of mac: kakeya-runner approve {run.commit}"
 
     def test_one_that_was_handed_back_waits_for_a_runner(self, client, write):
         run = client.run("noop")

@@ -74,10 +74,10 @@ FAILURES = {
     "not authorized": ({"message": "Bad credentials"}, 401, "GitHub answered 401"),
     "no such repository": ({"message": "Not Found"}, 404, "GitHub answered 404"),
     "a server in trouble": (b"oops", 500, "GitHub answered 500"),
-    "not JSON": (b"<html>", 200, "GitHub could not be asked"),
-    "a list": ([1], 200, "GitHub could not be asked"),
-    "runs that are no list": ({"workflow_runs": {"a": 1}}, 200, "GitHub could not be asked"),
-    "a run that is no object": ({"workflow_runs": ["x"]}, 200, "GitHub could not be asked"),
+    "not JSON": (b"<html>", 200, "the request to GitHub failed"),
+    "a list": ([1], 200, "the request to GitHub failed"),
+    "runs that are no list": ({"workflow_runs": {"a": 1}}, 200, "the request to GitHub failed"),
+    "a run that is no object": ({"workflow_runs": ["x"]}, 200, "the request to GitHub failed"),
 }
 
 
@@ -98,14 +98,16 @@ def test_a_redirect_is_not_followed(hub):
 def test_a_slow_server_is_not_waited_for(hub, monkeypatch):
     monkeypatch.setattr(github, "TIMEOUT_S", 0.1)
     hub.api = lambda _path, _asked: time.sleep(0.5) or (200, {}, b"{}")
-    assert ask(hub).problem == "GitHub could not be asked: ReadTimeout"
+    assert ask(hub).problem == "the request to GitHub failed: ReadTimeout"
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setenv("GH_TOKEN", TOKEN)
     monkeypatch.setenv("GITHUB_SERVER_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert actions_run("http://127.0.0.1:1/o/r", "x").problem == "GitHub could not be asked: ConnectionError"
+    assert (
+        actions_run("http://127.0.0.1:1/o/r", "x").problem == "the request to GitHub failed: ConnectionError"
+    )
 
 
 def test_without_a_token_nothing_is_asked(hub, monkeypatch):

@@ -6,12 +6,13 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge import limits
 from bridge.errors import ManifestError
 from bridge.system import strict_json
+from tests.properties import examples
 
 HOSTILE = {
     "nothing at all": (b"", "bad_json"),
@@ -148,7 +149,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@examples(100)
 @given(json_values)
 def test_what_is_written_is_read_back(value):
     text = strict_json.dumps(value)

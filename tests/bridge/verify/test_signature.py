@@ -227,17 +227,17 @@ def test_a_late_commit_of_the_requester_does_not_spoil_a_signature(client, reade
     run = client.run("noop")
     keyed.key()
     late: list[str] = []
-    with keyed.session() as session:
-        push = session.bus.push
+    with keyed.context() as context:
+        push = context.bus.push
 
         def push_after_the_requester(branch, commit, *, expect):
-            final = b'"succeeded"' in session.bus.git("show", f"{commit}:{wire.STATE}").stdout
+            final = b'"succeeded"' in context.bus.git("show", f"{commit}:{wire.STATE}").stdout
             if final and not late:
                 late.append(forger.put(branch, {}, expect))
             return push(branch, commit, expect=expect)
 
-        session.bus.push = push_after_the_requester
-        once(session, run.branch)
+        context.bus.push = push_after_the_requester
+        once(context, run.branch)
 
     assert late
     check = signature(reader.verify(run.branch))

@@ -108,9 +108,9 @@ def _first_layer(cache, end):
         keys = cache.keys_and_values()[0]
     keys = keys.dense() if hasattr(keys, "dense") else keys
     size = keys.shape[2]
-    if size < cache.offset:  # a ring: slot s holds the last position p with p % size == s
+    if size < cache.offset:  # a ring: where it begins depends on how its entries came
         at = np.arange(cache.offset - size, cache.offset)
-        return np.array(keys)[:, :, at % size][:, :, at < end]
+        return np.array(cache._temporal_order(keys))[:, :, at < end]
     return np.array(keys)[:, :, :end]
 
 
@@ -196,12 +196,34 @@ def test_one_synchronisation_a_round(monkeypatch, sampled):
     known = plain(target, prompt, 30)
     wait = mx.eval
     monkeypatch.setattr(mx, "eval", lambda *args: (waits.append(1), wait(*args)))
-    for options in ({}, {"block_size": 1}, {"profile": True}):
+    for options in ({}, {"block_size": 1}, {"loop": "two-phase"}):
         waits.clear()
         steps = fixed(target, Oracle([*prompt, *known], EVERY), prompt, 30, **options, **sampled)
-        profiled = sum(step.proposed > 0 for step in steps) if "profile" in options else 0
+        profiled = sum(step.proposed > 0 for step in steps) if "loop" in options else 0
         assert steps[-1].syncs == len(steps) + profiled
         assert len(waits) == 2 + profiled  # one chunk of the prompt, and the caches in the end
+
+
+@pytest.mark.parametrize("loop", ["fused", "two-phase", "eager"])
+def test_every_loop_gives_the_same_steps(loop):
+    target, prompt = TARGETS["gemma3"], prompt_of(LONG)
+    known = plain(target, prompt, 30)
+    lazy, other = (
+        fixed(target, Oracle([*prompt, *known], EVERY), prompt, 30, loop=name) for name in ("lazy", loop)
+    )
+    assert [(s.tokens, s.accepted, s.proposed) for s in lazy] == [
+        (s.tokens, s.accepted, s.proposed) for s in other
+    ]
+    assert (other[-1].syncs > lazy[-1].syncs) is (loop != "fused")
+    assert all(0 <= step.timing.wait <= step.timing.verify for step in other)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"loop": "odd"}, "no loop"), ({"loop": "eager", "temperature": 1.0}, "greedy")]
+)
+def test_a_loop_that_cannot_be_is_refused(options, said):
+    with pytest.raises(BadInput, match=said):
+        fixed(TARGETS["qwen3"], None, [1], 2, **options)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)

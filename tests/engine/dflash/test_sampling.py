@@ -35,7 +35,7 @@ def deviation(counts, probabilities):
 def test_whatever_is_drafted_the_tokens_are_the_targets(settings, drawn):
     sampler = Sampler(settings, seed=1)
     drafts, drawn_from = sampler.draw(many(DRAFTER)) if drawn else (many(mx.array([1, 3])), None)
-    accepted, following = (np.array(x) for x in sampler.judge(many(LOGITS), drafts, drawn_from))
+    accepted, following = (np.array(x) for x in sampler.accept(many(LOGITS), drafts, drawn_from))
     drafts, p = np.array(drafts), np.array(settings.probabilities(LOGITS))
     rng = np.random.default_rng(0)
     # Where the first draft was refused, the second position is left to a later round: drawn here by numpy.
@@ -57,14 +57,14 @@ def test_the_smallest_temperature_leaves_the_likeliest(temperature):
 def test_acceptance_is_the_overlap():
     settings = Sampling(1.0)
     sampler = Sampler(settings, seed=3)
-    accepted, _ = sampler.judge(many(LOGITS), *sampler.draw(many(DRAFTER)))
+    accepted, _ = sampler.accept(many(LOGITS), *sampler.draw(many(DRAFTER)))
     p, q = (np.array(settings.probabilities(x)) for x in (LOGITS[:1], DRAFTER[:1]))
     assert (np.array(accepted) > 0).mean() == pytest.approx(np.minimum(p, q).sum(), abs=0.01)
 
 
 def test_a_drafter_like_the_target_is_always_right():
     sampler = Sampler(Sampling(1.0, top_k=3), seed=4)
-    accepted, _ = sampler.judge(many(LOGITS), *sampler.draw(many(LOGITS[:2])))
+    accepted, _ = sampler.accept(many(LOGITS), *sampler.draw(many(LOGITS[:2])))
     assert mx.all(accepted == 2).item()
 
 
@@ -78,7 +78,7 @@ def test_greedy_keeps_what_the_target_would_have_said():
         ([], 0, 0),
     ]:
         rows = LOGITS[None, : len(drafts) + 1]
-        found = sampler.judge(rows, mx.array([drafts], mx.int32))
+        found = sampler.accept(rows, mx.array([drafts], mx.int32))
         assert [x.item() for x in found] == [accepted, following]
     assert sampler.draw(LOGITS)[0].tolist() == likeliest
     assert sampler.draw(LOGITS)[1] is None

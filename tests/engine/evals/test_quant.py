@@ -7,7 +7,7 @@ from engine.cache import make_caches
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
-from engine.evals.quant_claims import by_arm, quant_claims
+from engine.evals.quant_claims import by_arm, quant_claims, verdicts
 from engine.evals.storage import halved, read_back, stored
 from engine.measure.prompts import Prompt
 from engine.mx import mx
@@ -185,3 +185,39 @@ def test_usage(capsys, tmp_path):
     assert world.run("kv-quant", "--prompts", "a", "--text", "b") == 2
     assert world.run("recall", "--depths", "0.5,2") == 2
     assert world.run("recall", "--lengths", "x") == 2
+
+
+def figures(bits, rel_mse, kl):
+    return {"stored_bits_per_value": bits, "rel_mse": rel_mse, "kl": kl}
+
+
+def test_a_verdict_compares_at_no_more_bits():
+    found = {
+        "affine@4g64": figures(4.5, 0.01, 0.02), "e8v@4.25": figures(4.3, 0.005, 0.01),
+        "e8v@6.25": figures(6.3, 1e-4, 1e-4), "e8@q38": figures(6.7, 1e-4, 1e-4), "d4@q3": figures(4.4, 0.02, 0.01),
+    }  # fmt: skip
+    arms = [{"name": name, "role": "candidate"} for name in found]
+
+    said = list(verdicts(found, arms))
+
+    assert said == [
+        "d4@q3 (4.40 bits) against affine@4g64 (4.50): mixed, 2.00 times its error and 0.50 times its KL",
+        "e8 against affine@4g64: no verdict, every e8 here stores more bits",
+        "e8v@4.25 (4.30 bits) against affine@4g64 (4.50): better, 0.50 times its error and 0.50 times its KL",
+    ]
+
+
+def test_texts_of_several_kinds_are_workloads(tmp_path, capsys):
+    out = tmp_path / "report.json"
+    code = world.run(
+        "kv-quant", "--model", "tiny", "--caches", "affine@4g64,e8v@4.25", "--prompts", "code,sums",
+        "--max-prompts", "1", "--tokens", "32", "--out", out,
+    )  # fmt: skip
+    made = world.report(out)
+    assert code == 0
+    assert {name: told["task"] for name, told in made["workloads"].items()} == {
+        "code": "code",
+        "sums": "maths",
+    }
+    assert world.violations(made) == []
+    assert "e8v@4.25 (" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from engine import models
-from engine.checkpoints.published import BUNDLED
+from engine.checkpoints.published import PAIRS
 from engine.dflash import Stats, stream_generate
 from engine.models.registry import DATA
 from engine.mx import mx
@@ -34,7 +34,7 @@ class Ledger:
 '''
 
 
-@pytest.fixture(scope="module", params=BUNDLED)
+@pytest.fixture(scope="module", params=PAIRS)
 def pair(request):
     return models.load(request.param)
 

@@ -38,11 +38,13 @@ def test_every_pair_is_listed_with_how_to_get_it(capsys, hub):
     code, said = _run(capsys, "--json")
     found = {pair["name"]: pair for pair in json.loads(said.out)["pairs"]}
     assert code == 0
-    assert list(found) == [*registry.BUNDLED, *registry.PUBLISHED]
+    assert list(found) == [*registry.BUNDLED, *registry.PUBLISHED, *registry.ALONE]
     assert found["qwen3-8b"]["get"] == [f"hf download {draft}"]
     assert not found["qwen3-8b"]["here"]
     assert found["tiny"]["get"] == []
     assert found["qwen3-4b"]["channel"] == "qwen3-4b@e8-q38"
+    assert found["deepseek-r1-distill-qwen-1.5b"]["channel"] == "deepseek-r1-distill-qwen-1.5b@e8-q38-b2"
+    assert found["glm-4-9b-chat"]["get"] == ["hf download zai-org/glm-4-9b-chat-hf"]  # no drafter to get
     _put(hub, draft)
     assert next(pair for pair in models.pairs() if pair["name"] == "qwen3-8b")["here"]
 

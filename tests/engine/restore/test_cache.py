@@ -1,4 +1,3 @@
-import itertools
 import json
 
 import pytest
@@ -18,15 +17,6 @@ from tests.engine import small_models as models
 SINK, WINDOW, CHUNK, LENGTH = 2, 8, 8, 45
 
 
-def _read(model, caches, tokens):
-    """Read a prompt in chunks and its last three tokens one at a time; return the last logits."""
-    cuts = [*range(0, tokens.shape[1] - 3, CHUNK), *range(tokens.shape[1] - 3, tokens.shape[1] + 1)]
-    for start, stop in itertools.pairwise(cuts):
-        logits = model(tokens[:, start:stop], cache=caches)
-        mx.eval(logits, [cache.state for cache in caches])
-    return logits[0, -1]
-
-
 def _restored(model, source):
     return restored_caches(model, SINK, WINDOW, source)
 
@@ -34,13 +24,13 @@ def _restored(model, source):
 @pytest.mark.parametrize("make", [models.llama, models.gemma3, models.gemma4, models.gpt_oss])
 def test_what_was_there_changes_nothing_and_noise_does(make):
     model, tokens = make(), models.tokens(LENGTH)
-    plain = _read(model, lm_cache.make_prompt_cache(model), tokens)
+    plain = models.read(model, lm_cache.make_prompt_cache(model), tokens, CHUNK)
     kept = _restored(model, lambda _: Exact())
-    assert mx.abs(_read(model, kept, tokens) - plain).max().item() < 1e-4
+    assert mx.abs(models.read(model, kept, tokens, CHUNK) - plain).max().item() < 1e-4
     poisoned = _restored(model, lambda i: Noise(noise(i)))
-    assert mx.abs(_read(model, poisoned, tokens) - plain).max().item() > 0.01
+    assert mx.abs(models.read(model, poisoned, tokens, CHUNK) - plain).max().item() > 0.01
     gone = _restored(model, lambda _: None)
-    assert mx.abs(_read(model, gone, tokens) - plain).max().item() > 0.01
+    assert mx.abs(models.read(model, gone, tokens, CHUNK) - plain).max().item() > 0.01
 
 
 def test_evicted_tokens_are_out_of_reach_and_restored_ones_are_not():
@@ -49,19 +39,21 @@ def test_evicted_tokens_are_out_of_reach_and_restored_ones_are_not():
     one = models.tokens(LENGTH)
     other = mx.concatenate([one[:, :10], (one[:, 10:11] + 1) % 128, one[:, 11:]], axis=1)
     for source, reached in ((lambda _: None, False), (lambda _: Exact(), True)):
-        logits = [_read(model, _restored(model, source), tokens) for tokens in (one, other)]
+        logits = [models.read(model, _restored(model, source), tokens, CHUNK) for tokens in (one, other)]
         assert mx.array_equal(*logits).item() != reached
     # The sink and the window are kept.
     for at in (1, LENGTH - 5):
         changed = mx.concatenate([one[:, :at], (one[:, at : at + 1] + 1) % 128, one[:, at + 1 :]], axis=1)
-        logits = [_read(model, _restored(model, lambda _: None), tokens) for tokens in (one, changed)]
+        logits = [
+            models.read(model, _restored(model, lambda _: None), tokens, CHUNK) for tokens in (one, changed)
+        ]
         assert not mx.array_equal(*logits).item()
 
 
 def test_injections_are_counted_where_attention_reads():
     model, tokens = models.llama(), models.tokens(LENGTH)
     caches = _restored(model, lambda _: Exact())
-    _read(model, caches, tokens)
+    models.read(model, caches, tokens, CHUNK)
     evicted = LENGTH - 1 - SINK - WINDOW  # the last token evicts what is behind the window before it
     assert [(c.evicted, c.injected_positions, c.size()) for c in caches] == [(evicted, evicted, 11)] * 2
     found = counters(caches)
@@ -71,7 +63,7 @@ def test_injections_are_counted_where_attention_reads():
     # What the source keeps is counted with what the cache keeps: 45 positions in float32.
     assert memory.live(caches)["cache_bytes"] == 2 * 2 * LENGTH * 2 * 64 * 4
     bare = _restored(model, lambda _: None)
-    _read(model, bare, tokens)
+    models.read(model, bare, tokens, CHUNK)
     assert counters(bare)["injected_positions"] == 0
     assert counters(bare)["evicted_positions"] == 2 * evicted
 
@@ -79,12 +71,12 @@ def test_injections_are_counted_where_attention_reads():
 @pytest.mark.parametrize(("spec", "near"), [("e8v@6.25", 0.2), ("affine@8g64", 0.05), ("e8@q152", 0.05)])
 def test_codes_come_back_near(spec, near):
     model, tokens = models.llama(), models.tokens(LENGTH)
-    plain = _read(model, lm_cache.make_prompt_cache(model), tokens)
+    plain = models.read(model, lm_cache.make_prompt_cache(model), tokens, CHUNK)
     fresh = make_caches(model, spec)
     for cache in fresh:
         vars(cache).update({"views": False} if hasattr(cache, "views") else {})
     caches = _restored(model, lambda i: Compressed(fresh[i]))
-    assert 0 < mx.abs(_read(model, caches, tokens) - plain).max().item() < near
+    assert 0 < mx.abs(models.read(model, caches, tokens, CHUNK) - plain).max().item() < near
     found = counters(caches)
     assert found["injected_positions"] == 2 * (LENGTH - 1 - SINK - WINDOW)
     assert (found["packed_bytes"] > 0) == (spec != "e8@q152")
@@ -104,7 +96,7 @@ def test_a_perfect_reconstruction_of_the_projections_is_the_identity(make, monke
                 return seen[key][-1]
 
             monkeypatch.setattr(layer.self_attn, name, record)
-    plain = _read(model, lm_cache.make_prompt_cache(model), tokens)
+    plain = models.read(model, lm_cache.make_prompt_cache(model), tokens, CHUNK)
     raw = {key: mx.concatenate(parts, axis=1) for key, parts in seen.items()}
 
     def source(i):
@@ -114,7 +106,7 @@ def test_a_perfect_reconstruction_of_the_projections_is_the_identity(make, monke
         return Learned(model.layers[i].self_attn, reconstruct)
 
     caches = _restored(model, source)
-    assert mx.abs(_read(model, caches, tokens) - plain).max().item() < 1e-4
+    assert mx.abs(models.read(model, caches, tokens, CHUNK) - plain).max().item() < 1e-4
     assert counters(caches)["injected_positions"] > 0
 
     def shifted(i):
@@ -123,7 +115,7 @@ def test_a_perfect_reconstruction_of_the_projections_is_the_identity(make, monke
 
         return Learned(model.layers[i].self_attn, reconstruct)
 
-    assert mx.abs(_read(model, _restored(model, shifted), tokens) - plain).max().item() > 0.01
+    assert mx.abs(models.read(model, _restored(model, shifted), tokens, CHUNK) - plain).max().item() > 0.01
 
 
 def test_a_source_that_gives_too_little_is_an_error():
@@ -133,7 +125,7 @@ def test_a_source_that_gives_too_little_is_an_error():
 
     model = models.llama(layers=1)
     with pytest.raises(BadInput, match=r"gave 1 positions back, \d+ were evicted"):
-        _read(model, _restored(model, lambda _: Forgetful()), models.tokens(LENGTH))
+        models.read(model, _restored(model, lambda _: Forgetful()), models.tokens(LENGTH), CHUNK)
 
 
 def test_what_cannot_be_restored():
@@ -182,6 +174,48 @@ def test_rows_show_what_was_put_back(report):
     tokens = {(row["arm"], row["prompt"]): row["tokens"] for row in report["rows"]}
     for prompt in report["prompts"]:
         assert tokens["identity", prompt["id"]] == tokens["raw", prompt["id"]]
+
+
+def _divergences(report):
+    return {claim["arm"]: claim["value"] for claim in report["claims"] if claim["name"] == "prompt_kl"}
+
+
+def test_divergence_orders_the_arms_where_recall_shows_nothing(report):
+    found = _divergences(report)
+    assert found["identity"] <= 1e-6 < found["restored e8v@4.25"] < found["poison"]
+    assert found["restored e8v@4.25"] < found["evicted"]
+    for row in report["rows"]:
+        prompt = next(one for one in report["prompts"] if one["id"] == row["prompt"])
+        assert row["prediction"]["n_positions"] == prompt["n_tokens"] - 2 * 24
+
+
+def _changed(report, arm, **fields):
+    made = json.loads(json.dumps(report))
+    row = next(row for row in made["rows"] if row["arm"] == arm)
+    row["prediction"] |= fields
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arm", "fields", "code"),
+    [
+        ("evicted", {"n_positions": 3}, "QUALITY_IMPOSSIBLE"),
+        ("evicted", {"same_top": 10**6}, "QUALITY_IMPOSSIBLE"),
+        ("evicted", {"sum_kl": 0.0, "same_top": 1}, "QUALITY_IMPOSSIBLE"),
+        ("raw", {"sum_kl": 0.5}, "QUALITY_IMPOSSIBLE"),
+        ("identity", {"sum_kl": 5.0}, "QUALITY_IMPOSSIBLE"),
+        ("restored e8v@4.25", {"sum_kl": 0.0}, "CLAIM_NOT_FROM_ROWS"),
+        ("evicted", {"more": 1}, "STRAY_FIELD"),
+    ],
+)
+def test_the_gate_refuses_predictions_that_cannot_be(report, arm, fields, code):
+    assert code in world.violations(_changed(report, arm, **fields))
+
+
+def test_the_gate_wants_predictions_in_every_row_or_in_none(report):
+    made = json.loads(json.dumps(report))
+    del made["rows"][-1]["prediction"]
+    assert "QUALITY_IMPOSSIBLE" in world.violations(made)
 
 
 def test_the_gate_sees_needles_that_need_no_restoration(report):

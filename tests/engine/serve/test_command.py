@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import httpx
 import pytest
 
 
@@ -20,12 +22,13 @@ def run(*argv):
         (("--enable-dflash", "--draft", "none"), "exclude each other"),
         (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "cannot listen"),
         (("--api-key-file", "SHORT"), "at least 16"),
+        (("--prefix-store", "SHORT/below"), "cannot be used"),
     ],
 )
 def test_refused(argv, said, tmp_path):
     (tmp_path / "KEY").write_text("k" * 20)
     (tmp_path / "SHORT").write_text("k")
-    done = run(*(str(tmp_path / word) if word in ("KEY", "SHORT") else word for word in argv))
+    done = run(*(str(tmp_path / word) if word.startswith(("KEY", "SHORT")) else word for word in argv))
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -35,3 +38,60 @@ def test_help_needs_no_model():
     done = run("--help")
     assert done.returncode == 0
     assert "OpenAI" in done.stdout
+
+
+@pytest.mark.parametrize("script", ["kakeya-engine", "kakeya-sidecar-mlx"])
+def test_version(script):
+    path = Path(sys.executable).with_name(script)
+    if not path.exists():
+        pytest.skip("the package is not installed with its scripts")
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("kakeya-engine ")
+
+
+def test_earlier_name_and_options(tmp_path):
+    """The console script that is installed beside this Python, with every option that it had."""
+    script = Path(sys.executable).with_name("kakeya-sidecar-mlx")
+    if not script.exists():
+        pytest.skip("the package is not installed with its scripts")
+    options = ("--host", "127.0.0.1", "--port", "0", "--device", "cpu", "--enable-dflash", "--prewarm")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([script, *options], stdout=subprocess.PIPE, stderr=log)
+    try:
+        url = process.stdout.readline().decode().strip()
+        assert url.startswith("http://127.0.0.1:"), (tmp_path / "log").read_text()
+        with httpx.Client(base_url=url, timeout=120) as http:
+            body = {"model": "tiny", "prompt": "import os\n" * 8, "max_tokens": 12, "temperature": 0}
+            told = http.post("/v1/completions", json=body).json()["x_kakeya"]
+            assert (told["draft"], told["fallback"]) == ("dflash", None)
+            assert list(http.get("/v1/kakeya/stats").json()["models"]) == ["tiny"]
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_stranger_gets_an_answer_that_is_short_honest_and_ends(tmp_path):
+    """No model is named, neither to the server nor by a folder: what it has writes answers that end."""
+    argv = [sys.executable, "-P", "-m", "engine", "serve", "--port", "0"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log)
+    try:
+        url = process.stdout.readline().decode().strip()
+        assert url.startswith("http://127.0.0.1:"), (tmp_path / "log").read_text()
+        with httpx.Client(base_url=url, timeout=120) as http:
+            (model,) = [each["id"] for each in http.get("/v1/models").json()["data"]]
+            found = []
+            for asked in ("Hello.", "Who are you?", "What is the capital of Berlin?"):
+                body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": asked}]}
+                (choice,) = http.post("/v1/chat/completions", json=body).json()["choices"]
+                assert choice["finish_reason"] == "stop"
+                found.append(choice["message"]["content"])
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+    assert model == "tiny-chat"
+    assert found[0] == "Hello! How can I help?"
+    assert all("a small model made for tests" in text for text in found[1:])

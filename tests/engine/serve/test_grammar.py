@@ -156,7 +156,7 @@ def test_sampled_rounds_keep_the_guided_distribution(tiny):
     for seed in range(1500):
         sampler = Sampler(Sampling(1.0), seed)
         draft = mx.random.categorical(mx.log(q[:, 0]), key=mx.random.key(seed + 9999))[None]
-        accepted, following = sampler.judge(mx.log(p), draft.reshape(1, 1), q)
+        accepted, following = sampler.accept(mx.log(p), draft.reshape(1, 1), q)
         counts[draft.item() if accepted.item() else following.item()] += 1
     assert counts[3] == 0
     for count, share in zip(counts, (0.5, 0.3, 0.2), strict=False):

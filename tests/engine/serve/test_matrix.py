@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jsonschema
 import pytest
 
+from engine.serve.conformance import COMMON, FORMS, SCHEMA
 from tests.engine.serve.world import serving
 
 MODELS = ("tiny", "tiny-hybrid")
@@ -18,7 +19,6 @@ DRAFTS = ("none", "lookup", "dflash")
 CACHES = ("raw", "e8v@4.25", "affine@4g64")
 WARMTHS = ("cold", "warm")
 CLIENTS = (1, 4)
-FORMS = ("free", "json_schema")
 CELLS = list(itertools.product(MODELS, DRAFTS, CACHES, WARMTHS, CLIENTS, FORMS))
 # Few cells in which each pair of values of two axes meets once at least.
 SAMPLE = [
@@ -34,17 +34,6 @@ SAMPLE = [
     ("tiny-hybrid", "dflash", "raw", "cold", 4, "free"),
     ("tiny-hybrid", "dflash", "e8v@4.25", "cold", 1, "json_schema"),
 ]
-SCHEMA = {
-    "type": "object",
-    "properties": {"path": {"type": "string", "maxLength": 12}, "lines": {"type": "integer", "maximum": 99}},
-    "required": ["path", "lines"],
-    "additionalProperties": False,
-}
-COMMON = {
-    "free": "def read_lines(path):\n    with open(path) as stream:\n        return stream.readlines()\n\n\n"
-    * 4,
-    "json_schema": '{"path":"tests","lines":12}\n{"path":"engine","lines":40}\n' * 8,
-}
 # To the JSON an end is one more line that differs, so that four clients read four prompts.
 ENDS = ("def read_text(path):\n", "def write_lines(path, lines):\n", "class Reader:\n", "def main(argv):\n")
 TOKENS = 32
@@ -117,6 +106,43 @@ def check(both, plain, cell):
         assert sum(each["accepted"] for each in told) > 0
     assert max(each["together"] for each in told) >= min(2, clients)
     assert (sum(each["joint_rounds"] for each in told) > 0) == (clients > 1)
+    assert (sum(each["joint_drafts"] for each in told) > 0) == (clients > 1 and draft == "dflash")
+
+
+# A cell here is asked of one server, and then of another that finds only the first one's files.
+RESTARTS = [
+    ("tiny", "dflash", "e8v@4.25", 2, "free"),
+    ("tiny", "lookup", "affine@4g64", 1, "json_schema"),
+    ("tiny-hybrid", "dflash", "raw", 1, "json_schema"),
+]
+
+
+@pytest.mark.slow
+def test_warm_restart(both, plain, tmp_path):
+    options = ("--model", "tiny", "--model", "tiny-hybrid", "--prefix-store", str(tmp_path / "store"))
+
+    def asked(server, cell):
+        model, draft, cache, clients, form = cell
+        with ThreadPoolExecutor(clients) as pool:
+            found = [
+                pool.submit(ask, server, model, draft, cache, form, end, prefix=True)
+                for end in ENDS[:clients]
+            ]
+            return [each.result() for each in found]
+
+    with serving(tmp_path, *options) as first:
+        before = [asked(first, cell) for cell in RESTARTS]
+    with serving(tmp_path, *options) as second:
+        after = [asked(second, cell) for cell in RESTARTS]
+        stored = second.stats()["prefix_store"]
+    for (model, draft, cache, _, form), *answers in zip(RESTARTS, before, after, strict=True):
+        for end, cold, warm in zip(ENDS, *answers, strict=False):
+            same = plain(model, cache, form, end)
+            assert cold["choices"][0]["text"] == warm["choices"][0]["text"] == same["choices"][0]["text"]
+            assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+            assert warm["x_kakeya"]["draft"] in (draft, "none")
+    assert stored["hit"] > 0
+    assert stored["refused"] == {}
 
 
 def name(cell):

@@ -7,6 +7,7 @@ import pytest
 from tests.engine.serve.world import serving
 
 BUDGET = 48 << 20
+PAGES = 16 << 20  # what the allocator may keep in pieces
 WORDS = "import os\nimport sys\n\n\ndef main(argv):\n    return os.path.join(*argv)\n" * 12
 
 
@@ -31,6 +32,31 @@ def test_peak_stays_within_the_budget(budgeted):
     assert stats["models"]["tiny"]["weight_bytes"] + stats["prefixes"]["bytes"] <= BUDGET
     together = [answer.json()["x_kakeya"]["together"] for answer in answers]
     assert 1 <= max(together) < 8  # some had to wait for memory although eight may run
+
+
+def test_peak_stays_within_the_budget_with_files_too(tmp_path):
+    options = ("--memory-budget", "48MB", "--max-active", "4", "--prefix-store", str(tmp_path / "store"))
+    with serving(tmp_path, *options) as server:
+        cold = [ask(server, i).json() for i in range(3)]
+    with serving(tmp_path, *options) as server:
+        with ThreadPoolExecutor(3) as pool:
+            warm = [answer.json() for answer in pool.map(lambda i: ask(server, i), range(3))]
+        assert server.stats()["mlx_peak_bytes"] <= 1.05 * BUDGET
+        assert server.stats()["prefix_store"]["hit"] > 0
+    for first, again in zip(cold, warm, strict=True):
+        assert again["choices"][0]["text"] == first["choices"][0]["text"]
+        assert again["x_kakeya"]["cached_tokens"] > first["x_kakeya"]["cached_tokens"]
+
+
+def test_process_grows_by_no_more_than_it_accounts_for(budgeted):
+    """The kernel's own figure: what requests add to the process is within what they may take together."""
+    ask(budgeted, 0)
+    before = budgeted.stats()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: ask(budgeted, 100 + i), range(24)))
+    after = budgeted.stats()
+    weights = before["models"]["tiny"]["weight_bytes"]
+    assert after["process_bytes"] - before["process_bytes"] <= 1.05 * (BUDGET - weights) + PAGES
 
 
 def test_what_can_never_fit_is_refused(budgeted):

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.cache.spec import parse
 from engine.errors import BadInput
+from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
 from engine.serve.parts import Parts
 
@@ -67,9 +70,41 @@ def test_channels_round_trip(name, cache, boundary):
     assert parse(cache).text == cache
 
 
+SPECS = st.one_of(
+    st.just("raw"),
+    st.builds("{}@q{}".format, st.sampled_from(["e8", "d4"]), st.integers(1, 9999)),
+    st.builds("e8v@{}.25{}".format, st.integers(2, 6), st.sampled_from(["", ":fast", ":normal", ":best"])),
+    st.builds("affine@{}g{}".format, st.sampled_from([2, 3, 4, 5, 6, 8]), st.sampled_from([32, 64, 128])),
+)
+
+
+@given(st.text(min_size=1).filter(str.isprintable), SPECS, st.integers(0, 999))
+def test_every_channel_round_trips(short, spec, boundary):
+    channel = Channel(short, spec, boundary)
+    assert Channel.parse(str(channel)) == channel
+
+
+@given(st.from_regex(CHANNEL_FORM, fullmatch=True))
+def test_every_name_that_is_one_round_trips(name):
+    assert str(Channel.parse(name)) == name
+
+
 @pytest.mark.parametrize(
     "name", ["tiny", "tiny@", "@e8-q38", "tiny@e8-q0", "tiny@e8-q38-b0", "tiny@zip-3", ""]
 )
 def test_no_channel(name):
     with pytest.raises(BadInput):
         Channel.parse(name)
+
+
+def test_empty_lines_behind_a_thought_are_no_content():
+    for texts in (["<think>a</think>\n\nb\n\nc"], ["<think>a</think>", "\n", "\n", "b\n\nc"]):
+        parts = Parts(thinking=("<think>", "</think>"))
+        found = [delta for i, text in enumerate(texts) for delta in parts.add(text, last=i == len(texts) - 1)]
+        assert "".join(delta.get("content", "") for delta in found) == "b\n\nc"
+        assert {} not in found
+        assert {"content": ""} not in found
+
+
+def test_empty_lines_before_any_thought_stay():
+    assert Parts(thinking=("<think>", "</think>")).add("\n\na", last=True) == [{"content": "\n\na"}]

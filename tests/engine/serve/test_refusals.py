@@ -46,6 +46,7 @@ REFUSED = [
     ("a seed of 80 bits", {"messages": TURN, "seed": 1 << 80}, 400, "seed"),
     ("a bias of no token", {"messages": TURN, "logit_bias": {"999999": 1}}, 400, "logit_bias"),
     ("a bias of no number", {"messages": TURN, "logit_bias": {"²": 1}}, 400, "logit_bias"),
+    ("five stops", {"messages": TURN, "stop": ["a"] * 5}, 400, "stop"),
     ("top_logprobs alone", {"messages": TURN, "top_logprobs": 2}, 400, "top_logprobs"),
     ("a strange format", {"messages": TURN, "response_format": {"type": "xml"}}, 501, "response_format"),
     ("no schema", {"messages": TURN, "response_format": {"type": "json_schema"}}, 400, "response_format"),
@@ -64,6 +65,12 @@ REFUSED = [
     ("a strange draft", {"messages": TURN, "x_kakeya": {"draft": "/etc"}}, 422, "x_kakeya.draft"),
     ("a strange option", {"messages": TURN, "x_kakeya": {"speed": 9}}, 422, "x_kakeya.speed"),
     ("options are text", {"messages": TURN, "x_kakeya": "fast"}, 422, "x_kakeya"),
+    (
+        "a boundary of all layers",
+        {"messages": TURN, "x_kakeya": {"cache": "e8@q38", "boundary": 64}},
+        422,
+        "x_kakeya.boundary",
+    ),
     ("a negative boundary", {"messages": TURN, "x_kakeya": {"boundary": -1}}, 422, "x_kakeya.boundary"),
     ("too long", {"messages": [{"role": "user", "content": "x = 1\n" * 4000}]}, 400, "messages"),
 ]

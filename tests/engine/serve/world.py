@@ -42,7 +42,20 @@ class Process:
 def serving(folder, *options):
     """Run a server until the end of the block."""
     log = folder / "server.log"
-    argv = [sys.executable, "-P", "-m", "engine", "serve", "--port", "0", "--dtype", "float32", *options]
+    named = () if "--model" in options else ("--model", "tiny")
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "engine",
+        "serve",
+        "--port",
+        "0",
+        "--dtype",
+        "float32",
+        *named,
+        *options,
+    ]
     with log.open("wb") as err:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err)
     server = None

@@ -9,7 +9,7 @@ import pytest
 from engine import cli, models
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.drafter.weights import save_draft
-from engine.dflash.target.ends import TargetEnds
+from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.dflash.target.rotary import Rotations, rotate
 from engine.dflash.target.taps import Tapped
 from engine.errors import BadInput
@@ -83,17 +83,17 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
     context = bound.make_cache()
     expected = bound.propose(int(tokens[0, anchor]), taps[:, :anchor], context, 3).logits[0]
 
-    ends = TargetEnds.of(target)
+    embeddings = TargetEmbeddings.of(target)
     batch = Batch(tokens, taps, mx.zeros((1, ROW, 1)), mx.zeros((1, ROW, 1)))
     states = hidden_states(
         model,
-        ends.embed,
+        embeddings.embed,
         batch,
         mx.array([[anchor, 20]]),
         4,
         Rotations.of(model.config),
     )
-    found = ends.head(states[0, 0])
+    found = embeddings.head(states[0, 0])
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-5)
 
 

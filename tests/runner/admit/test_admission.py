@@ -329,10 +329,10 @@ class TestReplay:
         branch, _ = done
         commit = host.result(branch).request
         requester.delete(branch)
-        with host.session() as session:
-            session.bus.fetch()
-            session.bus.git("reflog", "expire", "--all", "--expire=now")
-            session.bus.git("prune", "--expire=now")
+        with host.context() as context:
+            context.bus.fetch()
+            context.bus.git("reflog", "expire", "--all", "--expire=now")
+            context.bus.git("prune", "--expire=now")
         requester.push(commit, branch)
 
         _is_refused(host, branch, "replayed")
@@ -429,8 +429,8 @@ class TestForgery:
         widened = tmp_path / "widened"
         body = (touching / "touch.yaml").read_text().replace(str(host.ran), str(widened))
         files = {"presets/touch.yaml": body.encode(), "runner.yaml": b"trust: {code_request: allow}\n"}
-        with host.session() as session:
-            digest = session.presets["touch"].digest
+        with host.context() as context:
+            digest = context.presets["touch"].digest
 
         answer = host.answer(requester.send(requester.manifest(), files=files))
 

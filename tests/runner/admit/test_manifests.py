@@ -17,9 +17,9 @@ from bridge.errors import InfrastructureError
 from bridge.presets import Preset
 from bridge.system.git import Git
 from runner.admit import manifests
-from runner.admit.manifests import Manifests, read_asked, read_some
+from runner.admit.manifests import Manifests, read_candidate, read_some
 from runner.refusal import Refusal
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def test_from_the_queue_to_the_answer_a_manifest_is_parsed_once(host, requester,
         requester.send(manifest)
     requester.send(requester.manifest("count", params={"n": 3}, labels=["elsewhere"]))
     requester.send(b"{")
-    with host.session() as session:
-        rounds = Rounds(session)
+    with host.context() as context:
+        poller = Poller(context)
         for _ in range(8):
-            rounds.next()
+            poller.poll()
 
     assert sorted(parsed.values()) == [1] * 5
     assert checked == {"touch": 2}
@@ -117,7 +117,7 @@ def test_a_refusal_is_the_same_read_alone_and_read_together(requester, view, con
     asked = view(content)
     store = Manifests(requester.git)
     assert [*store.each([asked])] == [None]
-    for found in (store.of(asked), read_asked(requester.git, asked)):
+    for found in (store.of(asked), read_candidate(requester.git, asked)):
         assert found.request is None
         with pytest.raises(Refusal) as refused:
             found.demand()
@@ -151,7 +151,7 @@ def test_a_store_that_fails_is_no_refusal(requester, view, monkeypatch):
 
     monkeypatch.setattr(objects, "read_blob", fails)
     with pytest.raises(InfrastructureError, match="disk"):
-        read_asked(requester.git, asked)
+        read_candidate(requester.git, asked)
 
 
 def test_one_that_cannot_be_read_is_found_among_others(requester, view, monkeypatch):

@@ -15,7 +15,7 @@ from runner.admit.approvals import Approvals
 from runner.admit.signature import read_signed, signer_of
 from runner.cli import cli
 from runner.serve.lease import Lease
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -161,7 +161,7 @@ def test_an_approval_outlives_the_ledger_and_is_used_up_by_the_answer(trusting, 
     for _ in range(2):
         ledger.parent.mkdir(exist_ok=True)
         ledger.write_bytes(b"nonsense" * 1000)
-        with trusting.keyed.session(**trusting.policy()):
+        with trusting.keyed.context(**trusting.policy()):
             pass
     assert trusting.answer(run).trusted_by.startswith("approval by ")
     trusting.ran.unlink()
@@ -300,10 +300,10 @@ def test_an_approval_that_is_withdrawn_while_the_request_is_claimed_stops_it(tru
 
 def test_a_poll_with_something_held_goes_on_to_what_is_not(trusting):
     trusting.ask()
-    with trusting.keyed.session(**trusting.policy(unapproved="hold")) as session:
-        rounds = Rounds(session)
-        assert rounds.next() is False
+    with trusting.keyed.context(**trusting.policy(unapproved="hold")) as context:
+        poller = Poller(context)
+        assert poller.poll() is False
         run = trusting.ask(signed_by="alice")
-        assert rounds.next() is True
+        assert poller.poll() is True
 
     assert trusting.result(run).state is wire.State.SUCCEEDED

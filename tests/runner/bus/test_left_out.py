@@ -11,8 +11,8 @@ import pytest
 from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.system.git import Git
-from runner.bus.bus import Bus
-from runner.serve.poll import Rounds
+from runner.bus.fetch import Fetcher
+from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -58,11 +58,11 @@ def told(host, branch):
 def test_a_branch_whose_objects_git_refuses_is_told_once_and_stops_no_other(host, requester, poison):
     bad = [poison(), poison()]
     first = requester.send(requester.manifest())
-    with host.session() as session:
-        rounds = Rounds(session)
-        assert rounds.next()
+    with host.context() as context:
+        poller = Poller(context)
+        assert poller.poll()
         later = requester.send(requester.manifest())
-        while rounds.next():
+        while poller.poll():
             pass
     assert [host.result(branch).state for branch in (first, later)] == ["succeeded", "succeeded"]
     for branch in bad:
@@ -79,12 +79,12 @@ def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poiso
     git(bus, "update-ref", "--stdin", stdin=updates)
     bad = poison()
     asked = []
-    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 60.0)
-    fetch = Bus._start_fetch
-    monkeypatch.setattr(Bus, "_start_fetch", lambda *a, **k: (asked.append(1), fetch(*a, **k))[1])
-    with host.session() as session:
-        assert len(session.bus.fetch()) == 200
-        assert set(session.bus.quarantine.why) == {bad}
+    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 60.0)
+    fetch = Fetcher._start_fetch
+    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(1), fetch(*a, **k))[1])
+    with host.context() as context:
+        assert len(context.bus.fetch()) == 200
+        assert set(context.bus.quarantine.why) == {bad}
     assert len(asked) < 25
 
 
@@ -92,17 +92,17 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
     """Finding them takes a fetch or more for each, and is no reason to keep a good request waiting for all of it."""
     bad = {poison(f"mac-bridge/touch-{new_nonce()}-z{i}") for i in range(4)}
     good = requester.send(requester.manifest())
-    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 0.0)
-    with host.session() as session:
-        rounds, left_out = Rounds(session), []
+    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 0.0)
+    with host.context() as context:
+        poller, left_out = Poller(context), []
         for _ in range(20):
-            rounds.next()
-            left_out.append(len(session.bus.quarantine.why))
+            poller.poll()
+            left_out.append(len(context.bus.quarantine.why))
             if left_out[-1] == len(bad):
                 break
-        rounds.next()
+        poller.poll()
         assert host.result(good).state == "succeeded"
-        assert set(session.bus.quarantine.why) == bad
+        assert set(context.bus.quarantine.why) == bad
     assert left_out[0] < len(bad)
 
 
@@ -120,35 +120,35 @@ def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_p
 
 def test_a_branch_that_is_gone_from_the_bus_is_forgotten(host, requester, poison):
     bad = poison()
-    with host.session() as session:
-        session.bus.fetch()
+    with host.context() as context:
+        context.bus.fetch()
         requester.delete(bad)
         poison()
-        session.bus.fetch()
-        assert bad not in session.bus.quarantine.why
+        context.bus.fetch()
+        assert bad not in context.bus.quarantine.why
 
 
 def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(host, requester, poison):
     """The answer could be published upon nothing but that, so it is dropped and not tried for ever."""
     branch = requester.send(requester.manifest())
     tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
-    with host.session() as session:
-        rounds = Rounds(session)
-        session.bus.fetch()
-        session.ledger.begin(tip, branch=branch, nonce="1790000000-abcdef", preset="touch")
+    with host.context() as context:
+        poller = Poller(context)
+        context.bus.fetch()
+        context.ledger.begin(tip, branch=branch, nonce="1790000000-abcdef", preset="touch")
         said = wire.StateFile(
             schema_version=2, state="succeeded", branch=branch, request=tip, salt="0" * 16, token=1, sequence=2,
-            lease_s=120.0, runner=session.identity, at="2026-01-01T00:00:00Z",
+            lease_s=120.0, runner=context.identity, at="2026-01-01T00:00:00Z",
         )  # fmt: skip
-        tree = objects.overlay(session.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
-        answer = objects.commit(session.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
-        session.bus.keep(answer)
-        session.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
+        tree = objects.overlay(context.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
+        answer = objects.commit(context.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
+        context.bus.keep(answer)
+        context.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
         poison(branch, upon=tip)
-        assert not rounds.next()  # sees what was pushed
-        rounds._patience.keep([])
-        rounds.next()
-        assert session.ledger.pending() == []
+        assert not poller.poll()  # sees what was pushed
+        poller._patience.keep([])
+        poller.poll()
+        assert context.ledger.pending() == []
     assert any("this answer is dropped" in line for line in host.told)
 
 
@@ -158,18 +158,18 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
     bad = requester.send(requester.manifest())
     mend = rot(bad)
     good = requester.send(requester.manifest())
-    with host.session() as session:
-        rounds = Rounds(session)
-        assert rounds.next()
+    with host.context() as context:
+        poller = Poller(context)
+        assert poller.poll()
         assert host.result(good).state == "succeeded"
-        assert not rounds.next()
+        assert not poller.poll()
         (line,) = told(host, bad)
         assert "is left out: cannot fetch from the bus" in line
 
         mend()
         ran.unlink()
-        session.bus.quarantine._patience.keep([])
-        assert rounds.next()
+        context.bus.quarantine._patience.keep([])
+        assert poller.poll()
     assert host.result(bad).state == "succeeded"
     assert ran.exists()
 
@@ -177,10 +177,10 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
 def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester, rot, monkeypatch):
     sent = [requester.send(requester.manifest()) for _ in range(25)]
     mends = [rot(branch) for branch in sent]
-    monkeypatch.setattr("runner.bus.bus._SEARCH_S", 60.0)
-    with host.session() as session, pytest.raises(Exception, match="cannot fetch from the bus"):
-        session.bus.fetch()
+    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 60.0)
+    with host.context() as context, pytest.raises(Exception, match="cannot fetch from the bus"):
+        context.bus.fetch()
     for mend in mends:
         mend()
-    with host.session() as session:
-        assert len(session.bus.fetch()) == 25
+    with host.context() as context:
+        assert len(context.bus.fetch()) == 25

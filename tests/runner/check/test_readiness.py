@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from bridge.bus.wire import State
+from bridge.presets import load_presets
 from bridge.system import engine_install
+from runner.check.presets import allowed_names
 from runner.cli.check import next_step
+from runner.policy import load_policy
 
 NEEDS_ENGINE = pytest.mark.skipif(
     importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed"
@@ -193,3 +196,10 @@ def test_an_interpreter_without_the_engine_is_said_to_lack_it(host, requester, p
     assert (result.state, result.reason.code) == (State.REFUSED, "interpreter")
     assert "cannot import engine" in result.reason.message
     assert engine_install.how(python=tmp_path / "bare" / "bin" / "python") in result.reason.message
+
+
+def test_serving_names_the_presets_that_are_not_refused(runners):
+    policy = load_policy(
+        runners.policy("one", presets=["noop", "pytest-path"], trust={"code_request": "deny"})
+    )
+    assert allowed_names(load_presets(), policy) == ["noop"]

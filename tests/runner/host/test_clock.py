@@ -98,11 +98,11 @@ def test_turns_of_a_future_that_did_not_come_are_not_counted(tmp_path):
 def test_retention_deletes_nothing_while_the_clock_is_in_doubt(host, requester, monkeypatch):
     branch = requester.send(requester.manifest())
     assert host.answer(branch).state == "succeeded"
-    with host.session(retention={"days": 30}) as session:
+    with host.context(retention={"days": 30}) as context:
         real = module.time.time
         monkeypatch.setattr(module.time, "time", lambda: real() + YEAR)
-        Chores(session).maybe()
-        assert session.bus.fetch().keys() == {branch}
+        Chores(context).maybe()
+        assert context.bus.fetch().keys() == {branch}
 
 
 @pytest.fixture

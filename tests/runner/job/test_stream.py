@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.bus.wire import LogDigest
@@ -70,7 +70,6 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(stream, "CHUNK_BYTES", 40)
 
 
-@settings(deadline=None)
 @given(STEPS, st.sampled_from([9, 40, PLENTY]), st.sampled_from([40, CHUNK_BYTES]))
 def test_whatever_the_steps_and_heartbeats_do_the_logs_are_what_was_streamed(steps, keep, most):
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +93,6 @@ def test_whatever_the_steps_and_heartbeats_do_the_logs_are_what_was_streamed(ste
         assert b"".join(piece for _, piece in job.sent) == job.printed
 
 
-@settings(deadline=None)
 @given(STEPS, st.data())
 def test_a_byte_that_was_changed_is_found_in_any_piece(steps, data):
     job = Job()

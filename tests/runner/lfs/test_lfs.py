@@ -213,7 +213,7 @@ class TestFolder:
     def test_what_is_missing_stays_and_the_others_come(self, bus, tree):
         put_object(bus, CONTENT)
         left, found = tree(Bus(url=str(bus)), a=pointer_to(CONTENT), b=pointer_to(OTHER))
-        assert left == {"b.bin": "the bus does not hold it (No such file or directory)"}
+        assert left == {"b.bin": "the bus does not have it (No such file or directory)"}
         assert found == {"a": CONTENT, "b": pointer_to(OTHER)}
 
     def test_a_link_and_a_fifo_in_its_place_are_not_read(self, bus, tree, tmp_path):
@@ -317,12 +317,12 @@ class TestHttp:
 
     ENTRIES = (
         (lambda e: e | {"size": 1}, "another size"),
-        (lambda e: {"oid": e["oid"], "size": e["size"]}, "does not hold it"),
+        (lambda e: {"oid": e["oid"], "size": e["size"]}, "does not have it"),
         (lambda e: e | {"actions": {"download": {"href": "http://example.invalid/x"}}}, "not https"),
         (lambda e: e | {"actions": {"download": {"href": "file:///etc/passwd"}}}, "not https"),
         (lambda e: e | {"actions": {"download": {"href": "https://example.invalid/x"}}}, "does not name"),
         (lambda e: e | {"actions": {"download": {"href": "http://a:b@127.0.0.1/x"}}}, "holds a user"),
-        (lambda e: e | {"actions": {"download": {"href": "http://127.0.0.1:x/"}}}, "an address that is none"),
+        (lambda e: e | {"actions": {"download": {"href": "http://127.0.0.1:x/"}}}, "an invalid address"),
         (lambda e: e | {"error": {"code": 410, "message": "gone\x1b[31m"}}, "gone\\x1b"),
         (lambda e: {"oid": e["oid"]}, "not that of an LFS server"),
         (lambda _: [], "not that of an LFS server"),
@@ -399,7 +399,7 @@ class TestHttp:
 
     def test_a_server_that_is_not_there_leaves_the_pointers(self, tree):
         left, _ = tree(Bus(url="http://127.0.0.1:9/bus.git"), a=pointer_to(CONTENT))
-        assert "could not be asked" in left["a.bin"]
+        assert "the request to the server failed" in left["a.bin"]
 
 
 class TestSsh:
@@ -504,11 +504,11 @@ class TestAttendant:
     @pytest.fixture
     def attended(self, host, requester):
         branch = requester.send(requester.manifest())
-        with host.session(bus={"lease_s": 1}) as session:
-            view = history.read_view(session.bus.git, branch, session.bus.tip(branch))
-            lease = Lease(session, view)
+        with host.context(bus={"lease_s": 1}) as context:
+            view = history.read_view(context.bus.git, branch, context.bus.tip(branch))
+            lease = Lease(context, view)
             lease.advance(State.CLAIMED)
-            yield session, lease, attend.attendant(session, lease)
+            yield context, lease, attend.attendant(context, lease)
 
     def test_a_third_of_a_lease_later_the_branch_says_what_is_done(self, attended, git, bus):
         _, lease, beat = attended
@@ -521,8 +521,8 @@ class TestAttendant:
         assert (state["state"], state["detail"]) == ("running", "files of Git LFS are being fetched")
 
     def test_a_runner_that_stops_hands_the_job_back(self, attended):
-        session, _, beat = attended
-        session.stop.set()
+        context, _, beat = attended
+        context.stop.set()
         with pytest.raises(attend.Halted) as caught:
             beat()
         assert caught.value.halt is attend.Halt.STOPPING

@@ -115,12 +115,12 @@ class TestRace:
 
     def test_of_two_claims_on_one_tip_exactly_one_is_pushed(self, host, requester):
         branch = requester.send(requester.manifest())
-        with host.session("one") as one, host.session("two") as two:
+        with host.context("one") as one, host.context("two") as two:
             claims = []
-            for session in (one, two):
-                tip = session.bus.fetch()[branch]
-                lease = Lease(session, history.read_view(session.bus.git, branch, tip))
-                claims.append((session.bus, lease.commit(State.CLAIMED, {}, tip), tip))
+            for context in (one, two):
+                tip = context.bus.fetch()[branch]
+                lease = Lease(context, history.read_view(context.bus.git, branch, tip))
+                claims.append((context.bus, lease.commit(State.CLAIMED, {}, tip), tip))
             barrier = threading.Barrier(2)
             ends = []
 
@@ -139,17 +139,17 @@ class TestRace:
     def test_two_claims_of_one_view_are_never_the_same_commit(self, host, requester):
         """Not even by one runner in one second: a second push of the same id would be told that all is well."""
         branch = requester.send(requester.manifest())
-        with host.session() as session:
-            view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-            made = {Lease(session, view).commit(State.CLAIMED, {}, view.tip) for _ in range(5)}
+        with host.context() as context:
+            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            made = {Lease(context, view).commit(State.CLAIMED, {}, view.tip) for _ in range(5)}
 
         assert len(made) == 5
 
     def test_a_claim_upon_an_older_tip_is_stale(self, host, requester):
         branch = requester.send(requester.manifest())
-        with host.session() as session:
-            view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-            first, second = Lease(session, view), Lease(session, view)
+        with host.context() as context:
+            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            first, second = Lease(context, view), Lease(context, view)
 
             assert first.advance(State.CLAIMED) is Pushed.DONE
             assert second.advance(State.CLAIMED) is Pushed.STALE

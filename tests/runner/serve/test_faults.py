@@ -155,10 +155,10 @@ def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, 
 
     real = poll.handle
 
-    def stumble(session, asked, action):
+    def stumble(context, asked, action):
         if asked.view.branch == bad:
             raise RuntimeError("a bug\x1b[31m")
-        return real(session, asked, action)
+        return real(context, asked, action)
 
     monkeypatch.setattr(poll, "handle", stumble)
 

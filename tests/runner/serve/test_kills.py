@@ -21,6 +21,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.system.git import Git
+from tests.conftest import wait_for
 
 # When a kill comes: a random moment after what is named. A step of the protocol is soon over, so most of the random
 # moments fall into jobs; the others are sought out.
@@ -48,14 +49,12 @@ class Scene:
     asked: dict[str, tuple[int, Run]] = field(default_factory=dict)
     landed: Counter[str] = field(default_factory=Counter)
     orphans: set[psutil.Process] = field(default_factory=set)
+    _seen: dict[str, str] = field(default_factory=dict)
+    _open: list[View] = field(default_factory=list)
 
     @property
     def git(self) -> Git:
         return Git.isolated(self.bus)
-
-    @property
-    def store(self) -> Path:
-        return self.runners.folder / "state-one" / "store.git"
 
     def ask(self, tenths: int) -> Run:
         """Send a request for a job of so many tenths of a second."""
@@ -73,15 +72,19 @@ class Scene:
         return history.read_views(self.git, self.refs())
 
     def open(self) -> list[View]:
-        """Return the requests that have no answer."""
-        return [view for view in self.views().values() if not view.stands.is_final]
+        """Return the requests that have no answer. Git is asked only where a branch has moved."""
+        refs = self.refs()
+        if refs != self._seen:
+            views = history.read_views(self.git, refs)
+            self._open, self._seen = [view for view in views.values() if not view.stands.is_final], refs
+        return self._open
 
     def runs(self) -> int:
         return len(self.ran.read_text().splitlines())
 
     def kept(self) -> bool:
         """Say whether an answer is noted that is not known to be on the bus."""
-        return any(path.is_file() for path in (self.store / "refs" / "kept").glob("*"))
+        return any(path.is_file() for path in self.runners.folder.glob("state-*/store.git/refs/kept/*"))
 
     def rehearse(self) -> tuple[float, float]:
         """Return how long this machine needs to start a runner, and then to answer: kills come within these times."""
@@ -89,7 +92,7 @@ class Scene:
         began = time.monotonic()
         runner = self.runners.start(**self.policy)
         serves = time.monotonic()
-        _wait(lambda: not self.open(), 60)
+        _wait(lambda: not self.open(), 60, 0.05)
         assert self.views()[run.branch].stands is State.SUCCEEDED, runner.said()
         assert runner.stop() == 0
         return serves - began, time.monotonic() - serves
@@ -133,11 +136,11 @@ def _is_job(process: psutil.Process, folder: Path) -> bool:
     return False
 
 
-def _wait(condition: Callable[[], object], timeout: float) -> None:
+def _wait(condition: Callable[[], object], timeout: float, pause: float = 0.002) -> None:
     """Wait closely, and not for ever: what does not come has nothing to do."""
     until = time.monotonic() + timeout
     while not condition() and time.monotonic() < until:
-        time.sleep(0.002)
+        time.sleep(pause)
 
 
 @pytest.fixture
@@ -191,13 +194,46 @@ def test_50_kills_lose_no_request_and_none_is_answered_twice(scene):
     assert scene.landed.total() == 50
 
     last = scene.runners.start(**scene.policy)
-    _wait(lambda: not scene.open(), 120)
+    _wait(lambda: not scene.open(), 120, 0.05)
     assert last.stop() == 0
     left = scene.open()
     print(f"{scene.landed.total()} kills in {time.monotonic() - began:.0f} s: {dict(scene.landed)}")
     print(f"{len(scene.asked)} requests, {scene.runs()} executions")
     assert left == [], last.said()
 
+    check_all(scene)
+
+
+@pytest.mark.bus
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_fleet_under_kills_answers_each_request_once(scene):
+    """`FLEET=8,100` starts eight runners for a hundred requests. About every second one runner is killed."""
+    size, requests = map(int, os.environ.get("FLEET", "3,9").split(","))
+    chance = random.Random(int(os.environ.get("KILLS_SEED", "0")))
+    for _ in range(requests):
+        scene.ask(chance.choice((1, 2, 7)))
+    began = time.monotonic()
+    fleet = {f"r{i}": scene.runners.launch(f"r{i}", **scene.policy) for i in range(size)}
+    while scene.open() and scene.landed.total() < requests and time.monotonic() - began < 900:
+        time.sleep(chance.uniform(0.2, 2.0))
+        name = chance.choice([*fleet])
+        scene.landed[scene.kill(fleet[name])] += 1
+        fleet[name] = scene.runners.launch(name, **scene.policy)
+    _wait(lambda: not scene.open(), 300, 0.05)
+
+    for runner in fleet.values():
+        wait_for(lambda runner=runner: "serving" in runner.said())
+        assert runner.stop() == 0
+    print(f"{scene.landed.total()} kills in {time.monotonic() - began:.0f} s: {dict(scene.landed)}")
+    print(f"{size} runners, {requests} requests, {scene.runs()} executions")
+    assert scene.landed.total() > 0
+    assert scene.open() == []
+    check_all(scene)
+
+
+def check_all(scene):
+    """Check that nothing runs on, that no answer is left unpublished, and the history of every request."""
     _, alive = psutil.wait_procs(scene.orphans, timeout=10)
     assert alive == []
     assert [p for p in psutil.process_iter() if _is_job(p, scene.runners.folder)] == []

@@ -27,8 +27,8 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def session():
-    """What `decide` asks of a session: who this runner is, and how many attempts there are."""
+def context():
+    """What `decide` asks of a context: who this runner is, and how many attempts there are."""
     return SimpleNamespace(
         identity=SimpleNamespace(instance="ours"),
         ledger=SimpleNamespace(wrote=lambda salt: salt == "written here"),
@@ -49,16 +49,16 @@ def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=Fa
     return View("b", COMMIT, COMMIT, file, note, foreign)
 
 
-def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(session, clock):
+def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(context, clock):
     held = view(State.RUNNING)
     endless = replace(held, state=held.state.model_copy(update={"lease_s": 86_400.0}))
     watch = TipWatch()
     watch.see({"b": COMMIT})
 
     clock.now += 900 * 1.2 - 1
-    assert decide(session, endless, watch) is Action.WAIT
+    assert decide(context, endless, watch) is Action.WAIT
     clock.now += 2
-    assert decide(session, endless, watch) is Action.TAKE
+    assert decide(context, endless, watch) is Action.TAKE
 
 
 ROWS = {
@@ -86,18 +86,18 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("stands", "unchanged_s", "action"), ROWS.values(), ids=ROWS)
-def test_where_a_branch_stands_decides_what_is_done(session, clock, stands, unchanged_s, action):
+def test_where_a_branch_stands_decides_what_is_done(context, clock, stands, unchanged_s, action):
     watch = TipWatch()
     watch.see({"b": COMMIT})
     clock.now += unchanged_s
 
-    assert decide(session, stands, watch) is action
+    assert decide(context, stands, watch) is action
 
 
-def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(session, clock):
+def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(context, clock):
     clock.now += 1_000_000
 
-    assert decide(session, view(State.RUNNING), TipWatch()) is Action.WAIT
+    assert decide(context, view(State.RUNNING), TipWatch()) is Action.WAIT
 
 
 def test_a_heartbeat_begins_the_lease_anew(clock):

@@ -9,7 +9,7 @@ import pytest
 from bridge.bus import history
 from bridge.presets import load_presets
 from runner.admit.admission import Admitted, admit
-from runner.admit.manifests import read_asked
+from runner.admit.manifests import read_candidate
 from runner.refusal import Refusal
 
 FUSED = {"n_samples": 5, "max_new_tokens": 64, "block_size": 4}
@@ -50,16 +50,16 @@ def answered(host, requester, installed):
     def ask(preset: str, params: dict[str, object]) -> Admitted | Refusal:
         branch = requester.send(requester.older(preset, params=params))
         models = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
-        with host.session(env=models) as session:
-            tip = session.bus.tip(branch)
-            view = history.read_view(session.bus.git, branch, tip)
+        with host.context(env=models) as context:
+            tip = context.bus.tip(branch)
+            view = history.read_view(context.bus.git, branch, tip)
             try:
                 return admit(
-                    session.bus.git,
-                    read_asked(session.bus.git, view),
+                    context.bus.git,
+                    read_candidate(context.bus.git, view),
                     installed,
-                    session.policy,
-                    session.ledger,
+                    context.policy,
+                    context.ledger,
                 )
             except Refusal as refusal:
                 return refusal

@@ -24,15 +24,16 @@ from hypothesis.stateful import (
 from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
 from bridge.system.git import Git
-from runner.admit.manifests import read_asked
+from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
+from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.answer import Outcome, answer
 from runner.serve.dispatch import flush, handle
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
-from runner.session import open_session
+from tests.properties import examples
 
 pytestmark = [pytest.mark.bus, pytest.mark.slow]
 
@@ -121,21 +122,21 @@ class Protocol(RuleBasedStateMachine):
             self.look(name)
         if lapsed:
             self.time_passes(name)
-        session, views = self.world.sessions[name], self.seen[name]
+        context, views = self.world.sessions[name], self.seen[name]
         if self.holds[name] is not None or not views:
             return
         view = views[sorted(views)[number % len(views)]]
-        action = decide(session, view, self.watches[name])
-        held = view.state and view.state.state.is_taken and view.state.runner != session.identity
+        action = decide(context, view, self.watches[name])
+        held = view.state and view.state.state.is_taken and view.state.runner != context.identity
         if held and (view.branch, view.tip) not in self.lapsed[name]:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            handle(session, read_asked(session.bus.git, view), action)
+            handle(context, read_candidate(context.bus.git, view), action)
         if action is not Action.TAKE:
             return
-        lease = Lease(session, view)
+        lease = Lease(context, view)
         nonce = branch_names.parse_branch(view.branch).nonce
-        session.ledger.begin(lease.request, branch=view.branch, nonce=nonce, preset="noop")
+        context.ledger.begin(lease.request, branch=view.branch, nonce=nonce, preset="noop")
         if lease.advance(State.CLAIMED) is Pushed.DONE:
             self.claims[view.branch].append(lease.token)
             self.holds[name] = lease
@@ -158,17 +159,17 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: any(self.holds.values()))
     @rule(name=RUNNERS, how=st.sampled_from(["answer", "answer", "hand back", "crash"]), chunk=OFTEN)
     def end(self, name, how, chunk):
-        session, lease = self.world.sessions[name], self.holds[name]
+        context, lease = self.world.sessions[name], self.holds[name]
         self.holds[name] = None
         if how == "crash":
             self.watches[name], self.seen[name] = TipWatch(), {}
-            flush(session, Patience())
+            flush(context, Patience())
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
-            answer(session, lease, Outcome(State.SUCCEEDED, GOOD))
+            answer(context, lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
-            session.ledger.settled(branch=lease.branch, state="handed back")
+            context.ledger.settled(branch=lease.branch, state="handed back")
 
     @precondition(lambda self: sum(lease is not None for lease in self.holds.values()) == 1)
     @rule(then=st.sampled_from(["beat", "answer"]), chunk=OFTEN)
@@ -226,13 +227,13 @@ def world(bus, client, runners):
         sessions = {}
         for name in ("one", "two"):
             policy = load_policy(runners.policy(name, presets=["noop"], sandbox="off"))
-            sessions[name] = stack.enter_context(open_session(policy, lambda _: None))
+            sessions[name] = stack.enter_context(open_runner(policy, lambda _: None))
         yield World(bus, client, sessions)
 
 
 def few(**more):
-    quiet = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
-    return settings(max_examples=12, stateful_step_count=14, **quiet, **more)
+    quiet = {"suppress_health_check": list(HealthCheck), "database": None}
+    return settings(examples(12), stateful_step_count=14, **quiet, **more)
 
 
 def test_whatever_everybody_does_the_bus_makes_sense(world):
@@ -243,7 +244,13 @@ def test_as_many_examples_find_a_fence_that_was_taken_away(world, monkeypatch):
     """The budget of the test above is enough for what it is there for."""
     monkeypatch.setattr(Lease, "is_fenced", lambda *_: False)
     monkeypatch.setattr("runner.serve.answer._was_left_alone", lambda *_: True)
-    at_once = few(derandomize=True, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
+    at_once = few(
+        derandomize=True,
+        max_examples=12,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
 
     with pytest.raises(
         AssertionError, match=r"tokens and sequences grow|one answer|nothing follows|to one runner"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from bridge import limits
-from bridge.bus import objects, wire
+from bridge.bus import lookup, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.client import Client
@@ -24,7 +24,7 @@ from runner.policy import load_policy
 from runner.serve import next_action as deciding
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.state import signing_key
 from runner.state.recover import open_ledger
 
@@ -39,9 +39,9 @@ def fleet(keyed):
 
 
 @pytest.fixture
-def session(keyed, fleet):
-    with keyed.session(**fleet) as session:
-        yield session
+def context(keyed, fleet):
+    with keyed.context(**fleet) as context:
+        yield context
 
 
 @pytest.fixture
@@ -65,45 +65,45 @@ def said(run, **more):
     ).encode()  # fmt: skip
 
 
-def look(session, run):
+def look(context, run):
     """Read a branch as the runner does."""
-    return session.reader.view(session.bus.git, run.branch, session.bus.tip(run.branch))
+    return context.reader.view(context.bus.git, run.branch, context.bus.tip(run.branch))
 
 
-def claim(session, run):
+def claim(context, run):
     """Claim a request and return the lease."""
-    lease = Lease(session, look(session, run))
+    lease = Lease(context, look(context, run))
     assert lease.advance(State.CLAIMED) is Pushed.DONE
     return lease
 
 
-def test_a_state_of_this_runner_counts(session, run):
-    lease = claim(session, run)
+def test_a_state_of_this_runner_counts(context, run):
+    lease = claim(context, run)
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.state.state, view.stated, view.unsigned) == (State.CLAIMED, lease.tip, None)
     assert (view.request, view.foreign) == (run.commit, False)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_unsigned_states_are_passed_over_down_to_the_request(session, run, forger, depth):
+def test_unsigned_states_are_passed_over_down_to_the_request(context, run, forger, depth):
     for i in range(depth):
         put(forger, run, {wire.STATE: said(run, sequence=i, request="0" * 40)})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.state, view.stated, view.unsigned) == (None, None, State.CLAIMED)
     assert (view.request, view.tip, view.foreign) == (run.commit, forger.tip(run.branch), False)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_unsigned_states_are_passed_over_down_to_a_signed_one(session, run, forger, depth):
-    lease = claim(session, run)
+def test_unsigned_states_are_passed_over_down_to_a_signed_one(context, run, forger, depth):
+    lease = claim(context, run)
     for i in range(depth):
         put(forger, run, {wire.STATE: said(run, sequence=i)})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.stated, view.token, view.unsigned, view.foreign) == (lease.tip, 1, State.CLAIMED, False)
     assert lease.stands(view)
@@ -111,106 +111,106 @@ def test_unsigned_states_are_passed_over_down_to_a_signed_one(session, run, forg
 
 
 @pytest.mark.parametrize("forged", [0, 1])
-def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(session, run, forger, forged):
-    lease = claim(session, run)
+def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(context, run, forger, forged):
+    lease = claim(context, run)
     for _ in range(forged):
         put(forger, run, {wire.STATE: said(run)})
     put(forger, run, {"file": b"changed"})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.stated, view.foreign, view.cancel) == (lease.tip, True, None)
     assert not lease.stands(view)
 
 
-def test_a_commit_that_removes_the_state_hides_no_signed_one(session, run, forger):
-    lease = claim(session, run)
+def test_a_commit_that_removes_the_state_hides_no_signed_one(context, run, forger):
+    lease = claim(context, run)
     put(forger, run, {wire.STATE: None})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.stated, view.token, view.foreign) == (lease.tip, 1, True)
 
 
 @pytest.mark.parametrize("blob", [b"not a state", b" " * (wire.MAX_STATE + 1)])
-def test_what_is_no_state_is_a_commit_like_any_other(session, run, forger, blob):
-    lease = claim(session, run)
+def test_what_is_no_state_is_a_commit_like_any_other(context, run, forger, blob):
+    lease = claim(context, run)
     put(forger, run, {wire.STATE: blob})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.stated, view.foreign, view.unsigned) == (lease.tip, True, None)
 
 
 @pytest.mark.parametrize("forged", [0, 1])
-def test_a_cancellation_counts_also_above_and_below_an_unsigned_state(session, client, run, forger, forged):
-    claim(session, run)
+def test_a_cancellation_counts_also_above_and_below_an_unsigned_state(context, client, run, forger, forged):
+    claim(context, run)
     for _ in range(forged):
         put(forger, run, {wire.STATE: said(run)})
     client.cancel(run.branch)
     for _ in range(forged):
         put(forger, run, {wire.STATE: said(run)})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert view.foreign
     assert view.cancel is not None
     assert view.request == run.commit
 
 
-def test_a_cancellation_of_another_request_counts_for_none(session, run, forger):
-    claim(session, run)
+def test_a_cancellation_of_another_request_counts_for_none(context, run, forger):
+    claim(context, run)
     put(forger, run, {wire.STATE: said(run, request="0" * 40)})
     note = wire.CancelFile(
         schema_version=2, branch=run.branch, request="0" * 40, by="me", at="2026-01-01T00:00:00Z"
     )
     put(forger, run, {wire.CANCEL: note.to_bytes()})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert (view.cancel, view.foreign) == (None, True)
 
 
-def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(session, client, run, forger):
+def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context, client, run, forger):
     client.cancel(run.branch)
     put(forger, run, {wire.STATE: said(run, state="running"), wire.CANCEL: None})
 
-    view = look(session, run)
+    view = look(context, run)
 
     assert view.cancel is not None
     assert (view.request, view.state) == (run.commit, None)
-    assert decide(session, view, TipWatch()) is Action.CANCEL
+    assert decide(context, view, TipWatch()) is Action.CANCEL
 
 
-def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(session, run, monkeypatch):
-    claim(session, run)
+def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(context, run, monkeypatch):
+    claim(context, run)
     monkeypatch.setattr(signed_history, "_COMMIT_BYTES", 100)
 
-    assert look(session, run).unsigned is State.CLAIMED
+    assert look(context, run).unsigned is State.CLAIMED
 
 
-def test_the_search_ends_at_its_limit(session, run, forger, monkeypatch):
-    lease = claim(session, run)
+def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
+    lease = claim(context, run)
     for i in range(7):
         put(forger, run, {wire.STATE: said(run, sequence=i)})
-    assert look(session, run).stated == lease.tip
+    assert look(context, run).stated == lease.tip
 
     monkeypatch.setattr(limits, "UNSIGNED", 7)
-    view = Reader(session.reader._keys).view(session.bus.git, run.branch, forger.tip(run.branch))
+    view = Reader(context.reader._keys).view(context.bus.git, run.branch, forger.tip(run.branch))
 
     assert (view.stated, view.state, view.request) == (None, None, forger.tip(run.branch))
 
 
-def test_a_branch_that_cannot_be_read_stays_so(session, run, forger, monkeypatch):
-    tip = session.bus.tip(run.branch)
+def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch):
+    tip = context.bus.tip(run.branch)
     monkeypatch.setattr(limits, "TREE_BYTES", 1)
-    monkeypatch.setitem(objects._STEPPED_THROUGH, "tree", 1)
+    monkeypatch.setitem(lookup._STEPPED_THROUGH, "tree", 1)
 
-    assert session.reader.view(session.bus.git, run.branch, tip).too_large
+    assert context.reader.view(context.bus.git, run.branch, tip).too_large
 
 
-def test_a_signature_is_verified_once_for_each_commit(session, run, monkeypatch):
-    claim(session, run)
+def test_a_signature_is_verified_once_for_each_commit(context, run, monkeypatch):
+    claim(context, run)
     seen, is_signed = [], signed_history.is_signed
 
     def count(*args):
@@ -220,10 +220,10 @@ def test_a_signature_is_verified_once_for_each_commit(session, run, monkeypatch)
     monkeypatch.setattr(signed_history, "is_signed", count)
 
     for _ in range(3):
-        assert look(session, run).token == 1
+        assert look(context, run).token == 1
     assert len(seen) == 1
     monkeypatch.setattr(limits, "BRANCHES", 0)
-    assert look(session, run).token == 1
+    assert look(context, run).token == 1
     assert len(seen) == 2
 
 
@@ -260,26 +260,26 @@ def test_an_answer_from_before_the_keys_is_left_as_it_is(keyed, client, run, fle
 def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, days, doubtful, left):
     at = int(deciding.time.time() - days * 86_400)
     branch = f"mac-bridge/noop-{at}-abcdef"
-    session = SimpleNamespace(
+    context = SimpleNamespace(
         ledger=SimpleNamespace(seen=lambda _: published and SimpleNamespace(published=published)),
         policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
         clock=SimpleNamespace(is_doubtful=lambda: doubtful),
     )
     view = View(branch, "t", "r", None, None, foreign=False, unsigned=State.FAILED)
 
-    assert answered_before_keys(session, view) is left
-    assert not answered_before_keys(session, replace(view, unsigned=State.RUNNING))
-    assert not answered_before_keys(session, replace(view, unsigned=None))
+    assert answered_before_keys(context, view) is left
+    assert not answered_before_keys(context, replace(view, unsigned=State.RUNNING))
+    assert not answered_before_keys(context, replace(view, unsigned=None))
     if not published:
-        assert not answered_before_keys(session, replace(view, branch="odd"))
+        assert not answered_before_keys(context, replace(view, branch="odd"))
 
 
-def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(session, run, forger, tmp_path):
+def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):
     put(forger, run, {wire.STATE: said(run, state="succeeded")})
-    session.bus.fetch()
-    for reader, known in ((None, True), (session.reader, False)):
+    context.bus.fetch()
+    for reader, known in ((None, True), (context.reader, False)):
         path = tmp_path / f"{known}.sqlite"
-        ledger = open_ledger(path, session.bus.git, tmp_path / "none.git", lambda _: None, reader)
+        ledger = open_ledger(path, context.bus.git, tmp_path / "none.git", lambda _: None, reader)
         assert (ledger.seen(run.branch) is not None) is known
         ledger.close()
 
@@ -287,7 +287,7 @@ def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(session,
 def test_a_runner_without_a_key_does_not_start_if_keys_are_listed(keyed):
     theirs = {"trust": {"runners": [str(keyed.key("two"))]}}
 
-    with pytest.raises(PolicyError, match="has no key to sign its own states"), keyed.session(**theirs):
+    with pytest.raises(PolicyError, match="has no key to sign its own states"), keyed.context(**theirs):
         pass
 
 
@@ -298,7 +298,7 @@ def test_a_listed_key_that_cannot_be_read_is_an_error(keyed, tmp_path, content):
     if content:
         file.write_text(content)
 
-    with pytest.raises(PolicyError, match=r"listed\.pub"), keyed.session(trust={"runners": [str(file)]}):
+    with pytest.raises(PolicyError, match=r"listed\.pub"), keyed.context(trust={"runners": [str(file)]}):
         pass
 
 
@@ -326,13 +326,13 @@ def test_a_fleet_s_file_may_hold_several_keys(keyed, tmp_path):
     }
 
 
-def test_a_poll_goes_on_while_a_branch_is_settled(session, run, forger):
-    rounds = Rounds(session)
-    assert rounds.next()
+def test_a_poll_goes_on_while_a_branch_is_settled(context, run, forger):
+    poller = Poller(context)
+    assert poller.poll()
     put(forger, run, {wire.STATE: said(run)})
 
-    assert not rounds.next()
-    assert look(session, run).stands is State.SUCCEEDED
+    assert not poller.poll()
+    assert look(context, run).stands is State.SUCCEEDED
 
 
 def test_a_client_with_a_pinned_key_marks_states_that_it_did_not_sign(clone, keyed, client, forger):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 
 import pytest
 
-from bridge.bus import objects, wire
+from bridge.bus import history, objects, wire
+from bridge.bus.branch_names import parse_branch
 from bridge.bus.history import View
+from bridge.bus.requesters import shares
 from bridge.manifest import parse_time
+from bridge.requests.binding import Binding
 from bridge.system.git import Git
-from runner.serve.poll import Rounds
-from runner.serve.turns import take_turns
+from bridge.system.git_output import refs
+from runner.admit.manifests import Manifests
+from runner.policy import load_policy
+from runner.serve.poll import Poller
+from runner.serve.queue import Requesters, Turns, take_turns
 from runner.state.ledger import Ledger
 
 BEGAN = 1_700_000_000
@@ -81,16 +88,128 @@ def now():
     return int(time.time()) - 3600
 
 
-def serve_some(keyed, rounds, **policy):
-    with keyed.session(**policy) as session:
-        polls = Rounds(session)
-        for _ in range(rounds):
-            polls.next()
+def serve_some(keyed, poller, **policy):
+    with keyed.context(**policy) as context:
+        polls = Poller(context)
+        for _ in range(poller):
+            polls.poll()
 
 
 def answered(bus, branches):
     git = Git.isolated(bus)
     return [b for b in branches if objects.list_tree(git, f"refs/heads/{b}", wire.RESULT)]
+
+
+@pytest.fixture
+def turns_of(bus, runners, tmp_path):
+    """Serve what lies on the bus without running it, and return in which order; `comes` says what comes meanwhile."""
+    git = Git.isolated(bus)
+    policy = load_policy(runners.policy())
+    ledger = Ledger(tmp_path / "turns.sqlite")
+
+    def serve(jobs, comes):
+        served = []
+        order = Turns(Manifests(git), git, policy, ledger, lambda _: None)
+        for i in range(jobs):
+            comes(i)
+            tips = refs(git.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/").encode())
+            views = history.read_views(
+                git, {ref.removeprefix("refs/heads/"): oid for ref, oid in tips.items()}
+            )
+            waiting = [view for name, view in views.items() if parse_branch(name) and name not in served]
+            if not waiting:
+                break
+            first = order.order(waiting)[0]
+            order.served(first)
+            served.append(first.branch)
+        return served
+
+    yield serve
+    ledger.close()
+
+
+def test_with_r_requesters_one_waits_at_most_r_minus_1_jobs(bus, turns_of, now):
+    """However many requests the others send, before and meanwhile, and however old they say that these are."""
+    for i in range(4):
+        put_requests(bus, f"flood {i}", 12, began=now + 100 * i)
+    mine: dict[str, int] = {}
+
+    def comes(job):
+        if job % 7 == 3:
+            (branch,) = put_requests(bus, "someone", 1, began=now + 50_000 + job)
+            mine[branch] = job
+        put_requests(bus, f"flood {job % 4}", 2, began=now - 50_000 + 10 * job)
+
+    served = turns_of(30, comes)
+
+    waited = [served.index(branch) - came for branch, came in mine.items()]
+    assert len(waited) == 4
+    assert max(waited) <= 4, waited
+    # It is a bound that is reached, and the requesters share alike.
+    assert shares([("mac-bridge/", "here", "", name) for name in "abcde"]).popitem()[1] - 1 == 4
+    assert max(waited) >= 3
+
+
+def test_row_80_a_copy_of_a_request_in_a_folder_leaves_the_request_its_turns(bus, turns_of, now):
+    """Anybody can put a branch at the same commit, or name that commit in a state: the copy queues where it lies."""
+    put_requests(bus, "someone", 12, prefix="mac-bridge/zz/", began=now)
+    (mine,) = put_requests(bus, "someone", 1, began=now + 1000)
+    git = Git.isolated(bus)
+    copy = mine.replace("mac-bridge/", "mac-bridge/zz/")
+    git("update-ref", f"refs/heads/{copy}", f"refs/heads/{mine}")
+
+    served = turns_of(20, lambda _job: None)
+
+    assert served.index(mine) <= 1
+    assert served.index(copy) > 10
+
+
+@pytest.mark.parametrize("bound_to", ["its branch", "another branch", "no branch"])
+def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_path, now, bound_to):
+    """Signed commits are public: copies of them must not use up their signer's turns."""
+    (branch,) = put_requests(bus, "someone", 1, began=now)
+    key, signers = tmp_path / "key", tmp_path / "signers"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    signers.write_text(f"somebody {key.with_suffix('.pub').read_text()}")
+    git = Git.isolated(bus).with_env(
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="user.signingkey", GIT_CONFIG_VALUE_0=str(key)
+    )
+    binding = {"its branch": branch, "another branch": f"{branch}0"}.get(bound_to)
+    trailers = Binding(binding, "x", "y").trailers if binding else ""
+    commit = objects.commit(
+        git,
+        f"refs/heads/{branch}^{{tree}}",
+        ["main"],
+        f"r\n\n{trailers}",
+        objects.Identity("R", "r@x"),
+        sign=True,
+    )
+    view = View(branch, commit, commit, None, None, foreign=False)
+
+    found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([view])
+
+    here = ("mac-bridge/", "here", "", "someone")
+    assert found == {(branch, commit): ("signer", "somebody") if bound_to == "its branch" else here}
+
+
+def test_with_folders_one_waits_at_most_as_the_shares_of_the_steps_say(bus, turns_of, now):
+    who = {
+        "claude/mac-bridge-": ("claude/mac-bridge-", "here", "", "one"),
+        "mac-bridge/": ("mac-bridge/", "here", "", "one"),
+        "mac-bridge/a/": ("mac-bridge/", "below", "a/", "one"),
+        "mac-bridge/b/": ("mac-bridge/", "below", "b/", "one"),
+    }
+    for i, prefix in enumerate(who):
+        put_requests(bus, "one", 12, prefix=prefix, began=now + 100 * i)
+    bounds = shares(who.values())
+    assert [bounds[one] for one in who.values()] == [2, 4, 8, 8]
+
+    served = turns_of(32, lambda _job: None)
+
+    for prefix, one in who.items():
+        turns_taken = [i for i, branch in enumerate(served) if parse_branch(branch).prefix == prefix]
+        gaps = [b - a - 1 for a, b in zip([-1, *turns_taken], turns_taken, strict=False)]
+        assert max(gaps) <= bounds[one] - 1, prefix
 
 
 @pytest.mark.bus
@@ -130,11 +249,11 @@ def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(bus, keyed
 def test_row_33_a_name_that_is_new_queues_behind_those_that_are_here(bus, keyed, now):
     """New names without end would always be the ones that had no turn for longest."""
     honest = put_requests(bus, "someone", 2, began=now)
-    with keyed.session() as session:
-        polls = Rounds(session)
+    with keyed.context() as context:
+        polls = Poller(context)
         for i in range(6):
             put_requests(bus, f"flood {i}", 1, prefix="mac-bridge/", began=now - 100 - 10 * i)
-            polls.next()
+            polls.poll()
 
     assert answered(bus, honest) == honest
 

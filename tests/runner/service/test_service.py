@@ -59,7 +59,7 @@ def test_the_property_list_says_what_a_runner_needs(settings, system):
         "Label": "com.kakeya.bridge-runner",
         "ProgramArguments": list(made.argv),
         "RunAtLoad": True,
-        "KeepAlive": True,
+        "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,
         "ProcessType": "Interactive",
         "ExitTimeOut": 65,
@@ -114,7 +114,11 @@ def test_the_unit_says_what_a_runner_needs(settings, system):
     unit = parse(systemd.unit(made))
     service = unit["Service"]
     assert service["ExecStart"] == " ".join(f'"{word}"' for word in made.argv)
-    assert (service["Restart"], service["KillMode"], service["TimeoutStopSec"]) == ("always", "mixed", "65")
+    assert (service["Restart"], service["KillMode"], service["TimeoutStopSec"]) == (
+        "on-failure",
+        "mixed",
+        "65",
+    )
     assert (service["OOMPolicy"], service["NoNewPrivileges"]) == ("continue", "yes")
     assert (service["Type"], service["NotifyAccess"], service["WatchdogSec"]) == ("notify", "main", "900")
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"

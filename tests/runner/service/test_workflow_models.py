@@ -9,11 +9,11 @@ import pytest
 from bridge.bus import wire
 from bridge.errors import PolicyError
 from runner.cli import cli
+from runner.context import open_runner
 from runner.host.models import DRAFTER, TARGET
 from runner.policy import load_policy
 from runner.serve.keep_results import keep_results
 from runner.service.workflow_models import with_workflow_models
-from runner.session import open_session
 
 pytestmark = pytest.mark.bus
 
@@ -165,8 +165,8 @@ def test_results_that_cannot_be_kept_change_nothing(once, tmp_path, capsys):
 
 def test_a_request_without_an_answer_leaves_no_results(client, runners, tmp_path):
     run = client.run("noop")
-    with open_session(load_policy(runners.policy()), print) as session:
-        keep_results(session, run.branch, tmp_path / "kept")
-        keep_results(session, "mac-bridge/noop-1700000000-abcdef", tmp_path / "kept")
+    with open_runner(load_policy(runners.policy()), print) as context:
+        keep_results(context, run.branch, tmp_path / "kept")
+        keep_results(context, "mac-bridge/noop-1700000000-abcdef", tmp_path / "kept")
 
     assert not (tmp_path / "kept").exists()

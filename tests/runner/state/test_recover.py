@@ -11,14 +11,14 @@ import pytest
 from bridge.bus import history, wire
 from bridge.bus.wire import State
 from runner.admit.admission import admit
-from runner.admit.manifests import read_asked
+from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Patience
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome, answer
 from runner.serve.dispatch import flush
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.state.identity import instance_of
 from runner.upkeep.retention import store
 
@@ -50,8 +50,8 @@ def answered(host, requester, ran):
 
 
 def ledger_of(host):
-    with host.session() as session:
-        return session.policy.state / "ledger.sqlite"
+    with host.context() as context:
+        return context.policy.state / "ledger.sqlite"
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
@@ -74,7 +74,7 @@ def test_the_same_request_pushed_again_is_refused_too(host, requester, ran, answ
     _, branch = answered
     request = host.result(branch).request
     DAMAGE["no database"](ledger_of(host))
-    with host.session():
+    with host.context():
         pass  # what the store knows is in the ledger again before the branch is seen anew
     requester.delete(branch)
     requester.push(request, branch)
@@ -85,8 +85,8 @@ def test_the_same_request_pushed_again_is_refused_too(host, requester, ran, answ
 def test_damage_is_told_and_what_was_damaged_is_kept(host, answered):
     path = ledger_of(host)
     DAMAGE["no database"](path)
-    with host.session() as session:
-        assert session.ledger.pending() == []
+    with host.context() as context:
+        assert context.ledger.pending() == []
     (aside,) = path.parent.glob("ledger.sqlite.damaged-*")
     assert aside.read_bytes().startswith(b"nonsense")
     assert any("the ledger is damaged" in line for line in host.told)
@@ -95,11 +95,11 @@ def test_damage_is_told_and_what_was_damaged_is_kept(host, answered):
 
 def test_what_retention_archived_is_known_again(host, requester, ran, answered):
     manifest, branch = answered
-    with host.session(retention={"days": 1}) as session:
-        tips = session.bus.fetch()
-        store(session.bus.git, session.policy.archive, tips)
-        session.bus.delete(tips)
-        path = session.policy.state / "ledger.sqlite"
+    with host.context(retention={"days": 1}) as context:
+        tips = context.bus.fetch()
+        store(context.bus.git, context.policy.archive, tips)
+        context.bus.delete(tips)
+        path = context.policy.state / "ledger.sqlite"
     path.unlink()
     requester.git("fetch", "--quiet", "--prune", "origin")
     copy = requester.send(manifest, branch=branch)
@@ -109,34 +109,34 @@ def test_what_retention_archived_is_known_again(host, requester, ran, answered):
 
 def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
-    with host.session() as session:
-        view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-        asked = read_asked(session.bus.git, view)
-        admitted = admit(session.bus.git, asked, session.presets, session.policy, session.ledger)
-        lease = Lease(session, view)
-        session.ledger.begin(
+    with host.context() as context:
+        view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+        candidate = read_candidate(context.bus.git, view)
+        admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
+        lease = Lease(context, view)
+        context.ledger.begin(
             lease.request, branch=branch, nonce=admitted.request.nonce, preset=admitted.request.preset
         )
         assert lease.advance(State.CLAIMED) is Pushed.DONE
         good = wire.Reason(code="ok", message="every step ended with 0")
         outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)
         lease.log.add(b"the end of a log\n")
-        session.bus.url += "-that-is-gone"
-        assert answer(session, lease, outcome) is None
-        path = session.policy.state / "ledger.sqlite"
+        context.bus.url += "-that-is-gone"
+        assert answer(context, lease, outcome) is None
+        path = context.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
-    with host.session() as session:
-        flush(session, Patience())
+    with host.context() as context:
+        flush(context, Patience())
     assert host.result(branch).state == "succeeded"
     assert not ran.exists()
 
 
 def test_answers_that_nothing_waits_for_are_let_go_at_the_start(host, answered):
     _, branch = answered
-    with host.session() as session:
-        session.bus.keep(session.bus.fetch()[branch])
-    with host.session() as session:
-        assert session.bus.git.text("for-each-ref", "refs/kept/") == ""
+    with host.context() as context:
+        context.bus.keep(context.bus.fetch()[branch])
+    with host.context() as context:
+        assert context.bus.git.text("for-each-ref", "refs/kept/") == ""
     assert host.result(branch).state == "succeeded"
 
 
@@ -147,7 +147,7 @@ def test_an_error_that_is_no_damage_moves_nothing(host, answered, monkeypatch):
     holder.execute("BEGIN EXCLUSIVE")
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.1}))
-    with pytest.raises(Exception, match="locked"), host.session():
+    with pytest.raises(Exception, match="locked"), host.context():
         pass
     holder.close()
     assert path.exists()
@@ -188,15 +188,15 @@ def test_an_id_of_an_older_version_is_kept(tmp_path):
 def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
     """Two runners that nothing but their ledgers tells apart: neither resumes what the other one holds."""
     branch = requester.send(requester.manifest("touch"))
-    with host.session("one") as one, host.session("two") as two:
+    with host.context("one") as one, host.context("two") as two:
         object.__setattr__(two, "identity", one.identity)
         view = history.read_view(one.bus.git, branch, one.bus.fetch()[branch])
         lease = Lease(one, view)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
 
-        rounds = Rounds(two)
-        assert not rounds.next()
-        assert not rounds.next()
+        poller = Poller(two)
+        assert not poller.poll()
+        assert not poller.poll()
 
         twin = history.read_view(two.bus.git, branch, two.bus.fetch()[branch])
         assert decide(two, twin, TipWatch()) is Action.WAIT
@@ -208,8 +208,8 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
 
 def test_a_claim_from_before_a_crash_is_resumed_at_once(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
-    with host.session() as session:
-        view = history.read_view(session.bus.git, branch, session.bus.fetch()[branch])
-        assert Lease(session, view).advance(State.CLAIMED) is Pushed.DONE
+    with host.context() as context:
+        view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+        assert Lease(context, view).advance(State.CLAIMED) is Pushed.DONE
     assert host.answer(branch).state == "succeeded"
     assert ran.exists()

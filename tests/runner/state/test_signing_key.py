@@ -64,7 +64,7 @@ def test_a_key_that_others_may_read_is_not_used(runners, keyed):
     keyed.key()
     (runners.folder / "state-one" / "runner.key").chmod(0o644)
 
-    with pytest.raises(PolicyError, match="others may read"), keyed.session():
+    with pytest.raises(PolicyError, match="others may read"), keyed.context():
         pass
 
 

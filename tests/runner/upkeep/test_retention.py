@@ -19,7 +19,7 @@ from bridge.errors import InfrastructureError
 from bridge.manifest import format_time
 from bridge.system.git import Git
 from runner.policy import Retention, load_policy
-from runner.serve.poll import Rounds
+from runner.serve.poll import Poller
 from runner.upkeep import retention
 from runner.upkeep.chores import Chores
 from runner.upkeep.retention import sweep
@@ -55,8 +55,8 @@ def old(requester):
 @pytest.mark.parametrize("state", [s for s in State if not s.is_final])
 def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
     branch = old(state, days=3000)
-    with host.session() as session:
-        swept = sweep(session, Retention(days=1, keep=1))
+    with host.context() as context:
+        swept = sweep(context, Retention(days=1, keep=1))
     assert swept.deleted == []
     assert (swept.answered, swept.unanswered) == (0, 1)
     assert branches(host.bus) == [branch]
@@ -65,8 +65,8 @@ def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
 @pytest.mark.parametrize("state", [s for s in State if s.is_final])
 def test_every_answer_goes_when_it_is_old(host, old, state):
     branch = old(state, days=31)
-    with host.session() as session:
-        assert sweep(session, Retention(days=30)).deleted == [branch]
+    with host.context() as context:
+        assert sweep(context, Retention(days=30)).deleted == [branch]
     assert branches(host.bus) == []
 
 
@@ -85,8 +85,8 @@ def test_every_answer_goes_when_it_is_old(host, old, state):
 def test_age_and_number(host, old, rule, left):
     ages = [0.02, 1, 2, 10]
     made = [old(State.SUCCEEDED, days=age) for age in ages]
-    with host.session() as session:
-        sweep(session, Retention(**rule))
+    with host.context() as context:
+        sweep(context, Retention(**rule))
     assert branches(host.bus) == sorted(made[i] for i in left)
 
 
@@ -97,11 +97,11 @@ def test_the_archive_verifies_as_the_bus_did(host, client, clone, runners, tmp_p
     runners.started[0].stop()
     tip = client.view(run.branch).tip
     archive = tmp_path / "kept" / "archive.git"
-    with host.session() as session:
+    with host.context() as context:
         # An hour must have passed since the answer.
-        chosen = {run.branch: session.bus.fetch()[run.branch]}
-        retention.store(session.bus.git, archive, chosen)
-        assert session.bus.delete(chosen) == [run.branch]
+        chosen = {run.branch: context.bus.fetch()[run.branch]}
+        retention.store(context.bus.git, archive, chosen)
+        assert context.bus.delete(chosen) == [run.branch]
     assert branches(host.bus) == []
 
     reader = Client(clone, str(archive))
@@ -114,8 +114,8 @@ def test_the_archive_verifies_as_the_bus_did(host, client, clone, runners, tmp_p
 def test_an_answer_that_just_came_stays_until_it_could_be_read(host, old):
     branch = old(State.SUCCEEDED, days=0)
     old(State.SUCCEEDED, days=0)
-    with host.session() as session:
-        assert sweep(session, Retention(keep=1, days=0.0001)).deleted == []
+    with host.context() as context:
+        assert sweep(context, Retention(keep=1, days=0.0001)).deleted == []
     assert branch in branches(host.bus)
 
 
@@ -129,8 +129,8 @@ def test_a_branch_that_moved_meanwhile_stays(host, old, requester, monkeypatch):
         requester.push(requester.commit({"new.txt": b"new"}, tip, base=tip), branch)
 
     monkeypatch.setattr(retention, "store", store_and_push)
-    with host.session() as session:
-        swept = sweep(session, Retention(days=1))
+    with host.context() as context:
+        swept = sweep(context, Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
     assert branches(host.bus) == [branch]
 
@@ -138,8 +138,8 @@ def test_a_branch_that_moved_meanwhile_stays(host, old, requester, monkeypatch):
 def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
     branch = old(State.SUCCEEDED, days=10)
     (tmp_path / "a-file").touch()
-    with host.session(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as session:
-        Chores(session).maybe()
+    with host.context(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as context:
+        Chores(context).maybe()
     assert any("trying again in an hour" in line for line in host.told)
     assert branches(host.bus) == [branch]
 
@@ -147,23 +147,23 @@ def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
 def test_a_bus_that_lets_no_branch_go_is_reported(host, old, git):
     branch = old(State.SUCCEEDED, days=10)
     git(host.bus, "config", "receive.denyDeletes", "true")
-    with host.session() as session:
-        swept = sweep(session, Retention(days=1))
+    with host.context() as context:
+        swept = sweep(context, Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
 
 
 def test_the_archive_replaces_nothing(host, old, requester):
     branch = old(State.SUCCEEDED, days=10)
-    with host.session() as session:
-        first = sweep(session, Retention(days=1))
-        kept = Git.isolated(session.policy.state / "archive.git")
+    with host.context() as context:
+        first = sweep(context, Retention(days=1))
+        kept = Git.isolated(context.policy.state / "archive.git")
         tip = objects.resolve(kept, f"refs/heads/{branch}")
         assert first.deleted == [branch]
         again = requester.commit({"other.txt": b"other"}, tip, base=tip)
         requester.push(again, branch)
-        session.bus.fetch()
+        context.bus.fetch()
 
-        retention.store(session.bus.git, session.policy.state / "archive.git", {branch: again})
+        retention.store(context.bus.git, context.policy.state / "archive.git", {branch: again})
 
         assert objects.resolve(kept, f"refs/heads/{branch}") == tip
         assert objects.resolve(kept, f"refs/again/{again}") == again
@@ -186,22 +186,22 @@ def test_a_deleted_request_that_is_pushed_again_gets_the_answer_that_it_had_and_
 def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
     gone = old(State.SUCCEEDED, days=10)
     stays = old(State.REQUESTED, days=0)
-    with host.session() as session:
-        tips = session.bus.fetch()
-        git = session.bus.git
-        session.ledger.begin(tips[stays], branch=stays, nonce="1790000000-abcdef", preset="touch")
-        session.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
-        session.bus.keep(tips[stays])
-        session.bus.keep(tips[gone])
-        sweep(session, Retention(days=1))
+    with host.context() as context:
+        tips = context.bus.fetch()
+        git = context.bus.git
+        context.ledger.begin(tips[stays], branch=stays, nonce="1790000000-abcdef", preset="touch")
+        context.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
+        context.bus.keep(tips[stays])
+        context.bus.keep(tips[gone])
+        sweep(context, Retention(days=1))
         assert git.text("for-each-ref", "--format=%(refname)", "refs/kept/") == f"refs/kept/{tips[stays]}"
         assert objects.resolve(git, f"refs/bus/{gone}") is None
 
 
 def test_serve_sweeps_now_and_then(host, old):
     branch = old(State.SUCCEEDED, days=10)
-    with host.session(retention={"days": 1}) as session:
-        chores = Chores(session)
+    with host.context(retention={"days": 1}) as context:
+        chores = Chores(context)
         chores.maybe()
         assert branches(host.bus) == []
         old(State.SUCCEEDED, days=10)
@@ -216,8 +216,8 @@ def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
     for days in (30, 20, 10):
         old(State.SUCCEEDED, days=days)
     now = time.monotonic()
-    with host.session(retention={"days": 1}) as session:
-        chores = Chores(session)
+    with host.context(retention={"days": 1}) as context:
+        chores = Chores(context)
         chores.maybe()
         assert len(branches(host.bus)) == 1
         chores.maybe()
@@ -249,11 +249,11 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     """Row 22 at a small scale: benchmarks/load.py measures 20,000."""
     made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
     request = requester.send(requester.manifest("touch"))
-    with host.session(retention={"keep": 5}) as session:
-        rounds, chores = Rounds(session), Chores(session)
-        assert rounds.next()
+    with host.context(retention={"keep": 5}) as context:
+        poller, chores = Poller(context), Chores(context)
+        assert poller.poll()
         chores.maybe()
-        assert not rounds.next()
+        assert not poller.poll()
     assert host.result(request).state == "succeeded"
     assert len(branches(host.bus)) == 5
     assert len(made) == 30
@@ -316,8 +316,8 @@ def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
     runs = old(State.RUNNING, days=20)
     made = flood(300)
     transactions = count_transactions()
-    with host.session() as session:
-        swept = sweep(session, Retention(keep=1))
+    with host.context() as context:
+        swept = sweep(context, Retention(keep=1))
 
     assert swept.deleted == made[:-1]
     assert branches(host.bus) == sorted([made[-1], runs])
@@ -340,8 +340,8 @@ def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, g
     hook.write_text(f"#!/bin/sh\ncase $1 in */{made[7][11:]}|*/{made[30][11:]}) exit 1;; esac\n")
     hook.chmod(0o755)
     transactions = count_transactions()
-    with host.session() as session:
-        swept = sweep(session, Retention(days=1))
+    with host.context() as context:
+        swept = sweep(context, Retention(days=1))
 
     assert swept.stayed == [made[7], made[20], made[30]]
     assert branches(host.bus) == swept.stayed
@@ -351,27 +351,27 @@ def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, g
 def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
     made = flood(20)
     git(bus, "config", "receive.advertiseAtomic", "false")
-    with host.session() as session:
-        assert sweep(session, Retention(days=1)).deleted == made
+    with host.context() as context:
+        assert sweep(context, Retention(days=1)).deleted == made
     assert branches(host.bus) == []
 
 
 def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
     """An archive that lost a file of what it holds already says so before anything else goes."""
     made = flood(3)
-    with host.session() as session:
-        tips = session.bus.fetch()
-        retention.store(session.bus.git, session.policy.archive, tips)
-        kept = Git.isolated(session.policy.archive, config={"transfer.unpackLimit": "1"})
+    with host.context() as context:
+        tips = context.bus.fetch()
+        retention.store(context.bus.git, context.policy.archive, tips)
+        kept = Git.isolated(context.policy.archive, config={"transfer.unpackLimit": "1"})
         kept("repack", "-a", "-d", "-q")
-        (pack,) = session.policy.archive.glob("objects/pack/*.pack")
-        loose = pack.rename(session.policy.archive / "aside.pack")
+        (pack,) = context.policy.archive.glob("objects/pack/*.pack")
+        loose = pack.rename(context.policy.archive / "aside.pack")
         pack.with_suffix(".idx").unlink()
         kept("unpack-objects", "-q", stdin=loose.read_bytes())
         state = kept.text("rev-parse", f"{tips[made[1]]}:{wire.STATE}")
-        (session.policy.archive / "objects" / state[:2] / state[2:]).unlink()
+        (context.policy.archive / "objects" / state[:2] / state[2:]).unlink()
         with pytest.raises(InfrastructureError, match="is damaged, so nothing is deleted"):
-            sweep(session, Retention(days=1))
+            sweep(context, Retention(days=1))
     assert branches(host.bus) == made
 
 

@@ -7,12 +7,14 @@ times that is allowed. A wrong position, mask, scale or norm moves them by more 
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from mlx_lm.tuner.lora import LoRALinear
 
 from engine.dflash.drafter import context as buffers
+from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
 from tests.engine import drafts
@@ -95,19 +97,35 @@ def test_scores_of_the_selector_as_the_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("target", [models.gemma4, models.gemma3], ids=["gemma4", "gemma3"])
-def test_embeddings_are_scaled_where_the_package_scales(target, tmp_path, monkeypatch):
+def test_embeddings_may_be_scaled_as_the_package_scales(target, tmp_path, monkeypatch):
     target = target(layers=4)
     model = drafts.drafter()
     theirs = _reference(model, target, monkeypatch, tmp_path)
     block, taps = mx.array([[9, 3, 3]]), drafts.taps(5)
-    ours = model.bind(target)
+    ours = model.bind(target, embed_scale=theirs.embed_scale)
     _close(
         ours.propose(9, taps, ours.make_cache(), 2).logits,
         theirs(block, taps, theirs.make_cache(), logits_start=1),
     )
-    plain = model.bind(target, embed_scale=1.0)
-    assert plain.ends.scale == 1.0
-    assert ours.ends.scale == theirs.embed_scale
+    assert ours.embeddings.scale == theirs.embed_scale
+
+
+@pytest.mark.parametrize(
+    ("said", "made_for", "scale"),
+    [
+        (None, None, 1.0),
+        (None, {"model_type": "gemma4"}, "target"),
+        (2.5, None, 2.5),
+        (1.0, {"model_type": "x"}, 1.0),
+    ],
+)
+def test_the_checkpoint_says_how_embeddings_are_scaled(said, made_for, scale):
+    target = models.gemma4(layers=4)
+    own = TargetEmbeddings.of(target)
+    config = replace(drafts.drafter().config, embed_scale=said, made_for=made_for)
+    assert own.embed_scale != 1.0
+    assert DraftEmbeddings(own, config).scale == (own.embed_scale if scale == "target" else scale)
+    assert DraftEmbeddings(own, config, 4.0).scale == 4.0
 
 
 def _pieces(sizes, made_for=drafts.BASE):

@@ -10,6 +10,7 @@ from engine.dflash.rollback import carry, late, trim
 from engine.dflash.rollback import recurrent as recurrent_part
 from engine.mx import mx
 from tests.engine.dflash.rollback import rollback_world as world
+from tests.properties import examples
 
 STEPS, PACKED_STEPS = 750, 350  # a case; more than 10,000 in all
 
@@ -173,7 +174,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=25, stateful_step_count=12, deadline=None, derandomize=True)
+TestMachine.settings = settings(examples(25), stateful_step_count=12)
 
 
 def one_step(state, rng, folder):

@@ -1,0 +1,93 @@
+"""Reports of restored prefill that are timed: the laws that hold for their times."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from bridge.evidence import check_report
+from bridge.evidence.laws.counted import RESTORED, _odd_shape
+from bridge.evidence.rows import Layer
+from tests.bridge.evidence import reports
+from tests.bridge.evidence.lies import slower
+from tests.bridge.evidence.lies_of_laws import predicting, recomputing
+
+
+def recomputed(times: float = 1.0, **about: str):
+    """An honest report of restored prefill with a recomputation, a token of which takes ``times`` prefills."""
+    made = copy.deepcopy(reports.restored_prefill())
+    recomputing(times, **about)(made)
+    return reports.timed(made)
+
+
+def codes(made) -> set[str]:
+    return {violation.code for violation in check_report(made)}
+
+
+def test_an_honest_recomputation_is_believed():
+    assert codes(recomputed()) == set()
+
+
+def test_a_recomputation_that_nobody_configured():
+    made = recomputed()
+    made["config"]["recompute"] = False
+    assert "NOT_COVERED" in codes(made)
+
+
+def test_a_recomputation_that_did_not_run():
+    made = reports.restored_prefill()
+    made["config"]["recompute"] = True
+    assert "NOT_COVERED" in codes(made)
+
+
+@pytest.mark.parametrize("about", [{"role": "candidate"}, {"cache": "affine@4g64"}])
+def test_a_recomputation_that_is_something_else(about):
+    assert "NOT_COVERED" in codes(recomputed(**about))
+
+
+@pytest.mark.parametrize("times", [0.1, 9.0])
+def test_a_recomputation_that_was_not_one(times):
+    assert "TIMES_UNCLEAR" in codes(recomputed(times))
+
+
+def test_a_fixed_length_that_was_not_kept():
+    made = reports.restored_prefill()
+    made["config"]["fixed_length"] = True
+    assert "TEXT_CONTRADICTS" in codes(made)
+
+
+def test_other_layers_than_the_configured_ones():
+    made = reports.restored_prefill()
+    made["config"]["layers"] = "full"
+    made["arms"][1]["options"] = {"layers": "sliding"}
+    assert "NOT_COVERED" in codes(made)
+
+
+@pytest.mark.parametrize(
+    ("place", "sliding", "odd"),
+    [(0, True, False), (0, False, True), (1, True, True), (1, False, False)],
+    ids=["sliding", "sliding, not configured", "full, sliding configured", "full"],
+)
+def test_only_layers_of_the_configured_kind_are_restored(place, sliding, odd):
+    shape = {"heads": 2, "dim": 64, "windows": [128, 0]}
+    layer = Layer.model_validate({"kind": RESTORED, "nbytes": 1, "arrays": []})
+    assert bool(_odd_shape(layer, place, shape, quant=False, sliding=sliding)) is odd
+
+
+def test_a_loop_that_was_held_up_once_is_no_proof():
+    """One repeat of a few tokens, as on a busy machine: nothing says which of two loops was held up."""
+    made = reports.native()
+    slow = [row for row in made["rows"] if row["arm"] == "one-pass"]
+    for row in slow:
+        slower(4)(row)
+    assert "CLOCK_IMPLAUSIBLE" in codes(made)
+
+    made["rows"] = [row for row in made["rows"] if row["repeat"] == made["rows"][0]["repeat"]]
+    assert "CLOCK_IMPLAUSIBLE" not in codes(made)
+
+
+def test_honest_predictions_are_believed():
+    made = reports.restored_prefill()
+    predicting()(made)
+    assert codes(made) == set()

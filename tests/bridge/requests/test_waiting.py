@@ -1,0 +1,178 @@
+"""Why a request waits: each reason from records of runners alone, with what to do about it and on which machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bridge.bus.presence import Presence, Quota, Standing
+from bridge.requests.waiting import STUCK, Code, Place, Seen, WaitingRequest, span, why
+
+NOW = 1_800_000_000.0
+AT = "2027-01-15T08:00:00Z"  # the same moment
+NOWHERE = Place()
+ASKED = WaitingRequest("mac-bridge/noop-1800000000-abcdef", "c" * 40, preset="noop")
+
+
+def seen(name="mac", *, unchanged_s=0.0, signed=None, **fields):
+    known = {
+        "schema_version": 1, "id": name, "instance": "0123456789abcdef", "version": "0.1.0", "state": Standing.SERVING,
+        "labels": [], "presets": {"noop": f"sha256:{'0' * 64}"}, "patterns": ["mac-bridge/*"], "at": AT,
+        "valid_s": 720.0,
+    }  # fmt: skip
+    return Seen(Presence.model_validate(known | fields), unchanged_s, signed)
+
+
+def reason(*runners, asked=ASKED, place=NOWHERE, now=NOW):
+    return why(asked, runners, place, now)
+
+
+def test_a_free_runner_takes_it_soon():
+    found = reason(seen())
+    assert (found.code, found.runner, found.sure, found.fix) == (Code.SOON, "mac", True, "")
+    assert found.text() == "mac is free and takes it at its next poll"
+
+
+def test_nobody_has_announced_itself():
+    found = reason()
+    assert (found.code, found.sure, found.is_stuck) == (Code.UNKNOWN, False, False)
+    assert found.fix.endswith("kakeya-runner serve")
+
+
+@pytest.mark.parametrize(
+    ("record", "text", "sure"),
+    [
+        (seen(state=Standing.STOPPED, at="2027-01-15T05:00:00Z"), "seen 3 h ago by its clock; it was stopped", True),
+        (seen(at="2027-01-15T05:00:00Z"), "last seen 3 h ago by its clock", False),
+        (seen(unchanged_s=721), "last seen 0 s ago by its clock", True),
+        (seen(unchanged_s=721, at="2031-01-01T00:00:00Z"), "its clock, which is ahead of the one here", True),
+    ],
+)  # fmt: skip
+def test_no_runner_is_alive(record, text, sure):
+    found = reason(seen("older", state=Standing.STOPPED, at="2026-01-01T00:00:00Z"), record)
+    assert (found.code, found.runner, found.sure) == (Code.NO_RUNNER, "mac", sure)
+    assert text in found.message
+    assert found.fix == "On the machine of mac: kakeya-runner serve"
+    assert found.is_stuck
+
+
+@pytest.mark.parametrize(("ago", "alive"), [(0, True), (1020, True), (1021, False), (-3600, True)])
+def test_by_the_clocks_a_record_counts_a_little_longer_than_it_says(ago, alive):
+    assert seen().is_alive(NOW + ago) is alive
+
+
+def test_a_clock_that_is_ahead_makes_doubtful_and_not_dead():
+    ahead = seen(at="2031-01-01T00:00:00Z")
+    assert ahead.is_alive(NOW)
+    assert ahead.is_doubtful(NOW)
+    assert reason(ahead).sure is False
+    assert not replace(ahead, unchanged_s=720.0).is_doubtful(NOW)
+
+
+def test_the_nearest_runner_has_most_of_the_labels():
+    found = reason(
+        seen("linux", labels=["Linux"]), seen("mini", labels=["macOS"]), seen("m4", labels=["macOS", "ARM64"]),
+        asked=replace(ASKED, labels=frozenset({"macOS", "ARM64", "128gb"})),
+    )  # fmt: skip
+    assert (found.code, found.runner, found.missing) == (Code.LABELS, "m4", ("128gb",))
+    assert "m4 comes nearest and lacks 128gb" in found.message
+    assert found.fix.startswith("On the machine of m4, ")
+
+
+def test_a_runner_that_has_the_labels_and_is_away():
+    found = reason(
+        seen("mini"), seen("m4", labels=["ARM64"], at="2027-01-15T05:00:00Z"),
+        asked=replace(ASKED, labels=frozenset({"ARM64"})),
+    )  # fmt: skip
+    assert (found.code, found.runner, found.sure) == (Code.LABELS, "m4", False)
+    assert "m4 has, last seen 3 h ago" in found.message
+
+
+def test_a_preset_that_no_runner_has():
+    found = reason(seen(), asked=replace(ASKED, preset="pytest-path"))
+    assert (found.code, found.runner) == (Code.PRESET, "mac")
+    assert "pytest-path; the first to take the request will refuse it" in found.message
+    assert reason(seen(presets=None), asked=replace(ASKED, preset="pytest-path")).code is Code.SOON
+    assert reason(seen(), asked=replace(ASKED, preset=None)).code is Code.SOON
+
+
+def test_only_the_preset_of_a_runner_with_the_label_counts():
+    runners = (seen("a", labels=["x"], presets={}), seen("b"))
+    assert reason(*runners, asked=replace(ASKED, labels=frozenset({"x"}))).code is Code.PRESET
+
+
+def test_a_branch_that_no_runner_serves():
+    found = reason(seen(patterns=["claude/mac-bridge-*"]))
+    assert (found.code, found.fix) == (
+        Code.BRANCH, "On the machine of mac, add a pattern for it to bus.patterns in the policy."
+    )  # fmt: skip
+    assert reason(seen(patterns=None)).code is Code.SOON
+
+
+def test_approval_and_cancellation_come_first():
+    held = replace(ASKED, held="waits for approval by the runner's operator", held_by="m4")
+    found = reason(asked=held)
+    assert (found.code, found.runner, found.is_stuck) == (Code.APPROVAL, "m4", True)
+    assert found.fix == f"On the machine of m4: kakeya-runner approve {'c' * 40}"
+    assert reason(asked=replace(held, held_by="")).fix.startswith("On the machine of the runner: ")
+    assert reason(asked=replace(held, cancelled=True)).code is Code.CANCELLED
+
+
+def test_maintenance_and_drain():
+    found = reason(seen(state=Standing.MAINTENANCE, reason="new disk"), seen("b", state=Standing.DRAINING))
+    assert (found.code, found.message) == (Code.MAINTENANCE, "mac is in maintenance")
+    assert found.text().startswith("mac is in maintenance (new disk). On the machine of mac: ")
+    assert found.text(said=False).startswith("mac is in maintenance. On the machine of mac: ")
+    assert found.fix == "On the machine of mac: kakeya-runner maintenance off"
+    found = reason(seen(state=Standing.DRAINING))
+    assert (found.code, found.runner) == (Code.DRAINING, "mac")
+    assert reason(seen(state=Standing.DRAINING), seen("b")).runner == "b"
+
+
+def test_who_is_busy_and_with_what():
+    found = reason(seen(busy_with="mac-bridge/x"), seen("b", busy_with="mac-bridge/y"), place=Place(ahead=2))
+    assert found.code is Code.BUSY
+    assert found.message == (
+        "mac runs mac-bridge/x, and 1 more runner is busy; at most 2 jobs come before it (requesters take turns)"
+    )
+    assert reason(seen(busy_with="mac-bridge/x")).message.endswith("; it is next")
+    assert reason(seen(busy_with="mac-bridge/x"), seen("b")).runner == "b"
+
+
+def test_a_place_in_the_queue():
+    found = reason(seen(), place=Place(waiting=9, before=8, ahead=2))
+    assert (found.code, found.is_stuck) == (Code.TURN, False)
+    assert found.message == "at most 2 jobs come before it (requesters take turns) on mac"
+
+
+@pytest.mark.parametrize(
+    ("quota", "place", "code"),
+    [
+        (Quota(waiting=2), Place(mine_before=1, ahead=1), Code.TURN),
+        (Quota(waiting=2), Place(mine_before=2, ahead=2), Code.QUOTA),
+        (Quota(waiting=9, per_hour=3), Place(started=2), Code.SOON),
+        (Quota(waiting=9, per_hour=3), Place(started=3), Code.QUOTA),
+    ],
+)
+def test_a_share_that_is_used_up(quota, place, code):
+    found = reason(seen(quota=quota), place=place)
+    assert found.code is code
+    assert reason(seen(quota=quota), seen("b"), place=place).code is not Code.QUOTA
+
+
+def test_as_data():
+    told = json.loads(json.dumps(reason(seen(state=Standing.STOPPED)).as_dict()))
+    assert told == {
+        "code": "no_runner", "message": "no runner is alive: the last one was mac, last seen 0 s ago by its clock; "
+        "it was stopped", "fix": "On the machine of mac: kakeya-runner serve", "runner": "mac", "missing": [],
+        "sure": True, "said": "", "stuck": True,
+    }  # fmt: skip
+    assert len(STUCK) == 7
+
+
+def test_many_names_are_counted():
+    found = reason(seen(), asked=replace(ASKED, labels=frozenset("abcde")))
+    assert "lacks a, b, c and 2 more" in found.message
+    assert span(0) == "0 s"

@@ -1,0 +1,83 @@
+"""Figures over time: from real answers, and what a page shows of their changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bridge.report.trends import Figure, Value, collected
+from bridge.web.figures import _shown
+from tests.bridge.evidence.reports import HONEST
+
+MEASURE = """
+import pathlib
+folder = pathlib.Path("results/research")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "speed.json").write_text(REPORT)
+"""
+
+
+def figure(i, value, runner="one", params="", *, counts=True, name="decode_speedup"):
+    made = Value(value, f"mac-bridge/x-{i}", f"t{i}", "succeeded", None, holds=True, counts=counts, low=value - 1,
+                 high=value + 1, runner=runner, params=params)  # fmt: skip
+    return Figure("bench", name, "dflash", "what it is", stated=True, value=made)
+
+
+@pytest.mark.bus
+def test_claims_of_real_answers_become_trends(web, jobs, keyed, tmp_path):
+    (tmp_path / "measure.py").write_text(
+        MEASURE.replace("REPORT", repr(json.dumps(HONEST["kakeya.spec-bench"]())))
+    )
+    runs = [web.client.run("measure") for _ in range(2)]
+    keyed.handle(preset_folder=str(jobs))
+    assert "No claim was found yet" in web.page("/trends")
+    assert "0 of 2 answers" in web.page("/trends")
+
+    while web.figures.step():
+        pass
+
+    page = web.page("/trends")
+    assert "decode_speedup" in page
+    assert all(run.branch in page for run in runs)
+    assert page.count("<figure>") == len(web.figures.trends())
+    assert "recall" not in web.page("/trends?name=decode_*")
+    assert "No figure fits this filter" in web.page("/trends?name=nothing")
+    assert "No figure fits this filter" in web.page("/trends?preset=noop")
+
+
+def test_an_alarm_is_news_for_ten_runs_and_names_the_first_run():
+    steady = [figure(i, 100 + i % 3) for i in range(12)]
+    lower = [figure(12 + i, 90 + i % 3) for i in range(13)]
+
+    (trend,) = collected([*steady, *lower[:3]])
+    shown = _shown(trend)
+    assert shown.is_news
+    assert [(alarm.change.text(), alarm.first.branch) for alarm in shown.alarms] == [
+        ("fell by 9.9%", "mac-bridge/x-12")
+    ]
+    (trend,) = collected([*steady, *lower])
+    assert len(_shown(trend).alarms) == 1
+    assert not _shown(trend).is_news
+
+
+def test_runners_and_parameters_are_never_compared_with_each_other():
+    """Another machine, or less work, is no change of the figure."""
+    one = [figure(i, 100 + i % 3) for i in range(12)]
+    two = [figure(i, 50 + i % 3, runner="two") for i in range(12)]
+    less = [figure(i, 70 + i % 3, params="n=1") for i in range(12)]
+
+    (trend,) = collected([*one, *two, *less])
+
+    assert [series.name for series in trend.series()] == ["one", "one, n=1", "two"]
+    assert _shown(trend).alarms == ()
+
+
+def test_values_that_do_not_count_raise_no_alarm():
+    (trend,) = collected(
+        [figure(i, 100) for i in range(10)] + [figure(i, 10, counts=False) for i in range(5)]
+    )
+
+    assert _shown(trend).alarms == ()
+    assert _shown(trend).left_out == 5
+    assert _shown(trend).last.value == 100

@@ -1,0 +1,90 @@
+"""The prompts that come with the engine: enough of them, of three kinds, distinct, and in no training text."""
+
+import json
+import re
+
+import pytest
+
+from engine.errors import BadInput
+from engine.measure import prompts
+from engine.train.data import corpus
+
+ENOUGH = prompts.SIZE
+ALIKE = 0.3  # the share of long lines that two texts of any authors may have in common
+
+
+def lines_of(text):
+    return {
+        line.strip()
+        for line in text.splitlines()
+        if len(line.strip()) >= corpus.LONG_LINE and "import " not in line
+    }
+
+
+def everything():
+    return [
+        p for workload in prompts.read_sets(list(prompts.BUNDLED), ENOUGH, "code") for p in workload.prompts
+    ]
+
+
+def goes_on(text):
+    """Say whether Python text is a beginning: with ``pass`` behind it at some depth, it can be compiled."""
+    for depth in range(0, 24, 4):
+        for end in ("pass", "except ValueError:\n" + " " * (depth + 4) + "pass"):
+            try:
+                compile(f"{text.rstrip()}\n{' ' * depth}{end}\n", "it", "exec")
+            except SyntaxError:
+                continue
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", prompts.BUNDLED)
+def test_each_set_has_as_many_prompts_as_a_preset_may_ask_for(name):
+    assert len(prompts.read(prompts.BUNDLED[name], ENOUGH)) == ENOUGH
+    with pytest.raises(BadInput, match=f"the set {name} has 50 prompts, and 51 are asked for"):
+        prompts.read(prompts.BUNDLED[name], ENOUGH + 1)
+
+
+def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text("".join(json.dumps({"id": str(i), "text": "x"}) + "\n" for i in range(30)))
+
+    found = prompts.read_sets(["code", "sums", str(own)], None, "chat")
+
+    assert [len(workload.prompts) for workload in found] == [10, 10, 30]
+
+
+def test_there_are_three_kinds_of_prompts():
+    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
+    assert [one.task for one in (functions, sums)] == ["code", "maths"]
+    assert [p.id for p in (*code.prompts, *functions.prompts) if not goes_on(p.text)] == []
+    assert [p.id for p in functions.prompts if '"""' not in p.text or len(p.text) > 400] == []
+    assert [p.id for p in code.prompts if not 400 < len(p.text) < 1000] == []
+    assert [p.id for p in sums.prompts if not re.fullmatch(r"[A-Z].*\d.*\?", p.text)] == []
+    answers = [json.loads(line)["answer"] for line in prompts.BUNDLED["sums"].read_text().splitlines()]
+    assert [answer for answer in answers if not re.fullmatch(r"#### \d+", answer)] == []
+
+
+def test_no_two_prompts_are_alike():
+    found = everything()
+    assert (
+        len({" ".join(p.text.split()).casefold() for p in found}) == len(found) == len({p.id for p in found})
+    )
+    held = {p.id: lines_of(p.text) for p in found}
+    same = [
+        (one, other)
+        for i, (one, lines) in enumerate(held.items())
+        for other, others in list(held.items())[:i]
+        if len(lines & others) > ALIKE * max(1, min(len(lines), len(others)))
+    ]
+    assert same == []
+
+
+@pytest.mark.slow
+def test_no_prompt_is_among_the_texts_that_the_bundled_models_learned():
+    found = everything()
+    learned = {line for file in corpus.collect().train for line in lines_of(file.text)}
+    known = {p.id: len(lines_of(p.text) & learned) / max(1, len(lines_of(p.text))) for p in found}
+
+    assert {name: share for name, share in known.items() if share > 1 / 3} == {}

@@ -1,0 +1,118 @@
+"""From the engine's thread to the client: how often the loop is woken, and what is written at once."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+from engine.serve.outbox import Outbox
+from engine.serve.streams import EventStream
+
+
+def test_one_wake_up_is_for_all_that_was_put_in():
+    async def run():
+        loop, outbox, calls = asyncio.get_running_loop(), Outbox(), []
+        real = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: (calls.append(call), real(*call))
+        outbox.open()
+        one, other = asyncio.Queue(), asyncio.Queue()
+
+        def engine():
+            for number in range(3):
+                outbox.put(one, number)
+                outbox.put(other, -number)
+            outbox.wake()
+            outbox.wake()  # on its way already, or nothing to deliver
+
+        thread = threading.Thread(target=engine)
+        thread.start()
+        thread.join()  # the loop cannot deliver before
+        assert len(calls) == 1
+        assert [await one.get() for _ in range(3)] == [0, 1, 2]
+        assert [await other.get() for _ in range(3)] == [0, -1, -2]
+        outbox.put(one, 3)
+        outbox.wake()
+        assert len(calls) == 2
+        assert await one.get() == 3
+
+    asyncio.run(run())
+
+
+def test_nothing_is_lost_between_two_threads():
+    async def run():
+        outbox, queue, count = Outbox(), asyncio.Queue(), 20_000
+        outbox.open()
+
+        def engine():
+            for number in range(count):
+                outbox.put(queue, number)
+                outbox.wake()
+
+        thread = threading.Thread(target=engine)
+        thread.start()
+        async with asyncio.timeout(60):
+            assert [await queue.get() for _ in range(count)] == list(range(count))
+        thread.join()
+
+    asyncio.run(run())
+
+
+def test_loop_that_is_closed_is_no_failure():
+    outbox = Outbox()
+
+    async def run():
+        outbox.open()
+        return asyncio.Queue()
+
+    outbox.put(asyncio.run(run()), 1)
+    outbox.wake()
+    outbox.wake()
+
+
+def test_ready_events_are_written_at_once_and_none_waits_for_the_next():
+    async def run():
+        asked = SimpleNamespace(waits=None, cancel=lambda: None)
+        sent, gate = [], asyncio.Event()
+
+        async def events():
+            yield b"1"
+            yield b"2"
+            await asked.waits()  # what pieces() does before it waits
+            assert sent[-1] == b"12"
+            gate.set()
+            yield b"3"
+            yield b"4"
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                sent.append(message["body"])
+
+        async def receive():
+            await asyncio.Event().wait()
+
+        await EventStream(events(), asked, 5.0)({}, receive, send)
+        assert gate.is_set()
+        assert sent == [b"12", b"34"]
+
+    asyncio.run(run())
+
+
+def test_client_that_reads_nothing_ends_its_answers():
+    async def run():
+        ended = []
+        asked = SimpleNamespace(waits=None, cancel=lambda: ended.append(True))
+
+        async def events():
+            yield b"1"
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                await asyncio.Event().wait()
+
+        async def receive():
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(10):
+            await EventStream(events(), asked, 0.05)({}, receive, send)
+        assert ended
+
+    asyncio.run(run())

@@ -1,0 +1,65 @@
+"""Several models within one memory budget: idle ones make room, busy ones are waited for, none is forgotten."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from engine.serve.memory import expected_weights
+from engine.serve.models import load_resident
+from tests.engine.serve.world import serving
+
+BOTH = ("--model", "tiny", "--model", "tiny-hybrid")
+
+
+@pytest.mark.parametrize(
+    ("name", "draft", "dtype"),
+    [("tiny", "auto", "float32"), ("tiny-hybrid", "none", "bfloat16"), ("tiny", "none", "stored")],
+)
+def test_weights_are_foretold_to_the_byte(name, draft, dtype):
+    resident = load_resident(name, draft, dtype)
+    assert expected_weights(name, draft, dtype) == resident.nbytes
+
+
+def budget_for_one():
+    """Room for either model with its caches, and not for both."""
+    sizes = [expected_weights(name, "auto", "float32") for name in ("tiny", "tiny-hybrid")]
+    return max(sizes) + min(sizes) - (1 << 20)
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory):
+    options = (*BOTH, "--memory-budget", f"{budget_for_one()}", "--max-tokens", "8")
+    with serving(tmp_path_factory.mktemp("tight"), *options) as server:
+        yield server
+
+
+def test_idle_model_makes_room(tight):
+    first = tight.chat(max_tokens=4)
+    assert first.status_code == 200, first.text
+    assert set(tight.stats()["models"]) == {"tiny"}
+    assert tight.chat(model="tiny-hybrid", max_tokens=4).status_code == 200
+    assert set(tight.stats()["models"]) == {"tiny-hybrid"}
+    again = tight.chat(max_tokens=4)
+    assert again.json()["choices"][0]["message"] == first.json()["choices"][0]["message"]
+    assert tight.stats()["unloaded"]["pressure"] >= 2
+    assert tight.stats()["mlx_peak_bytes"] <= 1.05 * budget_for_one()
+
+
+def test_models_take_turns_under_load(tight):
+    def ask(i):
+        return tight.chat(model=("tiny", "tiny-hybrid")[i % 2], max_tokens=4).json()
+
+    alone = [ask(0), ask(1)]
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(ask, range(12)))
+    for i, answer in enumerate(answers):
+        assert answer["choices"][0]["message"] == alone[i % 2]["choices"][0]["message"]
+    assert tight.stats()["mlx_peak_bytes"] <= 1.05 * budget_for_one()
+
+
+def test_model_beyond_the_budget_is_refused(tmp_path):
+    with serving(tmp_path, "--memory-budget", "4MB") as server:
+        refused = server.chat()
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "memory_budget"
+        assert server.stats()["models"] == {}

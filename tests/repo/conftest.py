@@ -1,0 +1,30 @@
+"""What several tests of the packages start from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.repo.programs import good
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory):
+    """Return a checkout of the files as they are here, committed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    folder = tmp_path_factory.mktemp("tree")
+    listed = good("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    who = {f"GIT_{role}_{part}": "x@y" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+    good("git", "init", "--quiet", cwd=folder)
+    good("git", "add", "--all", cwd=folder)
+    good("git", "commit", "--quiet", "-m", "x", cwd=folder, **who)
+    return folder

@@ -1,0 +1,133 @@
+"""Histories that take long to read: they keep nobody waiting, and are served once they are read."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bridge import limits
+from bridge.bus import objects, wire
+from bridge.client import Client
+from bridge.errors import GitError
+from bridge.system.git import Git
+from runner.bus import weigh as weighing
+from runner.bus.weigh import Weigher, weigh
+from runner.serve.poll import Poller
+
+SOMEBODY = objects.Identity("S", "s@example.invalid")
+
+
+@pytest.fixture
+def long(monkeypatch):
+    """The ids of commits whose histories are long: reading one takes the time that one gets beside the polls."""
+    commits: set[str] = set()
+    asked: list[tuple[set[str], float]] = []
+    real = weighing.with_heavy_history
+
+    def slow(git, tips, *, but, timeout=None):
+        asked.append((set(tips), timeout))
+        if commits.intersection(tips) and timeout < 60:
+            time.sleep(slow.pause)
+            raise GitError(("git",), None, message=f"git took longer than {timeout} s")
+        return real(git, tips, but=but, timeout=timeout)
+
+    monkeypatch.setattr(weighing, "with_heavy_history", slow)
+    slow.asked = asked
+    slow.commits = commits
+    slow.pause = 0.0
+    return slow
+
+
+def new_commits(git, count, message="x\n"):
+    return [objects.commit(git, "main^{tree}", ["main"], f"{message}{i}\n", SOMEBODY) for i in range(count)]
+
+
+def is_answered(git, branch):
+    return bool(objects.list_tree(git, f"refs/heads/{branch}", wire.RESULT))
+
+
+def until_decided(weigher, commits):
+    for _ in range(200):
+        said = weigher.weigh(commits, 5.0)
+        if not weigher.undecided:
+            return said
+        time.sleep(0.02)
+    raise AssertionError("it stays undecided")
+
+
+def test_a_long_history_is_read_beside_the_others(bus, long):
+    git = Git.isolated(bus)
+    short, slow = new_commits(git, 3), new_commits(git, 1, "slow\n")
+    long.commits.update(slow)
+    weigher = Weigher(git)
+
+    assert weigher.weigh([*short, *slow], 5.0) == dict.fromkeys(short)
+    assert weigher.undecided == {*slow}
+    assert until_decided(weigher, slow) == {slow[0]: None}
+
+
+def test_a_long_history_with_a_commit_beyond_the_limit_is_refused_in_the_end(bus, long):
+    git = Git.isolated(bus)
+    heavy = objects.commit(git, "main^{tree}", ["main"], "x" * (limits.COMMIT_BYTES + 1), SOMEBODY)
+    above = objects.commit(git, "main^{tree}", [heavy], "x\n", SOMEBODY)
+    long.commits.add(above)
+
+    assert "ancestor beyond the limit" in until_decided(Weigher(git), [above])[above]
+
+
+def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, long):
+    git = Git.isolated(bus)
+    flood = new_commits(git, 40)
+    long.commits.update(flood)
+    long.pause = 0.5
+    weigher = Weigher(git)
+    weigher.weigh(flood, 2.0)
+    assert weigher.undecided == {*flood}
+    assert weigher._late, "some were not even begun"
+    (later,) = new_commits(git, 1, "later\n")
+
+    assert weigher.weigh([*flood, later], 2.0)[later] is None
+
+
+def test_reading_that_never_ends_is_told_and_ended_with_the_runner(bus, long, monkeypatch):
+    git = Git.isolated(bus)
+    (endless,) = new_commits(git, 1)
+    long.commits.add(endless)
+    monkeypatch.setattr(weighing, "NETWORK_TIMEOUT", 1.0)
+    weigher = Weigher(git)
+
+    assert "its history cannot be read: git took longer" in until_decided(weigher, [endless])[endless]
+    weigher.close()
+
+
+def test_of_one_branch_alone_a_history_that_takes_too_long_is_said(bus, long):
+    git = Git.isolated(bus)
+    (slow,) = new_commits(git, 1)
+    long.commits.add(slow)
+
+    assert weigh(git, [slow], 5.0) == {slow: "its history takes longer than 5 s to read"}
+
+
+@pytest.mark.bus
+def test_row_82_a_request_upon_a_long_history_is_answered_and_others_before_it(bus, clone, keyed, long):
+    git = Git.isolated(bus)
+    with keyed.context() as context:
+        Client(clone).run("noop")
+        poller = Poller(context)
+        poller.poll()
+        slow = Client(clone).run("noop")
+        long.commits.add(slow.commit)
+        other = Client(clone).run("noop")
+
+        assert poller.poll()
+        assert is_answered(git, other.branch)
+        assert git.text("rev-parse", slow.branch) == slow.commit
+        assert any(
+            f"{slow.branch} is left out: its history is long and is still being read" in t for t in keyed.told
+        )
+        until = time.monotonic() + 60
+        while not is_answered(git, slow.branch):
+            assert time.monotonic() < until
+            poller.poll()
+            time.sleep(0.1)
