@@ -7,10 +7,11 @@
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-JOBS ?= 2
+# Many tests wait for what they started: one process more than the two cores of a small machine keeps both busy.
+JOBS ?= 3
 ARGS ?=
 
-BENCHMARKS := bus load bombs jobs signing mcp codec codec_memory server
+BENCHMARKS := bus load bombs jobs signing mcp web codec codec_memory server
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
@@ -33,8 +34,8 @@ help:
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"
 	@echo "make docs    write the generated parts of docs/ anew"
-	@echo "make parity  add the published drafter code to .venv, for the tests that compare with it"
-	@echo "make dist    build the two wheels of a release into dist/"
+	@echo "make parity  add the published drafter code and the HTTP suites to .venv, for the tests that use them"
+	@echo "make dist    build a release into dist/: two wheels and the source distribution"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
 	@echo "Every target sets itself up. PYTHON=/path/to/python3 chooses the interpreter (3.11 or newer)."
@@ -42,8 +43,9 @@ help:
 demo: .venv/.demo
 	@.venv/bin/kakeya demo $(ARGS)
 
+# Tests start Python hundreds of times. Without its cached byte code, each start would compile all of our modules.
 test: .venv/.dev
-	@$(PY) -m pytest -n $(JOBS) $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -87,9 +89,8 @@ parity: .venv/.parity
 # They are copied to another machine together: docs/operations.md says how they are installed there.
 dist: .venv/.dev
 	@rm -rf dist
-	@KAKEYA_RELEASE=1 $(PY) -m build --wheel --no-isolation --outdir dist . >/dev/null
-	@$(PY) -m build --wheel --no-isolation --outdir dist weights >/dev/null
-	@ls dist/*.whl
+	@release/build dist $(CURDIR)/$(PY)
+	@ls dist/*
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

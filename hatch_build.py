@@ -1,19 +1,29 @@
-"""Completes the package's metadata: the engine's extras depend on the bundled weights, a package of their own.
+"""Completes the package: its extras ask for the bundled weights, and its files name the commit they were built from.
 
 The weights (27 MB) would more than double a client that has no use for them, so `weights/` builds them into
 `kakeya-bridge-models`. Nobody has registered that name on a public index, where a stranger could take it. A build
 from a source tree therefore names this tree's folder, and an installer never looks the name up.
 
-`KAKEYA_RELEASE=1` (`make dist`) names the version instead, for wheels that are copied to another machine together.
+`KAKEYA_RELEASE=1` (`make dist`) names the version instead, for wheels that are copied to another machine together. A
+source distribution keeps what was chosen when it was built, so the wheels that are built from it are the same.
+
+The commit stands in `COMMIT` at the top of a source distribution, and in `extra_metadata/commit` of a wheel's
+`.dist-info` folder. An editable installation of a git checkout asks git instead, because its answer changes.
 """
 
 import os
+import re
+import subprocess
+import tempfile
 from pathlib import Path
+from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 WEIGHTS = "kakeya-bridge-models"
 ENGINES = ("mac", "cpu", "cuda")
+STAMP = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?( modified)?")
 
 
 class Extras(MetadataHookInterface):
@@ -21,9 +31,66 @@ class Extras(MetadataHookInterface):
 
     def update(self, metadata: dict) -> None:
         """Called by hatchling with the metadata that it has read."""
-        released = os.environ.get("KAKEYA_RELEASE", "") not in ("", "0")
-        place = f"=={metadata['version']}" if released else f" @ {(Path(self.root) / 'weights').as_uri()}"
+        root = Path(self.root)
+        place = f"=={metadata['version']}" if _is_release(root) else f" @ {(root / 'weights').as_uri()}"
         metadata["optional-dependencies"] = {
             extra: [*needs, WEIGHTS + place] if extra in ENGINES else list(needs)
             for extra, needs in self.config["extras"].items()
         }
+
+
+class Commit(BuildHookInterface):
+    """Writes the commit into a source distribution or a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called by hatchling before it builds."""
+        root = Path(self.root)
+        commit = _stamped(root) or (_asked(root) if version != "editable" else None)
+        if not commit:
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        file = Path(self._folder.name) / "commit"
+        file.write_text(f"{commit}\n")
+        if self.target_name == "sdist":
+            build_data["force_include"][str(file)] = "COMMIT"
+        else:
+            build_data["extra_metadata"][str(file)] = "commit"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called by hatchling when it has built."""
+        del version, build_data, artifact_path
+        if hasattr(self, "_folder"):
+            self._folder.cleanup()
+
+
+def _is_release(root: Path) -> bool:
+    """Say whether the weights are asked for by version: in a source distribution, if its own metadata does."""
+    if os.environ.get("KAKEYA_RELEASE", "") not in ("", "0"):
+        return True
+    about = root / "PKG-INFO"
+    return about.is_file() and f"Requires-Dist: {WEIGHTS}==" in about.read_text(encoding="utf-8")
+
+
+def _stamped(root: Path) -> str | None:
+    """Return what `COMMIT` says. In a checkout it holds a placeholder, which `git archive` replaces."""
+    file = root / "COMMIT"
+    text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    return text if STAMP.fullmatch(text) else None
+
+
+def _asked(root: Path) -> str | None:
+    """Return what git says of the tree, if this is a checkout of ours and not a folder inside another one."""
+    if _git(root, "ls-files", "--error-unmatch", "hatch_build.py") is None:
+        return None
+    commit, changes = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
+    return f"{commit} modified" if commit and changes != "" else commit
+
+
+def _git(root: Path, *args: str) -> str | None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    argv = ["git", "-C", str(root), "-c", "core.fsmonitor=false", *args]
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
