@@ -9,10 +9,13 @@ turns. Prints the machine first, then a line a figure: the median, the spread, a
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from common import (
@@ -20,6 +23,7 @@ from common import (
     Figure,
     Place,
     add_requests,
+    git,
     make,
     measure,
     options_of,
@@ -27,11 +31,13 @@ from common import (
     print_figures,
     serving,
     show,
+    sign_states,
 )
 
+from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
-from runner.session import open_session
+from runner.serve.poll import Poller
+from runner.state import signing_key
 
 MANY = 10_000
 
@@ -76,20 +82,66 @@ def poll(folder: Path, options: argparse.Namespace) -> None:
     """One poll of a runner with 10,000 answered request branches on the bus."""
     place = make(folder)
     add_requests(place.bus, MANY)
-    with open_session(load_policy(policy_for(folder, place)), lambda _: None) as session:
-        rounds = Rounds(session)
+    with open_runner(load_policy(policy_for(folder, place)), lambda _: None) as context:
+        poller = Poller(context)
         began = time.perf_counter()
-        rounds.next()
+        poller.poll()
         first = time.perf_counter() - began
-        times = measure(options.runs, rounds.next)
+        times = measure(options.runs, poller.poll)
     print(f"first poll, {MANY} branches: {first * 1e3:.0f} ms (fetches and reads them all, once)")
     show(f"later polls, {MANY} branches", times, scale=1e3, unit="ms", digits=0)
+
+
+def list_unsigned(folder: Path, options: argparse.Namespace) -> None:
+    """`kakeya list` with 10,000 answered requests on the bus: in a clone that never listed any, then again."""
+    place = make(folder)
+    add_requests(place.bus, MANY)
+    time_list("kakeya list", place, options.runs)
+
+
+def list_signed(folder: Path, options: argparse.Namespace) -> None:
+    """The same with states that a runner signed, whose key is pinned in the clone."""
+    place = make(folder)
+    signing_key.make_key(folder / "state")
+    signer = signing_key.load_signer(folder / "state")
+    assert signer is not None
+    add_requests(place.bus, MANY)
+    sign_states(place.bus, signer)
+    git(place.clone, "config", "kakeya.publicKey", str(folder / "state" / signing_key.PUBLIC))
+    time_list("kakeya list, signed states", place, options.runs)
+
+
+def time_list(what: str, place: Place, runs: int) -> None:
+    """Print what listings cost, by the clock and in processor time of the client and of all git processes."""
+    clones = []
+    for i in range(runs + 1):
+        clone = place.clone.with_name(f"clone-{i}")
+        shutil.copytree(place.clone, clone)
+        clones.append(clone)
+
+    def lists(clone: Path) -> None:
+        kakeya("-C", str(clone), "list")
+
+    # Python compiles what it imports when it is first needed.
+    lists(clones.pop())
+    for which, calls in (
+        ("first", [partial(lists, clone) for clone in clones]),
+        ("later", [partial(lists, clones[0])] * runs),
+    ):
+        before = os.times()
+        times = [measure(1, call)[0] for call in calls]
+        after = os.times()
+        spent = after.children_user + after.children_system - before.children_user - before.children_system
+        processor = f"{spent / runs:.2f} s of processor time"
+        show(f"{what}, {MANY} branches, {which}: {processor}", times, goal="p50 < 1 s")
 
 
 def size(folder: Path, options: argparse.Namespace) -> None:
     """What a client-only install takes on disk. Needs a package index."""
     del options
     root = Path(__file__).parent.parent
+    # Compiled files count, so they belong beside their sources, as an installation has them.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
     pip = [
         sys.executable,
         "-m",
@@ -103,10 +155,11 @@ def size(folder: Path, options: argparse.Namespace) -> None:
     subprocess.run(
         [*pip, "--require-hashes", "-r", str(root / "requirements" / "base.txt")],
         check=True,
+        env=env,
         stderr=subprocess.DEVNULL,
     )
     subprocess.run(
-        [*pip, "--no-deps", "--no-build-isolation", str(root)], check=True, stderr=subprocess.DEVNULL
+        [*pip, "--no-deps", "--no-build-isolation", str(root)], check=True, env=env, stderr=subprocess.DEVNULL
     )
     total = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.is_symlink())
     compiled = sum(f.stat().st_size for f in folder.rglob("*.pyc"))
@@ -121,6 +174,8 @@ FIGURES: dict[str, Figure] = {
     "files": files_in_tree,
     "branches": branches_on_bus,
     "poll": poll,
+    "list": list_unsigned,
+    "list-signed": list_signed,
     "size": size,
 }
 

@@ -5,27 +5,33 @@
     python -m benchmarks.results --render            # write the page again from the reports that are kept
     python -m benchmarks.results --quick             # as little of each as there can be; page and reports in build/
 
-Reports, plots, logs and a note on each run are kept in build/results. What the gate does not accept is named on the
-page with its verdict alone. Of a run that is measured again the page says so, and what was said of it before.
+Reports, plots, logs and a note on each run are kept in build/results. When docs/results.md is written, reports and
+notes are copied to docs/results, which is committed: `kakeya gate docs/results` judges the published figures again.
+What the gate does not accept is named on the page with its verdict alone. Of a run that is measured again the page says
+so, and what was said of it before.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import results_speed
-from benchmarks.results_kept import Kept, keep, read, report_of
+from benchmarks.results_kept import Kept, keep, note_of, read, report_of
 from benchmarks.results_page import page
 
 ROOT = Path(__file__).parents[1]
 PAIRS = ("tiny", "tiny-hybrid")
+PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Run:
 
     @property
     def able(self) -> bool:
-        """Say whether the package that it compares with is installed."""
+        """Return whether the package that it compares with is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
     def command(self, *, quick: bool) -> list[str]:
@@ -94,8 +100,11 @@ def main() -> int:
     parser.add_argument("--reports", type=Path, metavar="DIR", help="[default: build/results]")
     parser.add_argument("--page", type=Path, metavar="FILE", help="[default: docs/results.md]")
     options = parser.parse_args()
-    folder = options.reports or ROOT / "build" / ("results-quick" if options.quick else "results")
-    target = options.page or (folder if options.quick else ROOT / "docs") / "results.md"
+    build = (
+        PUBLISHED if options.render else ROOT / "build" / ("results-quick" if options.quick else "results")
+    )
+    folder = options.reports or build
+    target = options.page or (folder / "results.md" if options.quick else PAGE)
     whole = True
     for name in [] if options.render else options.only or known:
         if not known[name].able:
@@ -107,10 +116,36 @@ def main() -> int:
         whole = whole and bool(found.report)
         if found.report and found.measured["kind"] == results_speed.KIND:
             results_speed.show(found.measured)
+    if target == PAGE:
+        folder = publish(folder, list(known))
     kept = [found for name in known if (found := read(folder, name))]
-    target.write_text(page(kept), encoding="utf-8")
+    target.write_text(page(kept, earlier(folder)), encoding="utf-8")
     print(f"wrote {target}: {sum(run.accepted for run in kept)} of {len(kept)} reports are accepted")
     return 0 if whole else 1
+
+
+def publish(folder: Path, names: Sequence[str], to: Path = PUBLISHED) -> Path:
+    """Copy what a folder holds of the named runs, reports and notes, to where they are committed, and return that."""
+    to.mkdir(exist_ok=True)
+    for name in () if folder.resolve() == to.resolve() else names:
+        if note_of(folder, name).exists():
+            shutil.copyfile(note_of(folder, name), note_of(to, name))
+            report_of(to, name).unlink(missing_ok=True)
+            if report_of(folder, name).exists():
+                report_of(to, name).write_bytes(placeless(report_of(folder, name).read_bytes()))
+    return to
+
+
+def placeless(data: bytes) -> bytes:
+    """Return a report as it is, but for the folder of the BLAS library, which names a place on the machine."""
+    library = json.loads(data).get("identity", {}).get("blas", {}).get("library") or ""
+    return data.replace(json.dumps(library).encode(), json.dumps(Path(library).name).encode())
+
+
+def earlier(folder: Path) -> str:
+    """Return the section on figures whose reports were not kept, which is written by hand; nothing without one."""
+    file = folder / "earlier.md"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def environ() -> dict[str, str]:

@@ -30,7 +30,7 @@ def claims(report: Row) -> list[Row]:
 
 
 def is_of_all(claim: Row) -> bool:
-    """Say whether a claim is about all rows: where there is one prompt, it is named."""
+    """Return whether a claim is about all rows: where there is one prompt, it is named."""
     return not set(claim["where"]) - {"prompt"}
 
 

@@ -31,12 +31,12 @@ class Kept:
 
     @cached_property
     def gate(self) -> Gate | None:
-        """What the gate says; None where there is no report."""
+        """What the gate says; None if there is no report."""
         return evidence.judge({f"{self.name}.json": self.report}) if self.report else None
 
     @property
     def accepted(self) -> bool:
-        """Say whether its claims are results."""
+        """Return whether its claims are results."""
         return self.exit_code == 0 and self.gate is not None and self.gate.verdict == "ACCEPTED"
 
     @property
@@ -65,8 +65,8 @@ def report_of(folder: Path, name: str) -> Path:
 
 
 def read(folder: Path, name: str) -> Kept | None:
-    """Return a run that is kept in a folder, or None where none is."""
-    note, report = _note(folder, name), report_of(folder, name)
+    """Return a run that is kept in a folder, or None if none is."""
+    note, report = note_of(folder, name), report_of(folder, name)
     if not note.exists():
         return None
     told = json.loads(note.read_text(encoding="utf-8"))
@@ -77,8 +77,9 @@ def read(folder: Path, name: str) -> Kept | None:
 def keep(folder: Path, run: Kept) -> None:
     """Write the note on a run; its report lies there already."""
     told = {key: value for key, value in asdict(run).items() if key != "report"}
-    _note(folder, run.name).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    note_of(folder, run.name).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def _note(folder: Path, name: str) -> Path:
+def note_of(folder: Path, name: str) -> Path:
+    """Return where the note on a run lies."""
     return folder / f"{name}.run"

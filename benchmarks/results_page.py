@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from benchmarks.results_claims import about, claims, is_of_all, losses, value, where
 from benchmarks.results_kept import Kept, Row
+from benchmarks.results_scores import scores
 from bridge.report import codec, decode
 from bridge.report.text import cell, number
 
 HEAD = """\
 # Results
 
-Written by `make results` from the reports that the [evidence gate](evidence.md) accepts: it takes every claim again
-from its rows. Losses stand first. What was measured and not accepted is named [at the end](#not-accepted), without
-its figures. Claims have the names and definitions of [Evidence](evidence.md#claims). In brackets stand the least and
-the greatest prompt of a rate, and the exact 95 % interval of a share. Rates belong to the machine and to what else it
-did; errors, bits, recall and agreement hardly depend on it. OpenBLAS had one thread
-(`OPENBLAS_NUM_THREADS=1`), with which models this small decode fastest without drafts.
+Written by `make results` from the reports in docs/results that the [evidence gate](evidence.md) accepts: it takes
+every claim again from its rows. `kakeya gate docs/results` does so again. Losses stand first. What was measured and not
+accepted is named [at the end](#not-accepted), without its figures. Claims have the names and definitions of
+[Evidence](evidence.md#claims). In brackets stand the least and the greatest prompt of a rate, and the exact 95 %
+interval of a share. Rates belong to the machine and to what else it did; errors, bits, recall and agreement hardly
+depend on it. OpenBLAS had one thread (`OPENBLAS_NUM_THREADS=1`), with which models this small decode fastest without
+drafts.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of codes for vectors, at all the bits that they store.",
@@ -34,20 +36,26 @@ SHOWS = {
 }
 NOTHING = "Nothing that was measured was accepted.\n"
 NO_LOSS = "None of what is claimed below is one.\n"
-WHOLE = "Everything that was measured was accepted.\n"
+WHOLE = "Every report in docs/results was accepted.\n"
 
 
-def page(kept: Sequence[Kept]) -> str:
-    """Return docs/results.md."""
+def page(kept: Sequence[Kept], earlier: str = "") -> str:
+    """Return docs/results.md.
+
+    Args:
+        kept: the runs, accepted or not.
+        earlier: a section on figures whose reports were not kept; it stands before what was not accepted.
+    """
     accepted = [run for run in kept if run.accepted]
     parts = [HEAD]
     if accepted:
         lost = [line for run in accepted for line in losses(run)]
         parts += ["## Machine\n", machines(accepted)]
         parts += ["## Losses\n", table(("report", "claim", "of", "value", "so"), lost) if lost else NO_LOSS]
-        parts += [section(run) for run in accepted]
+        parts += [*(section(run) for run in accepted), scores()]
     else:
         parts.append(NOTHING)
+    parts += [earlier] if earlier else []
     return "\n".join([*parts, "## Not accepted\n", not_accepted([run for run in kept if not run.accepted])])
 
 

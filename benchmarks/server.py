@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 from common import print_machine
@@ -56,7 +58,10 @@ def served(argv: list[str], ready: str) -> Iterator[httpx.Client]:
 
 
 def ask(client: httpx.Client, prompt: str, tokens: int, **more: object) -> tuple[float, int]:
-    """Stream an answer; return the seconds to its first text, and its tokens."""
+    """Stream an answer; return the seconds to its first text, and its tokens.
+
+    The client shares the cores with the server, so it only joins what comes, and reads it at the end.
+    """
     body = {
         "model": more.pop("model", "tiny"),
         "prompt": prompt,
@@ -67,15 +72,16 @@ def ask(client: httpx.Client, prompt: str, tokens: int, **more: object) -> tuple
         **more,
     }
     began = time.perf_counter()
-    first, count = 0.0, 0
+    first, data = 0.0, b""
     with client.stream("POST", "/v1/completions", json=body) as response:
-        for line in response.iter_lines():
-            found = json.loads(line[6:]) if line.startswith("data: {") else {}
-            if not first and found.get("choices"):
+        for part in response.iter_bytes():
+            data += part
+            if not first and b'"choices": [{' in data:
                 first = time.perf_counter() - began
-            if found.get("usage"):
-                count = found["usage"]["completion_tokens"]
-    return first, count
+    events = [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: {")]
+    return first, next(
+        found["usage"]["completion_tokens"] for found in reversed(events) if found.get("usage")
+    )
 
 
 def prompt_of(tokens: int, tokenizer: object) -> str:
@@ -83,104 +89,109 @@ def prompt_of(tokens: int, tokenizer: object) -> str:
     return tokenizer.decode(ids)  # type: ignore[attr-defined]
 
 
-def median(runs: int, call: Callable[[], float]) -> float:
-    return statistics.median(call() for _ in range(runs))
+def repeated(runs: int, arms: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Measure arms in turn, again and again, so that what else the machine does meets all of them alike."""
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    for call in arms.values():
+        call()
+    for i in range(runs):
+        for name in sorted(arms, reverse=bool(i % 2)):
+            found[name].append(arms[name]())
+    return found
 
 
-def first_token(client: httpx.Client, prompt: str, runs: int, draft: str) -> None:
-    """Time to the first token with 2,000 shared tokens, warm over cold."""
-    own = {"draft": draft}
+def show(label: str, over: list[float], under: list[float], goal: str = "") -> None:
+    """Print the median of a ratio, with the least and the greatest of its repeats."""
+    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    spread = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    print(f"{label}: {spread}{f', goal {goal}' if goal else ''}", flush=True)
+
+
+def first_token(client: httpx.Client, prompt: str, draft: str) -> dict[str, Callable[[], float]]:
+    """Return what measures the seconds to the first token after a kept prompt, and after one that is not."""
     ends = iter(range(10_000))
 
     def once(*, prefix: bool) -> float:
         end = f"\n# {next(ends)}\n"
-        return ask(client, prompt + end, 2, x_kakeya={**own, "prefix": prefix})[0]
+        return ask(client, prompt + end, 2, x_kakeya={"draft": draft, "prefix": prefix})[0]
 
-    once(prefix=True)
-    cold, warm = [], []
-    for _ in range(runs):
-        cold.append(once(prefix=False))
-        warm.append(once(prefix=True))
-    a, b = statistics.median(cold), statistics.median(warm)
-    print(
-        f"first token after {SHARED} shared tokens, draft {draft}: warm {b * 1e3:.0f} ms, cold {a * 1e3:.0f} ms, "
-        f"ratio {b / a:.3f} (goal at most 0.05)"
-    )
+    return {"cold": lambda: once(prefix=False), "warm": lambda: once(prefix=True)}
 
 
-def throughput(client: httpx.Client, runs: int, clients: int, **more: object) -> float:
+def throughput(client: httpx.Client, clients: int, **more: object) -> float:
     """Return tokens a second of so many clients together."""
-
-    def once() -> float:
-        began = time.perf_counter()
-        with ThreadPoolExecutor(clients) as pool:
-            work = [
-                pool.submit(ask, client, f"{TEXT}def f{i}(", ANSWER, **dict(more)) for i in range(clients)
-            ]
-            count = sum(each.result()[1] for each in work)
-        return count / (time.perf_counter() - began)
-
-    once()
-    return median(runs, once)
+    began = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        work = [pool.submit(ask, client, f"{TEXT}def f{i}(", ANSWER, **dict(more)) for i in range(clients)]
+        count = sum(each.result()[1] for each in work)
+    return count / (time.perf_counter() - began)
 
 
-def library(runs: int) -> float:
-    """Return tokens a second of the library's own loop with its defaults."""
-    pair = load("tiny", dtype="float32")
+class Library:
+    """The library's own loop with its defaults."""
 
-    def once() -> float:
-        began = time.perf_counter()
+    def __init__(self) -> None:
+        self.pair = load("tiny", dtype="float32")
+        self.cpu: list[float] = []  # seconds of the processor for a token
+
+    def rate(self) -> float:
+        """Return tokens a second."""
+        pair, began, used = self.pair, time.perf_counter(), time.process_time()
         prompt = f"{TEXT}def f0("
         steps = stream_generate(pair.target, pair.draft, pair.tokenizer, prompt, max_tokens=ANSWER)
         count = sum(len(step.tokens) for step in steps)
+        self.cpu.append((time.process_time() - used) / count)
         return count / (time.perf_counter() - began)
 
-    once()
-    return median(runs, once)
 
-
-def show_rates(rates: dict[tuple[str, int], float]) -> None:
-    """Print what four clients gain over one, and what drafts gain."""
-    for draft in ("none", "auto"):
-        one, four = rates[draft, 1], rates[draft, 4]
-        print(f"draft {draft}: 1 client {one:.0f} tok/s, 4 clients {four:.0f} tok/s, ", end="")
-        print(f"ratio {four / one:.2f} (goal at least 1.8)")
+def rates(client: httpx.Client, other: httpx.Client, stock: str, library: Library) -> dict[str, Any]:
+    """Return what measures tokens a second."""
+    arms: dict[str, Callable[[], float]] = {"library": library.rate}
     for clients in (1, 4):
-        ratio = rates["auto", clients] / rates["none", clients]
-        print(f"speculation over plain, {clients} clients: {ratio:.2f} (goal at least 0.97)")
+        for draft in ("none", "auto"):
+            arms[f"{draft} {clients}"] = partial(throughput, client, clients, x_kakeya={"draft": draft})
+        arms[f"stock {clients}"] = partial(throughput, other, clients, model=stock)
+    return arms
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=5, help="counted runs of each figure (default 5)")
+    parser.add_argument(
+        "--runs", type=int, default=7, help="repeats of each ratio, all arms in turn (default 7)"
+    )
     runs = parser.parse_args().runs
     print_machine()
-    tokenizer = load("tiny", draft=False).tokenizer
-    prompt = prompt_of(SHARED, tokenizer)
+    library = Library()
+    prompt = prompt_of(SHARED, library.pair.tokenizer)
     ours = ["engine", "serve", "--model", "tiny", "--dtype", "float32", "--prewarm"]
-    target = registry.data() / "tiny" / "target"
     with tempfile.TemporaryDirectory() as folder:
         stock = Path(folder) / "tiny-float32"
-        _as_float32(target, stock)
+        _as_float32(registry.data() / "tiny" / "target", stock)
         theirs = ["mlx_lm", "server", "--model", str(stock)]
         with served(ours, "/health") as client, served(theirs, "/v1/models") as other:
+            print(f"medians of {runs} ratios, in brackets the least and the greatest")
             for draft in ("none", "dflash"):
-                first_token(client, prompt, runs, draft)
-            rates = {
-                (draft, clients): throughput(client, runs, clients, x_kakeya={"draft": draft})
-                for draft in ("none", "auto")
-                for clients in (1, 4)
-            }
-            show_rates(rates)
-            alone = library(runs)
-            print(f"streaming over the library's rate: {rates['auto', 1] / alone:.2f} (goal at least 0.95)")
+                found = repeated(runs, first_token(client, prompt, draft))
+                label = f"first token after {SHARED} shared tokens, draft {draft}, warm over cold"
+                show(label, found["warm"], found["cold"], "at most 0.05")
+            found = repeated(runs, rates(client, other, str(stock), library))
+            for draft in ("none", "auto"):
+                gain = found[f"{draft} 4"], found[f"{draft} 1"]
+                show(f"draft {draft}, 4 clients over 1", *gain, "at least 1.8")
             for clients in (1, 4):
-                rate = throughput(other, runs, clients, model=str(stock))
-                plain, drafted = (rates[draft, clients] / rate for draft in ("none", "auto"))
-                print(f"mlx-lm's server, {clients} clients: {rate:.0f} tok/s; ours over it:", end=" ")
-                print(f"{plain:.2f} plain, {drafted:.2f} with drafts")
+                drafted, plain = found[f"auto {clients}"], found[f"none {clients}"]
+                show(f"speculation over plain, {clients} clients", drafted, plain, "at least 0.97")
+            show("streaming over the library's rate", found["auto 1"], found["library"], "at least 0.95")
+            for clients in (1, 4):
+                for draft in ("none", "auto"):
+                    rate, least = found[f"{draft} {clients}"], found[f"stock {clients}"]
+                    show(f"draft {draft} over mlx-lm's server, {clients} clients", rate, least)
+            for name, each in found.items():
+                print(f"{name}: {statistics.median(each):.0f} tokens a second")
+            print(f"library: {statistics.median(library.cpu) * 1e3:.2f} ms of processor time a token")
+    print_machine()
     return 0
 
 

@@ -18,9 +18,9 @@ from bridge.client import Client
 from bridge.verify import attestation
 from bridge.verify.public_keys import read_public_keys
 from runner.admit.signature import read_signed, signer_of
+from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.poll import Rounds
-from runner.session import open_session
+from runner.serve.poll import Poller
 from runner.state import signing_key
 
 FILES, FILE_BYTES = 20, 256 * 1024
@@ -42,13 +42,13 @@ def measure_all(folder: Path, runs: int) -> None:
     state = policy.parent / "state"
     pinned = Client(folder / "clone", public_key=state / signing_key.PUBLIC)
     run = client.run("noop", sign=True)
-    with open_session(load_policy(policy), lambda _: None) as session:
-        Rounds(session).next()
-        signer = session.signer
+    with open_runner(load_policy(policy), lambda _: None) as context:
+        Poller(context).poll()
+        signer = context.signer
         allowed = folder / "allowed"
         key = " ".join((folder / "id.pub").read_text(encoding="utf-8").split()[:2])
         allowed.write_text(f"bench@localhost {key}\n", encoding="utf-8")
-        store = session.bus.git
+        store = context.bus.git
         assert signer is not None
 
         def trust() -> None:
