@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from engine.checkpoints import digests
-from engine.measure.prompts import BUNDLED, read
+from engine.measure.prompts import BUNDLED, SIZE, read
 from engine.models import load
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +47,25 @@ def cache_of(folder: Path) -> dict[str, object]:
     return {"heads": config["num_key_value_heads"], "dim": config["head_dim"], "windows": windows}
 
 
+def tasks() -> dict[str, str]:
+    """Return what each bundled set of prompts asks for."""
+    return {name: next(iter(read(path))).task or "code" for name, path in sorted(BUNDLED.items())}
+
+
+def tokens(models: dict[str, dict[str, dict[str, object]]]) -> dict[str, dict[str, int]]:
+    """Return the number of tokens of each bundled prompt, by tokenizer and by the prompt's digest."""
+    texts = [prompt.text for path in BUNDLED.values() for prompt in read(path)]
+    found = {}
+    for name, roles in models.items():
+        tokenizer = load(name, restore=None).tokenizer
+        counts = {
+            "sha256:" + hashlib.sha256(text.encode()).hexdigest(): len(tokenizer.encode(text))
+            for text in texts
+        }
+        found[str(roles["target"]["tokenizer"])] = counts
+    return found
+
+
 def made() -> str:
     models = {}
     for folder in sorted(path for path in (ROOT / "engine" / "models" / "data").iterdir() if path.is_dir()):
@@ -68,10 +87,13 @@ def made() -> str:
         for name, told in models.items()
     }
     prompts = {
-        name: ["sha256:" + hashlib.sha256(prompt.text.encode()).hexdigest() for prompt in read(BUNDLED[name])]
+        name: [
+            "sha256:" + hashlib.sha256(prompt.text.encode()).hexdigest()
+            for prompt in read(BUNDLED[name], SIZE)
+        ]
         for name in sorted(BUNDLED)
     }
-    told = {"models": models, "prompts": prompts}
+    told = {"models": models, "prompts": prompts, "tasks": tasks(), "tokens": tokens(models)}
     lines = json.dumps(told, indent=1).removesuffix("\n}")
     return f'{lines},\n "vocabularies": {json.dumps(vocabularies)}\n}}\n'
 

@@ -16,9 +16,12 @@ NEXT = {
     ExitCode.SUCCEEDED: "Fetch the answer. Report its `verified` and `gate` along with the figures.",
     ExitCode.FAILED: "Read the end of the log. If `verified` says NOT verified, use nothing from the answer.",
     ExitCode.USAGE: "Correct the call as `fix` says. Nothing was sent.",
-    ExitCode.INFRASTRUCTURE: "Repeat the call with the same idempotency key. If it fails again, run the doctor.",
+    ExitCode.INFRASTRUCTURE: (
+        "If a call failed, repeat it with the same idempotency key. If an answer has this code, ask again with a new "
+        "key. If it fails again, run the doctor."
+    ),
     ExitCode.REFUSED: "Do not repeat it. Tell a person the reason; only the machine's owner can change it.",
-    ExitCode.GATE_REJECTED: "Quote no figure. Report what `mend` says, and run the job again if you can fix it.",
+    ExitCode.GATE_REJECTED: "Quote no figure. Report what `untrusted_mend` says; run it again if you can fix it.",
     ExitCode.CANCELLED: "Stop, unless you cancelled it to request something else.",
     ExitCode.BUG: "Report it with the lines above. Do not repeat the call.",
     ExitCode.TIMED_OUT: "Ask for less (fewer samples, fewer tokens); each preset has a fixed time limit.",
