@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import random
+from types import SimpleNamespace
 
 import pytest
 
 from bridge.evidence import check_report
 from bridge.evidence.laws.counted import RESTORED, _odd_shape
-from bridge.evidence.rows import Layer
+from bridge.evidence.laws.time import TICK, no_copies
+from bridge.evidence.rows import Decode, Layer
 from tests.bridge.evidence import reports
 from tests.bridge.evidence.lies import slower
 from tests.bridge.evidence.lies_of_laws import predicting, recomputing
@@ -91,3 +94,17 @@ def test_honest_predictions_are_believed():
     made = reports.restored_prefill()
     predicting()(made)
     assert codes(made) == set()
+
+
+@pytest.mark.parametrize("copied", [0, 12], ids=["by chance", "copied"])
+def test_short_times_share_a_tick_of_the_clock_by_chance(copied):
+    """About a hundred times of a millisecond each: on Apple's counter, most runs hold two of the same."""
+    draw, found, row = random.Random(7), 0, Decode.model_validate(reports.spec_bench()["rows"][0])
+    for _ in range(200):
+        prefills, decodings = (
+            [ticks * TICK for ticks in draw.choices(range(24_000, 27_000), k=120)] for _ in "pd"
+        )
+        decodings[:copied] = [decodings[0]] * copied
+        times = [{"prefill_s": one, "decode_s": two} for one, two in zip(prefills, decodings, strict=True)]
+        found += any(no_copies(SimpleNamespace(rows=[row.model_copy(update=both) for both in times])))
+    assert found == (200 if copied else 0)
