@@ -13,29 +13,29 @@ from bridge.report.text import cell, number
 HEAD = """\
 # Results
 
-Written by `make results` from the reports in docs/results that the [evidence gate](evidence.md) accepts: it takes
-every claim again from its rows. `kakeya gate docs/results` does so again. Losses stand first. What was measured and not
-accepted is named [at the end](#not-accepted), without its figures. Claims have the names and definitions of
-[Evidence](evidence.md#claims). In brackets stand the least and the greatest prompt of a rate, and the exact 95 %
-interval of a share. Rates belong to the machine and to what else it did; errors, bits, recall and agreement hardly
-depend on it. OpenBLAS had one thread (`OPENBLAS_NUM_THREADS=1`), with which models this small decode fastest without
-drafts.
+`make results` writes this page from the reports in docs/results that the [evidence gate](evidence.md) accepts. The gate
+recomputes every claim from the rows of its report; `kakeya gate docs/results` repeats that. Losses come first. Reports
+that were not accepted are listed [at the end](#not-accepted), without their figures. [Evidence](evidence.md#claims)
+defines the claims. Brackets hold the slowest and the fastest prompt of a rate, and the exact 95 % interval of a share.
+Rates depend on the machine and on its load; errors, bits, recall and agreement hardly do. OpenBLAS ran with one thread
+(`OPENBLAS_NUM_THREADS=1`), because models this small decode fastest that way without drafts.
 """
 SHOWS = {
-    "kakeya.codec-rd": "Relative squared error of codes for vectors, at all the bits that they store.",
-    "kakeya.spec-bench": "Speculative decoding beside `native`, mlx-lm's own generation. `dflash/auto` drafts with the "
-    "model, `lookup/auto` with the text so far, `adaptive/auto` with what pays; `incremental` is that loop without "
-    "drafts.",
-    "kakeya.acceptance": "How many drafts are accepted, by set of prompts, and what that is worth in speed.",
-    "kakeya.verify-l": "One forward pass over so many tokens: what drafts have to earn.",
-    "kakeya.parity": "On how many drafted tokens two implementations, or two types, agree.",
-    "kakeya.kv-quant": "Caches at the bits that they store, and what they do to predictions.",
-    "kakeya.recall": "Codes found in padding with each cache. `identity` must find what `raw` finds, `poison` nothing.",
-    "kakeya.restored-prefill": "Codes found after the cache had let them go. `identity` has them back as they were, "
-    "`poison` as noise, `evicted` not at all.",
+    "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",
+    "kakeya.spec-bench": "Speculative decoding compared with `native`, mlx-lm's own generation. `dflash/auto` drafts "
+    "with the draft model, `lookup/auto` with the text so far, `adaptive/auto` with whichever is fastest; "
+    "`incremental` is the same loop without drafts.",
+    "kakeya.acceptance": "How many drafts are accepted in each set of prompts, and the resulting speed.",
+    "kakeya.verify-l": "The time of one forward pass over several tokens: the cost that accepted drafts must outweigh.",
+    "kakeya.parity": "The share of drafted tokens on which two implementations, or two number types, agree.",
+    "kakeya.kv-quant": "The error of each cache, the bits that it stores, and its effect on predictions.",
+    "kakeya.recall": "Secret codes found in padding with each cache. `identity` must find what `raw` finds, `poison` "
+    "must find nothing.",
+    "kakeya.restored-prefill": "Secret codes found after the cache evicted them. `identity` restores the exact keys "
+    "and values, `poison` restores noise, `evicted` restores nothing.",
 }
-NOTHING = "Nothing that was measured was accepted.\n"
-NO_LOSS = "None of what is claimed below is one.\n"
+NOTHING = "No report was accepted.\n"
+NO_LOSS = "No claim below is a loss.\n"
 WHOLE = "Every report in docs/results was accepted.\n"
 
 
@@ -51,7 +51,10 @@ def page(kept: Sequence[Kept], earlier: str = "") -> str:
     if accepted:
         lost = [line for run in accepted for line in losses(run)]
         parts += ["## Machine\n", machines(accepted)]
-        parts += ["## Losses\n", table(("report", "claim", "of", "value", "so"), lost) if lost else NO_LOSS]
+        parts += [
+            "## Losses\n",
+            table(("report", "claim", "arms", "value", "loss"), lost) if lost else NO_LOSS,
+        ]
         parts += [*(section(run) for run in accepted), scores()]
     else:
         parts.append(NOTHING)
@@ -60,7 +63,7 @@ def page(kept: Sequence[Kept], earlier: str = "") -> str:
 
 
 def machines(kept: Sequence[Kept]) -> str:
-    """Return on what, by which code and with which libraries was measured: one line where all is the same."""
+    """Return the machine, commit and library versions of the runs: one line for all runs that share them."""
     found: dict[str, list[str]] = {}
     for run in kept:
         found.setdefault(machine(run.measured["identity"]), []).append(run.name)
@@ -69,7 +72,7 @@ def machines(kept: Sequence[Kept]) -> str:
 
 
 def machine(identity: Row) -> str:
-    """Return what is the same for all runs on one machine by one code."""
+    """Return the machine, the commit and the library versions of a run."""
     code, memory = identity["code"], identity.get("memory_bytes")
     commit = f"commit `{code['commit'][:12]}`" if code.get("commit") else f"sources `{code['digest'][:19]}`"
     facts = (
@@ -89,7 +92,7 @@ def section(run: Kept) -> str:
     made, spread, load = run.measured, spread_of(run.measured), run.measured["identity"].get("load")
     facts = [f"{made['created_at']}, {made['seconds']:.0f} s"]
     facts += [f"load {load[0]:.1f}"] if load else []
-    facts += [f"repeats of the same lie up to {spread:.2f} times apart"] if spread else []
+    facts += [f"rates of equal runs differ by a factor of up to {spread:.2f}"] if spread else []
     facts += (
         [f"measured {len(run.earlier) + 1} times, before: {'; '.join(run.earlier)}"] if run.earlier else []
     )
@@ -98,7 +101,7 @@ def section(run: Kept) -> str:
 
 
 def spread_of(report: Row) -> float:
-    """Return the greatest quotient of two repeats' rates, or of two passes' seconds, of the same; 0 of none."""
+    """Return the largest ratio between the rates (or seconds) of equal runs; 0 if nothing ran twice."""
     found: dict[tuple[object, ...], list[float]] = {}
     for row in (row for row in report["rows"] if not row.get("warmup")):
         if "seconds" in row:
@@ -109,7 +112,7 @@ def spread_of(report: Row) -> float:
 
 
 def tables(report: Row) -> Iterator[str]:
-    """Yield the claims as tables: of each arm, of one over another, and of some rows alone; of codecs the rows."""
+    """Yield tables of claims: by arm, by pair of arms, and about some rows only; for codecs, of the rows."""
     if report["kind"] == "kakeya.codec-rd":
         for shown in codec.tables(report):
             yield table(shown.columns, (map(cell, row) for row in shown.rows))
@@ -132,7 +135,7 @@ def pivot(
     column: Callable[[Row], str],
     shown: Callable[[Row], str],
 ) -> Iterator[str]:
-    """Yield a table of claims; none of no claims."""
+    """Yield a table of claims, or nothing if there are none."""
     lines: dict[str, dict[str, str]] = {}
     for claim in found:
         lines.setdefault(row(claim), {})[column(claim)] = shown(claim)
@@ -148,7 +151,7 @@ def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def not_accepted(kept: Sequence[Kept]) -> str:
-    """Return each run whose figures are no results, with its verdict and the reasons."""
+    """Return the runs that were not accepted, with verdict and reasons."""
     lines = []
     for run in kept:
         lines.append(f"- **{run.name}** (`{run.command}`): {run.said}\n")

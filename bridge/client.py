@@ -16,11 +16,11 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
-from bridge.errors import InfrastructureError, KakeyaError, UsageError
+from bridge.errors import KakeyaError
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.cancel import cancel
-from bridge.requests.find import find_branch
+from bridge.requests.find import answered, find_branch, no_such_request
 from bridge.requests.follow import follow
 from bridge.requests.liveness import last_line, life_of, newest_views, queue_of
 from bridge.requests.log import kept_log, streamed_log
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from bridge.verify.check import Report
     from bridge.verify.export import Answer, Fetched
 
-# Of a list, so many of the newest requests count for why one of them waits.
+# How many of the newest requests are read to explain why one of them waits.
 _QUEUE = 200
 
 
 @dataclass(frozen=True)
 class Run:
-    """One request, sent. The verbs are the client's own."""
+    """A request that was sent. Its methods call those of the client."""
 
     client: Client = field(repr=False)
     branch: str
@@ -67,11 +67,11 @@ class Run:
         return self.client.follow(self.branch, timeout)
 
     def logs(self) -> str:
-        """Return the log as far as it is known."""
+        """Return the log: all of it after the end, before that what was streamed so far."""
         return self.client.logs(self.branch)
 
     def fetch(self, out: Path | str | None = None) -> Fetched:
-        """Write the answer's files into a folder, once they are verified."""
+        """Verify the answer and write its files into a folder."""
         return self.client.fetch(self.branch, out)
 
     def verify(self) -> Report:
@@ -101,7 +101,7 @@ class Client:
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
-        # What was read last: a branch that is followed is mostly where it was.
+        # The last view: a branch that is followed rarely moves between two polls.
         self._viewed: View | None = None
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 
@@ -112,17 +112,17 @@ class Client:
 
     @property
     def sent(self) -> Sent:
-        """The notes on what was sent from here."""
+        """The record of the requests sent from here."""
         return Sent(self.git)
 
     @cached_property
     def sightings(self) -> Sightings:
-        """The notes on since when branches are as they are."""
+        """The record of since when each branch is unchanged."""
         return Sightings(self.git)
 
     @cached_property
     def presets(self) -> dict[str, Preset]:
-        """The presets installed here. The runner judges by its own."""
+        """The presets installed here. The runner decides by its own copy."""
         return load_presets(self._preset_folder)
 
     @property
@@ -164,7 +164,7 @@ class Client:
             RefusedError: the remote refuses the branch.
             InfrastructureError: it cannot be reached.
         """
-        # A key that is named here and cannot be read would be noticed only after the job ran.
+        # Fail now if the named key cannot be read, not after the job ran.
         find_pin(None, self._remote_name, self._public_key)
         namespace = self.namespace
         branch, commit, existing = send(
@@ -190,12 +190,7 @@ class Client:
         """
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
-            fix = (
-                "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
-            )
-            raise UsageError(
-                f"there is no request {branch} on {self._remote_name}", fix=fix, code="no_such_request"
-            )
+            raise no_such_request(branch, self._remote_name)
         if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
             self._viewed = history.read_view(self.git, branch, tip)
         return self._viewed
@@ -213,7 +208,7 @@ class Client:
         return replace(status, actions=actions)
 
     def _about(self, view: View) -> Status:
-        """Return all that is known of a request without an answer: its runner's last sign of life, or its place."""
+        """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
         status = status_of(view)
         if view.stands.is_taken:
             life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
@@ -221,7 +216,7 @@ class Client:
         if status.waits_for == "approval":
             return replace(status, reason=why_waiting.held(view))
         if status.waits_for == "runner" and not view.cancel:
-            # What else lies on the bus is worth a word, and no failure of its own.
+            # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
                 views = newest_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
                 status = replace(status, queue=queue_of(self.git, views, view, self.presets))
@@ -229,7 +224,7 @@ class Client:
         return status
 
     def _reasons(self, views: Mapping[str, View]) -> dict[str, Reason]:
-        """Return why each request waits that nobody has taken; nothing if the runners' records cannot be read."""
+        """Return why each untaken request waits; nothing if the runners' records cannot be read."""
         try:
             runners = with_jobs(self.runners(), views)
         except KakeyaError:
@@ -285,7 +280,7 @@ class Client:
         Raises:
             VerificationError: it has none.
         """
-        return read_result(self.git, _final(self.view(branch)))
+        return read_result(self.git, answered(self.view(branch)))
 
     def verify(self, branch: str) -> Report:
         """Check an answer offline: only what was fetched is read, if it was fetched before."""
@@ -297,20 +292,20 @@ class Client:
         Raises:
             VerificationError: the answer does not hold together. Nothing is written.
         """
-        view = _final(self.view(branch))
+        view = answered(self.view(branch))
         from bridge.verify.export import write_answer  # noqa: PLC0415 - verifying is slow to import
 
         return write_answer(self.git, view, self._verify(view), out)
 
     def answer(self, branch: str) -> Answer:
-        """Return the answer's files and what was found out about it, whether it holds or not. Offline as ``verify`` is.
+        """Return the answer's files with the result of their verification, valid or not. Offline, like ``verify``.
 
         Raises:
             InfrastructureError: there is no answer yet.
         """
         from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
 
-        view = _final(self._known(branch))
+        view = answered(self._known(branch))
         return read_answer(self.git, view, self._verify(view))
 
     def cancel(self, branch: str, reason: str = "") -> Status:
@@ -335,7 +330,7 @@ class Client:
 
         return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
 
-    # Last, since its name hides Python's own from what follows it.
+    # Last in the class, because its name hides the builtin from the methods after it.
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
         listed = self.remote.listed(*self.patterns)
@@ -345,20 +340,8 @@ class Client:
         views = history.read_views(self.git, tips)
         shown = [status_of(views[branch]) for branch in chosen if branch in views]
         if any(view.stands is State.REQUESTED for view in views.values()):
-            # The place of one in the queue depends on others that wait.
+            # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
             reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))
             shown = [replace(status, reason=reasons.get(status.branch)) for status in shown]
         return mark_unsigned(self.git, self.pin, shown, views)
-
-
-def _final(view: View) -> View:
-    """Return the view of a request that has its answer.
-
-    Raises:
-        InfrastructureError: it has none yet.
-    """
-    if view.stands.is_final:
-        return view
-    message = f"{view.branch} has no answer yet: it is {view.stands}"
-    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {view.branch}", code="no_answer_yet")

@@ -27,7 +27,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 class LazyGroup(click.Group):
     """A group whose subcommands are imported when they are called.
 
-    ``table`` gives each one's module and the line that the group's help shows, so that help imports nothing.
+    ``table`` holds the module and the help line of each, so that showing the group's help imports none of them.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -97,17 +97,17 @@ class Colored(NamedTuple):
 
 
 def put(*parts: str | Colored | Path) -> None:
-    """Print one line on standard output. Nothing in the parts can add a second line, or steer a terminal."""
+    """Print one line on standard output. The parts cannot add a second line or control the terminal."""
     _print(parts, err=False)
 
 
 def say(*parts: str | Colored | Path) -> None:
-    """Print one message for people, on standard error. Nothing in the parts can add a second line."""
+    """Print one message for people, on standard error. The parts cannot add a second line."""
     _print(parts, err=True)
 
 
 def put_block(text: str, *, err: bool = False) -> None:
-    """Print text of several lines as it is, a job's log or a page of ours; only what steers is spelled out."""
+    """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
     click.echo(clean.block(text), nl=False, err=err)
 
 
@@ -132,7 +132,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
     try:
         code = cli.main(prog_name=name, standalone_mode=False)
         if sys.stdout is not None:
-            # What cannot be written shall fail here, where it is told, and not while Python ends.
+            # Fail here, with a message, if the output cannot be written, and not while Python ends.
             sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
     except KakeyaError as error:
@@ -152,7 +152,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         say("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read the output has had enough; a second failure while closing it would only be noise.
+        # The reader closed the pipe; a second error while closing standard output would only be noise.
         sys.stdout = None
         sys.exit(ExitCode.SUCCEEDED)
     except OSError as error:
@@ -164,7 +164,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
 
 
 def _give_up_what_cannot_be_written() -> None:
-    """Drop what is still buffered for a full disk: Python would try again while it ends, and change the exit code."""
+    """Drop output that a full disk refused. Otherwise Python retries at its end and changes the exit code."""
     for name in ("stdout", "stderr"):
         try:
             stream = getattr(sys, name)
@@ -175,12 +175,12 @@ def _give_up_what_cannot_be_written() -> None:
 
 
 def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
-    """Tell what the machine did not let us do: read or write a file, or print."""
+    """Report an error of the operating system: a file could not be read or written, or output not printed."""
     if error.errno is None or (error.filename is None and error.errno not in _CANNOT_PRINT):
         _fail_as_a_bug(error, as_json=as_json)
     told = as_told(error)
     if error.filename is None:
-        # Nothing more can be printed there: what is still buffered is given up.
+        # Drop the buffered output: nothing more can be printed there.
         sys.stdout = None
         message = f"cannot write to standard output: {error.strerror or error}"
         told = InfrastructureError(

@@ -1,7 +1,7 @@
 """How the engine is installed: the one sentence about it, for every message that says something is missing.
 
-Nobody has registered the project's name on a public index, where a stranger could take it. No message therefore
-suggests to install it, or an extra of it, by name.
+No message suggests to install the project by name: nobody has registered that name on a public index, so a stranger
+could.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """The wire format of a runner's presence: who serves, on a reference of the runner's own.
 
-The reference lies outside of ``refs/heads/``, so it is no branch: no request can be called like it, a clone does not
-bring it, and a client or runner that knows nothing of it never sees it. It points to a commit without parents whose
-tree holds one file. What it says is shown to people and decides nothing about what runs.
+The reference is outside of ``refs/heads/``, so it is no branch: no request can have its name, a clone does not fetch
+it, and older clients and runners never see it. It points to a commit without parents whose tree holds one file. The
+record is shown to people; no decision about what runs depends on it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bridge.system import strict_json
 REFS = "refs/kakeya-runners/"
 FILE = "runner.json"
 
-# How long a record counts, in intervals between two of them: one may be lost on the way.
+# How long a record counts, in intervals between two records: one of them may be lost.
 VALID_INTERVALS = 2.4
 
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
 class Standing(StrEnum):
-    """What a runner does about requests."""
+    """Whether a runner takes requests."""
 
     SERVING = "serving"
     # The runner finishes its job and exits.
@@ -104,7 +104,7 @@ class Presence(_Record):
     ) = None
     quota: Quota | None = None
     at: Annotated[str, Field(max_length=20), AfterValidator(_is_time)]
-    # After so many seconds without a newer record it is unknown whether the runner is still there.
+    # If no newer record comes for this many seconds, the runner may be gone.
     valid_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
 
     @property

@@ -22,15 +22,15 @@ from bridge.system import engine_install
     "-R",
     default="origin",
     metavar="NAME",
-    help="The remote that is the bus, or its URL.  [default: origin]",
+    help="Git remote (name or URL) that serves as the bus.  [default: origin]",
 )
-@click.option("--key", metavar="FILE", help="The runner's public key.  [default: what is pinned]")
+@click.option("--key", metavar="FILE", help="File with the runner's public key.  [default: the pinned key]")
 @click.pass_context
 def command(context: click.Context, port: int | None, remote: str, key: str | None) -> None:
     """Serve the bridge to an agent as MCP tools.
 
-    The agent's host starts this in the repository whose remote is the bus. docs/agents.md has the lines for its
-    configuration.
+    An agent's host starts this command in the repository whose remote is the bus. docs/agents.md shows how to
+    configure it.
     """
     # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
     gc.disable()

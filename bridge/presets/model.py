@@ -1,4 +1,4 @@
-"""A preset: a named, typed, bounded job, how its parameters are checked, and the commands that it becomes."""
+"""A preset: a named job with typed, bounded parameters. Checks the parameters and builds the commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Checked = NewType("Checked", dict[str, Value])
 
 
 class Limits(BaseModel):
-    """What a job may use at most."""
+    """The resource limits of a job."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -63,7 +63,7 @@ class Inputs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # The folder that is laid into the workspace, with everything below it whose name ends so.
+    # The folder whose files are copied into the workspace, and the ending of their names.
     under: Literal["results/research"]
     ending: Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
     files: Annotated[int, Field(ge=1, le=10_000)] = 1_000
@@ -204,7 +204,7 @@ class Preset(BaseModel):
         return self._fill_in(given)
 
     def check_texts(self, texts: Mapping[str, str]) -> Checked:
-        """Do as ``check_params`` does with values as they were typed."""
+        """Check values given as text, as ``check_params`` does with typed ones."""
         return self._fill_in(self.read_params(texts))
 
     def _fill_in(self, given: Mapping[str, Value]) -> Checked:
@@ -224,7 +224,7 @@ class Preset(BaseModel):
         return Checked(filled)
 
     def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
-        """Return the argv lists to run, one a step.
+        """Return the argv lists to run, one per step.
 
         ``params`` come from ``check_params``; ``env`` holds the host's settings for ``${ENV:NAME}``.
 
@@ -249,7 +249,7 @@ class Preset(BaseModel):
         return [token]
 
     def _about(self, name: str, use: Any) -> Value:
-        """Apply ``use`` to the parameter called ``name``; say whose it is when it fails."""
+        """Apply ``use`` to the parameter called ``name``; name the preset and the parameter in its errors."""
         if name not in self.params:
             raise PresetError(
                 f"{self.name} has no parameter {name!r}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bridge.bus import branch_names
-from bridge.errors import UsageError
+from bridge.bus.history import View
+from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.outbox import Sent
 
 
@@ -34,3 +35,21 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
         some = ", ".join(sorted(fitting)[:3])
         raise UsageError(f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name.")
     raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
+
+
+def no_such_request(branch: str, remote: str) -> UsageError:
+    """Return the error for a branch that is not on the remote."""
+    fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
+    return UsageError(f"there is no request {branch} on {remote}", fix=fix, code="no_such_request")
+
+
+def answered(view: View) -> View:
+    """Return the view of a request that has its answer.
+
+    Raises:
+        InfrastructureError: it has none yet.
+    """
+    if view.stands.is_final:
+        return view
+    message = f"{view.branch} has no answer yet: it is {view.stands}"
+    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {view.branch}", code="no_answer_yet")

@@ -1,7 +1,7 @@
 """How to install the engine: the one sentence that every message about a missing engine uses.
 
-Nobody has registered the project's name on a public index, where a stranger could take it. No message therefore
-suggests to install it, or an extra of it, by name.
+No message suggests to install the project by name: nobody has registered that name on a public index, so a stranger
+could.
 """
 
 from __future__ import annotations

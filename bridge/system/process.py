@@ -1,6 +1,6 @@
 """The only module that runs other programs: argument lists only, never a shell.
 
-Every program that is run to its end has a bound on what it may print and, where its caller sets one, on its time.
+Every program that is run to its end has a limit on its output and, if the caller sets one, on its time.
 """
 
 from __future__ import annotations
@@ -146,11 +146,11 @@ def start(
 
 
 class _OverrunError(Exception):
-    """A program has to be ended. Says why."""
+    """The program must be ended; the message says why."""
 
 
 class _Talk:
-    """What is said to a program and what it says, until it has ended or has to be ended."""
+    """The input and output of a running program, until it ends or must be ended."""
 
     def __init__(self, child: Popen[bytes], stdin: bytes, most: int) -> None:
         self._child = child
@@ -201,7 +201,7 @@ class _Talk:
             pipe.close()
 
     def _exchange(self, selector: selectors.BaseSelector, pipe: IO[bytes]) -> None:
-        """Write or read one piece, and let go of a pipe that is done with."""
+        """Write or read one piece, and close a pipe at its end."""
         if pipe is self._child.stdin:
             try:
                 self._left = self._left[os.write(pipe.fileno(), self._left[:_PIECE]) :]
@@ -228,7 +228,7 @@ class _Talk:
 def limit_child(child: Popen[bytes], memory: int | None) -> None:
     """Bound the address space of a child and of what it starts, and their processor time, which outlives this process.
 
-    From outside, since nothing of ours may run between fork and exec.
+    Done from outside, because no Python code may run between fork and exec.
     """
     if memory is not None and hasattr(resource, "prlimit"):
         with suppress(ProcessLookupError):
@@ -239,7 +239,7 @@ def limit_child(child: Popen[bytes], memory: int | None) -> None:
 def end_family(child: Popen[bytes], *, group: bool) -> None:
     """End a program and what it started: asked first, so that git can remove its locks, and then by force.
 
-    The program is reaped last: until then its id, which is also that of its group, is nobody else's.
+    The program is reaped last: until then no other process can get its id, which is also the id of its group.
     """
     import psutil  # noqa: PLC0415 - slow to import, and seldom needed
 

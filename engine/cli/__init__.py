@@ -28,7 +28,10 @@ COMMANDS = {
     callback=lambda context, _, value: _show_version(context) if value and not context.resilient_parsing else None,
 )  # fmt: skip
 def cli() -> None:
-    """Run the MLX engine: codecs, caches, models and their measurements."""
+    """Run the MLX engine: codecs, caches, models and their measurements.
+
+    Exit codes: 0 succeeded, 1 failed, 2 usage error, 3 infrastructure problem (retry later), 70 bug, 130 interrupted.
+    """
 
 
 def main(argv: Sequence[str] | None = None) -> None:

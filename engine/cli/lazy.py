@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+_SENTENCE = 200  # characters; every first sentence is shorter
+
 
 class LazyGroup(click.Group):
     """A group that knows where its commands live: ``{"probe": "package.module:attribute"}``.
@@ -27,3 +29,11 @@ class LazyGroup(click.Group):
         module, _, attribute = self.commands_at[cmd_name].partition(":")
         found: click.Command = getattr(import_module(module), attribute)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentence, which click would cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(limit=_SENTENCE)) for name, each in found if each]
+            )

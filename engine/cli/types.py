@@ -70,7 +70,7 @@ class Numbers(click.ParamType[tuple[float, ...]]):
                 number: float = self.kind(text)
                 if self.least <= number <= self.most:
                     return number
-        return self.fail(f"{text!r} is no number from {self.least} to {self.most}", param, ctx)
+        return self.fail(f"{text!r} is not a number from {self.least} to {self.most}", param, ctx)
 
 
 class Names(click.ParamType[tuple[str, ...]]):

@@ -1,4 +1,4 @@
-"""One forward for the rounds of several generations of a target."""
+"""One forward pass for the rounds of several generations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,10 +21,10 @@ class Joint:
 
     Args:
         target: the model.
-        layer_ids: of the layers whose outputs drafters read; none for no drafter.
+        layer_ids: the layers whose outputs drafters read; empty without a drafter.
 
     Attributes:
-        refusal: why the target cannot, None if it can. It was tried, on a few tokens.
+        refusal: why the target cannot do this, found by trying it on a few tokens; None if it can.
     """
 
     def __init__(self, target: nn.Module, layer_ids: Sequence[int] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Claims about recall: each is a statistic of the rows, with the same definition as in the gate."""
+"""Claims about recall: statistics of the rows, with the same definitions as in the gate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def found(row: Row, expected: Mapping[str, str]) -> bool:
 def recall_claims(
     rows: Sequence[Row], prompts: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what counted rows say: recall by arm, over all prompts and in each bucket that has several.
+    """Return the claims of the counted rows: recall by arm, over all prompts and in each bucket that has several.
 
     Args:
         rows: of ``kakeya.recall`` or ``kakeya.restored-prefill``.
@@ -106,5 +106,5 @@ def _share(
 
 
 def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
-    """Return the ``where`` of a claim about all prompts: one alone is named."""
+    """Return the ``where`` of a claim about all prompts: empty, or the prompt's name if there is only one."""
     return {"prompt": prompts[0]} if len(prompts) == 1 else {}

@@ -1,8 +1,8 @@
 """Drafter parity: two implementations, or two types, draft from the same inputs step by step.
 
 The target writes a greedy continuation once, token by token, and its taps are kept. Both drafters then walk
-along it as the draft-verify loop would: a round commits the drafts of the reference that the continuation
-bears out and the token after them. Neither sees anything that the other does not.
+along it like the draft-verify loop: a round commits the reference's drafts that equal the continuation, and the
+token after them. Both drafters get the same inputs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,13 +38,13 @@ AGREEMENT = (
 
 
 class Drafted(NamedTuple):
-    """A block's tokens, and the logits they were picked from, ``[drafts, vocabulary]``; None if not known."""
+    """A block's tokens, and the logits they were chosen from, ``[drafts, vocabulary]``; None if not known."""
 
     tokens: list[int]
     logits: mx.array | None
 
 
-# From the last committed token, the taps since the last call and the number of drafts.
+# Arguments: the last committed token, the taps since the last call, and the number of drafts.
 Draft = Callable[[int, mx.array, int], Drafted]
 
 
@@ -166,7 +166,7 @@ def _package(pair: Pair) -> Side:
         package.snapshot_download = fetch
     draft.set_dtype(pair.draft.fc.weight.dtype)
     draft.bind(pair.target)
-    # The factor of the embeddings is the checkpoint's affair; implementations are compared with the same one.
+    # Both implementations get the checkpoint's factor for the embeddings.
     draft.embed_scale = DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
 
     def start() -> Draft:

@@ -1,4 +1,4 @@
-"""What every measurement does: turns are run one after the other, rows go into a journal and then into a report."""
+"""Runs a measurement: its turns one after the other, their rows into a journal, the journal into a report."""
 
 import gc
 import time
@@ -28,7 +28,7 @@ class Job:
         sections: ``models``, ``workloads``, ``prompts`` and ``arms`` of the report.
         config: every option of the run.
         turns: what runs, in this order.
-        names: from a turn to the fields by which its rows are known; the journal knows a turn by them.
+        names: from a turn to the fields that identify its rows; the journal finds a turn by them.
         measure: from a turn to the rest of each of its rows.
         claims: from the sections and ``rows`` to the report's claims.
         finish: completes the rows when all are there.
@@ -47,7 +47,7 @@ class Job:
 
 
 class Measured(NamedTuple):
-    """The rows of a job, in a journal that is to be closed once the report is written, and how long they took."""
+    """The rows of a job, their journal, which the caller closes after writing the report, and the seconds they took."""
 
     journal: Journal
     seconds: float
@@ -95,7 +95,7 @@ def run(
 ) -> tuple[Made, Journal]:
     """Measure, and return the report and the journal to close; arguments are those of :func:``measure``.
 
-    ``seconds`` are those of this run: what an earlier one took before it was interrupted is not known.
+    ``seconds`` covers this run only, not an earlier one that was interrupted.
     """
     began = time.perf_counter()
     journal, _ = measure(job, out, on_start, on_step)

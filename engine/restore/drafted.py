@@ -17,7 +17,7 @@ from engine.dflash.drafter.model import BoundDrafter
 from engine.errors import BadInput
 from engine.mx import mx, nn, tree
 from engine.restore.cache import restored_layers
-from engine.restore.learned import blocks
+from engine.restore.learned import layer_sources
 from engine.restore.sources import Learned, Pair
 
 KIND = "kakeya-drafted-restorer"
@@ -120,16 +120,8 @@ def drafted_sources(
     restorer: DraftedRestorer, target: nn.Module, ids: Sequence[int]
 ) -> Callable[[int], Learned]:
     """Return a fresh source for each restored layer, as :func:``engine.restore.learned.learned_sources`` does."""
-    layers = restorer.config.layers
-    made, found = Drafted(restorer, ids), dict(zip(layers, blocks(target, layers), strict=True))
-
-    def source(i: int) -> Learned:
-        place = layers.index(i)
-        # The states are those of all layers: one of them counts their bytes.
-        held = (made,) if place == 0 else ()
-        return Learned(found[i].self_attn, partial(made.pair, place), len(ids), held)
-
-    return source
+    made = Drafted(restorer, ids)
+    return layer_sources(target, restorer.config.layers, made, len(ids), made.pair)
 
 
 def is_drafted(folder: str | Path) -> bool:

@@ -1,6 +1,8 @@
 """A target with its restorer: which layers are restored, and a source for each."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from engine.dflash.target.embeddings import TargetEmbeddings
 from engine.dflash.target.taps import find_layers
@@ -77,14 +79,33 @@ def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -
         From the index of a layer to its source.
     """
     layers = restorer.config.layers
-    made = Reconstruction(restorer, embed_of(target), ids)
+    made, found = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)
+
+    def raw(place: int, start: int, stop: int) -> Pair:
+        return project(found[place], made.inputs(place, start, stop))
+
+    return layer_sources(target, layers, made, len(ids), raw)
+
+
+def layer_sources(
+    target: nn.Module, layers: Sequence[int], made: Any, length: int, raw: Callable[[int, int, int], Pair]
+) -> Callable[[int], Learned]:
+    """Return what maps the index of a restored layer to a fresh source for it.
+
+    Args:
+        target: an mlx-lm model.
+        layers: the layers that are restored.
+        made: what the reconstruction holds of the prompt for all layers together.
+        length: tokens of the prompt. What comes after it is kept unchanged.
+        raw: returns raw keys and values, given a layer's place in ``layers``, the first position and the one after
+            the last.
+    """
     found = dict(zip(layers, blocks(target, layers), strict=True))
 
     def source(i: int) -> Learned:
-        place, block = layers.index(i), found[i]
-        # The states are those of all layers: one of them counts their bytes.
+        place = layers.index(i)
+        # All layers share these states: the first one counts their bytes.
         held = (made,) if place == 0 else ()
-        raw = lambda start, stop: project(block, made.inputs(place, start, stop))  # noqa: E731
-        return Learned(block.self_attn, raw, len(ids), held)
+        return Learned(found[i].self_attn, partial(raw, place), length, held)
 
     return source

@@ -19,8 +19,20 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Caches to test, besides raw.",
 )
-@click.option("--lengths", type=Numbers(32, 1 << 20), default="256,512,1024", show_default=True)
-@click.option("--depths", type=Numbers(0, 1, float), default="0.1,0.5,0.9", show_default=True)
+@click.option(
+    "--lengths",
+    type=Numbers(32, 1 << 20),
+    default="256,512,1024",
+    show_default=True,
+    help="Prompt lengths in tokens.",
+)
+@click.option(
+    "--depths",
+    type=Numbers(0, 1, float),
+    default="0.1,0.5,0.9",
+    show_default=True,
+    help="Positions of the code in the padding; 0 is the start.",
+)
 @click.option(
     "--samples",
     type=click.IntRange(1, 1000),
@@ -28,7 +40,13 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Prompts per length and depth.",
 )
-@click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 4096),
+    default=16,
+    show_default=True,
+    help="Maximum tokens per answer.",
+)
 @click.option(
     "--boundary",
     type=click.IntRange(0, 1000),
@@ -36,7 +54,13 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Layers to keep raw at each end.",
 )
-@click.option("--chunk", type=click.IntRange(1, 1 << 16), default=512, show_default=True)
+@click.option(
+    "--chunk",
+    type=click.IntRange(1, 1 << 16),
+    default=512,
+    show_default=True,
+    help="Prompt tokens per forward pass.",
+)
 @click.option("--chat", is_flag=True, help="Use the chat template.")
 @common.SEED
 @options.out_and_json

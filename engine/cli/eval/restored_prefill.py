@@ -26,10 +26,34 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Layers that evict. With sliding, full-attention layers keep their exact keys and values.",
 )
-@click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
-@click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
-@click.option("--lengths", type=Numbers(32, 1 << 20), default="512,1024", show_default=True)
-@click.option("--depths", type=Numbers(0, 1, float), default="0.1,0.4,0.7", show_default=True)
+@click.option(
+    "--sink",
+    type=click.IntRange(0, 1 << 16),
+    default=4,
+    show_default=True,
+    help="First tokens that are never evicted.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1, 1 << 16),
+    default=64,
+    show_default=True,
+    help="Last tokens that are never evicted; prompts are read in chunks of this size.",
+)
+@click.option(
+    "--lengths",
+    type=Numbers(32, 1 << 20),
+    default="512,1024",
+    show_default=True,
+    help="Prompt lengths in tokens.",
+)
+@click.option(
+    "--depths",
+    type=Numbers(0, 1, float),
+    default="0.1,0.4,0.7",
+    show_default=True,
+    help="Positions of the code in the padding; 0 is the start.",
+)
 @click.option(
     "--samples",
     type=click.IntRange(1, 1000),
@@ -37,7 +61,13 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Prompts per length and depth.",
 )
-@click.option("--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 4096),
+    default=16,
+    show_default=True,
+    help="Maximum tokens per answer.",
+)
 @click.option(
     "--repeats",
     type=click.IntRange(1, 100),

@@ -31,8 +31,20 @@ from engine.cli.types import Numbers
     show_default=True,
     help="Dilations of its convolutions.",
 )
-@click.option("--sink", type=click.IntRange(0, 1 << 16), default=4, show_default=True)
-@click.option("--window", type=click.IntRange(1, 1 << 16), default=64, show_default=True)
+@click.option(
+    "--sink",
+    type=click.IntRange(0, 1 << 16),
+    default=4,
+    show_default=True,
+    help="First tokens that are never evicted.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1, 1 << 16),
+    default=64,
+    show_default=True,
+    help="Last tokens that are never evicted.",
+)
 @click.option(
     "--task-share",
     type=click.FloatRange(0, 1),

@@ -1,4 +1,4 @@
-"""Decides which drafter proposes how many tokens in the next round, or that none does.
+"""Decides which drafter proposes tokens in the next round, if any, and how many.
 
 A round is worth its committed tokens a second: ``(1 + expected accepted) / cost``. What is expected comes from
 what was accepted lately, the cost from what rounds took. Where no round is worth more than plain decoding,
@@ -34,7 +34,7 @@ class RoundPlan:
 
 
 class Policy(Protocol):
-    """Chooses plans, and learns from what came of them. It may be kept from one generation to the next."""
+    """Chooses plans, and learns from their outcome. It may be kept from one generation to the next."""
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
         """Return the next plan.
@@ -53,7 +53,7 @@ class Policy(Protocol):
         """Record the lengths of matches and whether they predicted the next token, used or not."""
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
-        """Take in what one round, or one plain step of a run, gave and took."""
+        """Record the outcome and the cost of one round, or of one plain step."""
 
 
 class EstimatingPolicy:
@@ -71,7 +71,7 @@ class EstimatingPolicy:
             self.accepted["lookup"].learn(1, int(right), length)
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
-        """See :class:``Policy``; what matches are worth is heeded instead."""
+        """See :class:``Policy``. Lookup is left out: ``heed`` records how often its matches are right."""
         if plan.drafter == "dflash":
             self.accepted["dflash"].learn(plan.size, accepted)
 
@@ -81,7 +81,7 @@ class EstimatingPolicy:
 
 
 class Fixed(EstimatingPolicy):
-    """Always the whole block, of the drafter that is expected to be right more often: decisions without a clock."""
+    """Always proposes the whole block, from the drafter that is right more often. Uses no clock."""
 
     def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
         """See :class:``Policy``."""
@@ -97,7 +97,7 @@ class Fixed(EstimatingPolicy):
 
 
 class Adaptive(EstimatingPolicy):
-    """Whatever is worth most by the estimates; see the module.
+    """Chooses the plan with the highest estimated worth; see the module.
 
     Args:
         costs: measured by default; :class:``Nominal`` makes the same decisions every time.

@@ -1,6 +1,6 @@
-"""The prompt-lookup drafter: what followed the last few tokens when they were last seen.
+"""The prompt-lookup drafter: proposes what followed the last few tokens at their previous occurrence.
 
-It costs no forward pass, and is right where text repeats: edits of code, quotations, loops.
+It costs no forward pass, and is right if text repeats: edits of code, quotations, loops.
 """
 
 from collections.abc import Iterable
@@ -11,23 +11,22 @@ NGRAM = 3
 class Lookup:
     """An index over the committed tokens, with O(1) cost per token.
 
-    A match is a place in the past that reads like the present. It is found by its last ``ngram`` tokens, or else by
-    fewer, and kept for as long as the tokens that come are those that stood there; one that agrees for longer
-    replaces it.
+    A match is an earlier position whose last tokens equal the newest ones. It is found by ``ngram`` tokens, or else by
+    fewer. It is kept while it predicts the next token correctly, and replaced by a match that agrees for longer.
 
     Args:
-        ngram: the most tokens to find a match by, 1 or more. A match of few tokens is often wrong: whether to
-            propose what follows it is for the caller to decide.
+        ngram: the most tokens to find a match by, 1 or more. A short match is often wrong; the caller decides whether
+            to propose what follows it.
 
     Attributes:
-        tokens: all that was fed.
+        tokens: all tokens given to ``feed``.
         length: how many of the last tokens agree with the match, as far as is known; 0 without one.
     """
 
     def __init__(self, ngram: int = NGRAM) -> None:
         self.tokens: list[int] = []
         self.length = 0
-        self._next = 0  # where the match goes on
+        self._next = 0  # the position that the match predicts next
         # For each size, the longest first: an n-gram -> the position after its last occurrence.
         self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(ngram, 0, -1)}
 
@@ -46,7 +45,7 @@ class Lookup:
     def propose(self, n: int) -> list[int]:
         """Return up to ``n`` tokens that may follow; none without a match.
 
-        A match that reaches the end goes on with what it proposes, so a loop is continued for any length.
+        A match that reaches the end continues with its own proposals, so it can follow a loop of any length.
         """
         if not self.length:
             return []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import cli
+from engine import cli, models
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.models.tokenizer import load_tokenizer
@@ -170,3 +170,47 @@ def test_the_command_leaves_a_restorer_that_loads(tmp_path, capsys):
     assert made.added[0].weight.dtype == mx.float16
     told = json.loads((tmp_path / "run" / "restore" / "training.json").read_text())
     assert told["plan"]["steps"] == 3
+
+
+def from_drafter(folder, out, *more):
+    """Run ``train restorer --from-drafter`` on five rows of text, and return its exit code."""
+    (folder / "a.py").write_text("".join(f"name_{i} = {i}\n" for i in range(300)))
+    argv = ["train", "restorer", "--from-drafter", "--target", str(folder), "--out", str(out)]
+    asked = ("--steps", "5", "--rows", "1", "--length", "64", "--rank", "16", "--task-share", "0")
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*argv, "--text", str(folder / "a.py"), *asked, *more])
+    return ended.value.code or 0
+
+
+@pytest.mark.parametrize(("layers", "restored"), [("full", (1, 3)), ("sliding", (0, 2))])
+def test_the_command_fits_a_restorer_to_a_drafter(tmp_path, capsys, layers, restored):
+    shape = folders.GEMMA3 | {"tie_word_embeddings": True}
+    pair = folders.write_pair(tmp_path / "pair", shape)
+    assert from_drafter(pair, tmp_path / "run", "--layers", layers) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "restore")
+
+    loaded = models.load(str(pair), restore=tmp_path / "run" / "restore")
+    config = loaded.restorer.config
+    assert (config.layers, config.rank) == (restored, 16)
+    assert (config.target, config.draft) == tuple(target_digest(pair / role) for role in ("target", "draft"))
+    told = json.loads((tmp_path / "run" / "restore" / "training.json").read_text())
+    assert (told["plan"]["rows"], told["plan"]["layers"]) == (5, layers)
+    assert len(told["held_out_error"]) == 2 * len(restored)
+    assert all(error < 1 for error in told["held_out_error"])  # to give zeros would err by 1
+
+
+def test_sliding_layers_are_restored_from_a_drafter_alone(tmp_path, capsys):
+    folders.write_target(tmp_path / "target")
+    asked = ["--target", str(tmp_path / "target"), "--out", str(tmp_path / "run"), "--layers", "sliding"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "restorer", *asked])
+    assert ended.value.code == 2
+    assert "add --from-drafter" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_target_without_a_drafter_has_none_to_fit(tmp_path, capsys):
+    folders.write_target(tmp_path)
+    assert from_drafter(tmp_path, tmp_path / "run") != 0
+    assert "has no drafter to read" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
