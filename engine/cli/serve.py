@@ -37,7 +37,7 @@ class Size(click.ParamType[int]):
     multiple=True,
     metavar="REF",
     show_default="tiny-chat, or tiny if a drafter is asked for",
-    help="A name, a folder or a hub id; repeat it for several. Requests that name no model get the first.",
+    help="A name, a folder or a hub id; repeat it for several. Each request names one of them.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -68,7 +68,10 @@ class Chat:
 async def begin(server: Server, request: ChatRequest) -> Chat:
     """Queue the answers to a request; ApiError if it cannot be served."""
     for name in REFUSED:
-        if (request.model_extra or {}).get(name):
+        if (request.model_extra or {}).get(name) not in (
+            None,
+            [],
+        ):  # web_search_options may be an empty object
             raise unsupported(name)
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true.", param="top_logprobs", code="invalid_value")

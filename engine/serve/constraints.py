@@ -30,6 +30,8 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
         named = [each for each in functions if each["name"] == function.get("name")]
         if named:
             return named, True
+    if isinstance(choice, dict) and choice.get("type") in ("allowed_tools", "custom"):
+        raise unsupported(f"tool_choice {choice['type']!r}", "tool_choice")
     raise ApiError(
         400,
         "tool_choice has to be auto, none, required or the name of one of the tools.",

@@ -24,14 +24,22 @@ SPARE = 24  # tokens by which the shortest way to a complete answer may grow wit
 DETOUR = 16  # tokens of a way that is looked for behind each of the preferred tokens
 COMPILED = 16  # grammars to keep compiled, between a request's check and its answers
 LONGEST = 192  # tokens of the shortest way that are looked for
-# What closes an open value first: the tokens of these are preferred, in this order.
-CLOSING = ('"}', '"]', '"', "}", "]", "0", "null", "true", "{", "[", ":", ",")
+# What closes an open value first: the first tokens of these are preferred, in this order. Of the formats, a time ends
+# with a Z, and an address needs an @.
+CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
 COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
+# A function without the field takes none, as OpenAI's API defines it.
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+TOO_COMPLEX = re.compile(r"too (many|complex)", re.IGNORECASE)
 # What llguidance says of features that it does not have, and what they are called here.
 MISSING = (
     (re.compile(r"Unimplemented keys: \[([^\]]*)\]"), "the JSON schema keyword {}"),
     (re.compile(r"Unknown format: ([^\s.]*)"), "the JSON schema format {}"),
-    (re.compile(r"(look-around|backreferences), .*not supported"), "patterns with {}"),
+    (re.compile(r"(look-around|backreferences)\b.*not supported"), "patterns with {}"),
+    (
+        re.compile(r"(oneOf) constraints are not supported"),
+        "the JSON schema keyword {} with alternatives that overlap",
+    ),
 )
 
 
@@ -72,7 +80,7 @@ def of_tools(tools: Sequence[dict[str, Any]]) -> str:
     calls = []
     for tool in tools:
         name = json.dumps(json.dumps(tool["name"]))[1:-1]
-        schema = tool.get("parameters") or {"type": "object"}
+        schema = tool.get("parameters", NO_PARAMETERS) or {"type": "object"}
         given = json.dumps(_ours(schema))
         calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {given} "}}"')
     return llguidance.LLMatcher.grammar_from_lark("start: " + "\n  | ".join(calls))
@@ -173,12 +181,19 @@ class Walk:
         self.landed = False
         self._forced_rows: list[bool] = []
         self._preferred = [*closing]
-        self._preferred += [ids[0] for text in CLOSING if len(ids := tokenizer.tokenize_str(text)) == 1]
+        self._preferred += [ids[0] for text in CLOSING if (ids := tokenizer.tokenize_str(text))]
 
     @property
     def ended(self) -> bool:
         """Whether the grammar allows no further token."""
         return bool(self._matcher.is_stopped())
+
+    def _failed(self) -> Exception:
+        """Return the error for a matcher that stopped before its grammar's end."""
+        said = " ".join(self._matcher.get_error().split("<state>")[0].split())[:300]
+        if TOO_COMPLEX.search(said):  # found only while it is read, as in an endless recursion
+            return ApiError(400, f"The schema is too complex to enforce: {said}.", code="invalid_schema")
+        return RuntimeError(f"the grammar refused a token of its own: {said}")
 
     def accepts(self, tokens: list[int]) -> int:
         """Return the length of the longest allowed prefix of these tokens."""
@@ -189,7 +204,7 @@ class Walk:
         read = 0
         while read < len(tokens) and not self._matcher.is_stopped():
             if not self._matcher.consume_token(tokens[read]):
-                raise RuntimeError(f"the grammar refused a token of its own: {self._matcher.get_error()}")
+                raise self._failed()
             read += 1
         if read:
             self._matcher.rollback(read)
@@ -201,6 +216,8 @@ class Walk:
         read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
             found[i] = self._row(self._matcher, vocabulary)
+            if self._matcher.is_error():
+                raise self._failed()
             forced = self._forced(self._matcher, room - i)
             # If only one token is allowed, it is not the limit that forces it.
             self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
@@ -223,7 +240,7 @@ class Walk:
             if self._matcher.is_stopped():
                 return
             if not self._matcher.consume_token(token):
-                raise RuntimeError(f"the grammar refused a token of its own: {self._matcher.get_error()}")
+                raise self._failed()
 
     def _row(self, matcher: llguidance.LLMatcher, vocabulary: int) -> np.ndarray:
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)

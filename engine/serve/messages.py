@@ -31,6 +31,7 @@ class MessagesRequest(Loose):
     tools: list[dict[str, Any]] | None = Field(None, max_length=128)
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
     x_kakeya: Any = None
 
 
@@ -47,6 +48,7 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     body = {**named, "messages": turns, "stop": request.stop_sequences or None, "x_kakeya": request.x_kakeya}
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"
+    body["response_format"] = _format((request.output_config or {}).get("format"))
     if request.tools:
         body |= {
             "tools": [_tool(tool) for tool in request.tools],
@@ -106,6 +108,12 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
         raise unsupported(f"tools of type {str(tool['type'])[:64]!r}", "tools")
     function = {"name": tool.get("name"), "description": tool.get("description")}
     return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
+
+
+def _format(wanted: Any) -> Any:
+    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        return wanted
+    return {"type": "json_schema", "json_schema": {"schema": wanted.get("schema")}}
 
 
 def _choice(choice: dict[str, Any] | None) -> Any:

@@ -11,7 +11,7 @@ class Settings:
     """The server's settings. Each limit bounds the cost of a client's request.
 
     Attributes:
-        models: names, folders or hub ids that may be asked for; requests that name none get the first.
+        models: names, folders or hub ids that may be asked for.
         cache: the cache spec of requests that name none.
         boundary: how many of the first and last layers of such caches stay raw.
         draft: ``auto``, ``none``, ``lookup``, ``dflash``, or the reference to a drafter.

@@ -25,6 +25,8 @@ from engine.serve.turns import Turns
 log = logging.getLogger("engine.serve")
 ENDING = 10.0  # seconds in which the thread should end once it is closed
 IDLE = 1.0  # seconds between checks for idle models
+GRACE = 2.0  # seconds for which a model that was just loaded waits for the answers of the request that asked for it
+TICK = 0.05  # seconds between looks at a queue that waits for such answers
 PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after a cycle that failed, longer each time in a row
 
 
@@ -56,6 +58,7 @@ class EngineThread:
         self._count = threading.Lock()
         self._waiting = 0  # submitted but not started
         self._queue: deque[Job | Load] = deque()
+        self._granted: dict[str, float] = {}  # until when just loaded models wait for their first answer
         self._stopping = threading.Event()
         self._failures = 0  # number of consecutive failed cycles
         self._looked = 0.0  # time of the last check for idle models
@@ -164,15 +167,22 @@ class EngineThread:
 
     def _receive(self, *, wait: bool = True) -> None:
         """Accept new jobs; wait for one if there is nothing to do."""
-        idle = wait and not self._turns.active and not self._queue
+        idle = wait and not self._turns.active and bool(self._granted or not self._queue)
         while True:
             try:
-                found = self._inbox.get(block=idle, timeout=IDLE)
+                found = self._inbox.get(block=idle, timeout=TICK if self._queue else IDLE)
             except queue.Empty:
                 return
             idle = False
             if isinstance(found, Load) and self.settings.memory_budget is None:
                 self._queue.appendleft(found)  # loading it delays no waiting job
+            elif (
+                isinstance(found, Job) and found.model in self._granted
+            ):  # its turn came when the model was loaded
+                at = next(
+                    (i for i, each in enumerate(self._queue) if isinstance(each, Load)), len(self._queue)
+                )
+                self._queue.insert(at, found)
             elif found is not None:
                 self._queue.append(found)
 
@@ -202,7 +212,7 @@ class EngineThread:
             if isinstance(first, Job) and len(self._turns.active) >= self.settings.max_active:
                 return
             try:
-                if not self._admission.loads(first.model, self._turns.taken):
+                if not self._admission.loads(first.model, self._taken(first)):
                     return
                 resident = self.residents.get(first.model)
                 needed = self._admission.needed(first) if isinstance(first, Job) else 0
@@ -215,9 +225,20 @@ class EngineThread:
             self._queue.popleft()
             if isinstance(first, Load):
                 if first.found.set_running_or_notify_cancel():  # the client may have disconnected meanwhile
+                    if self.settings.memory_budget is not None:
+                        self._granted[first.model] = time.monotonic() + GRACE
                     first.found.set_result(resident)
             else:
                 self._begin(first, resident, needed)
+
+    def _taken(self, first: Job | Load) -> dict[str, int]:
+        """Return the models that must not be unloaded for a job or load, with the bytes reserved for their answers.
+
+        Requests that load different models would otherwise unload each other's before the first answer.
+        """
+        now = time.monotonic()
+        self._granted = {name: until for name, until in self._granted.items() if now < until}
+        return {**(dict.fromkeys(self._granted, 0) if isinstance(first, Load) else {}), **self._turns.taken}
 
     def _look(self) -> None:
         """Unload broken models and, at intervals, idle ones."""
@@ -229,6 +250,7 @@ class EngineThread:
 
     def _begin(self, job: Job, resident: Resident, needed: int) -> None:
         self._begun()
+        self._granted.pop(job.model, None)
         self.metrics.waited.observe(time.monotonic() - job.created)
         try:
             generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)

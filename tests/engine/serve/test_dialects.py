@@ -45,6 +45,14 @@ def test_message(server):
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", word)
 
 
+def test_message_that_follows_a_schema(server):
+    wanted = {"format": {"type": "json_schema", "schema": CITY}}
+    (block,) = messages(server, max_tokens=64, output_config=wanted).json()["content"]
+    jsonschema.validate(json.loads(block["text"]), CITY)
+    assert messages(server, output_config={"format": {"type": "xml"}}).status_code == 501
+    assert messages(server, output_config={"effort": "low"}).status_code == 200
+
+
 def test_message_with_system_and_blocks(server):
     blocks = [{"type": "text", "text": TURN[0]["content"]}]
     found = messages(

@@ -107,6 +107,36 @@ def test_streamed_call_is_the_whole_one(server):
     assert not any(c.choices[0].delta.content for c in chunks[1:] if c.choices)
 
 
+def test_a_function_without_parameters_gets_no_arguments(server):
+    (call,) = ask(server, tools=[CLOCK], tool_choice="required").choices[0].message.tool_calls
+    assert (call.function.name, call.function.arguments) == ("now", "{}")
+
+
+@pytest.mark.parametrize("format_", ["date-time", "email"])
+def test_formats_are_closed_within_the_limit(server, format_):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": format_}}, "required": ["a"]}
+    wanted = {"type": "json_schema", "json_schema": {"schema": {**schema, "additionalProperties": False}}}
+    found = ask(server, max_tokens=60, temperature=2, seed=1, response_format=wanted).choices[0].message
+    assert set(json.loads(found.content)) == {"a"}
+
+
+ENDLESS = {
+    "$defs": {"a": {"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, "required": ["x"]}},
+    "$ref": "#/$defs/a",
+}
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string", "pattern": "^(a{1000}){1000}$"}, ENDLESS], ids=["pattern", "recursion"]
+)
+def test_a_schema_that_proves_too_complex_is_no_bug_and_no_answer(server, schema):
+    body = {"model": "tiny", "messages": TURN, "max_tokens": 200, "temperature": 0}
+    wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
+    found = server.http.post("/v1/chat/completions", json={**body, "response_format": wanted})
+    assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_schema"), found.text
+    assert "too complex" in found.json()["error"]["message"]
+
+
 def test_tools_may_be_left_alone(server):
     found = ask(server, tools=[WEATHER], tool_choice="none", max_tokens=8)
     assert found.choices[0].message.tool_calls is None

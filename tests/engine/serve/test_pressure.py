@@ -1,11 +1,16 @@
 """Several models within one memory budget: idle ones make room, busy ones are waited for, none is forgotten."""
 
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from engine.serve import thread
+from engine.serve.job import Failed, Job, Options, Piece
 from engine.serve.memory import expected_weights
+from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
+from engine.serve.settings import Settings
 from tests.engine.serve.world import serving
 
 BOTH = ("--model", "tiny", "--model", "tiny-hybrid")
@@ -55,6 +60,31 @@ def test_models_take_turns_under_load(tight):
     for i, answer in enumerate(answers):
         assert answer["choices"][0]["message"] == alone[i % 2]["choices"][0]["message"]
     assert tight.stats()["mlx_peak_bytes"] <= 1.05 * budget_for_one()
+
+
+def test_requests_that_load_different_models_at_once_load_each_once(monkeypatch):
+    monkeypatch.setattr(thread, "GRACE", 600.0)
+    settings = Settings(models=("tiny", "tiny-hybrid"), dtype="float32", memory_budget=budget_for_one())
+    engine = thread.EngineThread(settings, Metrics())
+    engine.start()
+    try:
+        loads = {name: engine.load(name) for name in settings.models}
+        for name, load in loads.items():
+            load.result(600)
+            ended = Future()
+            engine.submit([Job(0, name, [1, 2, 3], Options(2), told(ended), time.monotonic() + 600)])
+            assert isinstance(ended.result(600), Piece)
+        assert engine.residents.unloaded["pressure"] == 1
+    finally:
+        assert engine.stop(60)
+
+
+def told(ended):
+    def emit(event):
+        if isinstance(event, Failed) or event.finish_reason:
+            ended.set_result(event)
+
+    return emit
 
 
 def test_model_beyond_the_budget_is_refused(tmp_path):

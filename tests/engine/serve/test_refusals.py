@@ -8,6 +8,11 @@ CHAT = "/v1/chat/completions"
 TURN = [{"role": "user", "content": "x"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
+OVERLAP = {
+    "type": "json_schema",
+    "json_schema": {"schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}},
+}
+BACK = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "^(a)\\1$"}}}
 
 REFUSED = [
     ("no JSON", b"hello", 400, None),
@@ -55,6 +60,19 @@ REFUSED = [
     ("a tool of no name", {"messages": TURN, "tools": [{"type": "function", "function": {}}]}, 400, None),
     ("choice without tools", {"messages": TURN, "tool_choice": "required"}, 400, "tool_choice"),
     ("a strange choice", {"messages": TURN, "tools": [TOOL], "tool_choice": "maybe"}, 400, "tool_choice"),
+    (
+        "a choice of several tools",
+        {
+            "messages": TURN,
+            "tools": [TOOL],
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}},
+        },
+        501,
+        "tool_choice",
+    ),
+    ("a search", {"messages": TURN, "web_search_options": {}}, 501, "web_search_options"),
+    ("alternatives that overlap", {"messages": TURN, "response_format": OVERLAP}, 501, "response_format"),
+    ("a pattern that looks back", {"messages": TURN, "response_format": BACK}, 501, "response_format"),
     ("audio", {"messages": TURN, "audio": {"voice": "x"}}, 501, "audio"),
     ("no model", {"messages": TURN, "model": None}, 400, "model"),
     ("no such model", {"messages": TURN, "model": "gpt-4"}, 404, "model"),
