@@ -26,6 +26,9 @@ _LOOK = f"{LOOKS}tip"
 # So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
 _MOST_UNREADABLE = 20
 _SEARCH_S = limits.SEARCH_S
+# A branch that took too long is asked for again after so many times that long.
+_PAUSES = 2
+_LATE = "cannot fetch from the bus: it takes too long"
 
 
 @dataclass
@@ -62,6 +65,8 @@ class Fetcher:
         self._slow: tuple[str, Child] | None = None
         # Of these so many are asked for together, all if None: fewer after a fetch that took too long.
         self._together: int | None = None
+        # Branches that took too long to be fetched alone, and until when that is not tried again.
+        self._late: dict[str, float] = {}
         self._is_behind = True
 
     def close(self) -> None:
@@ -164,7 +169,7 @@ class Fetcher:
             else:
                 child.close()
         self._sweep_up()
-        raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
+        raise _SlowError(_LATE, code="slow")
 
     def _is_coming(self, commit: str) -> bool:
         return self._slow is not None and self._slow[0] == commit
@@ -215,6 +220,8 @@ class Fetcher:
     def tip(self, branch: str, timeout: float | None = None) -> str | None:
         """Fetch one branch and return its commit id, as ``Bus.tip`` says."""
         whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
+        if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
+            raise _SlowError(_LATE, code="slow")
         child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
         try:
             came = child.ended(whole)
@@ -229,7 +236,10 @@ class Fetcher:
             child.close()
         if not came:
             self._sweep_up()
-            raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
+            now = time.monotonic()
+            self._late = {name: until for name, until in self._late.items() if now < until}
+            self._late[branch] = now + _PAUSES * limits.TIP_S
+            raise _SlowError(_LATE, code="slow")
         tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
         if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
             self.git("update-ref", "-d", _LOOK)
