@@ -29,11 +29,15 @@ LISTING_BYTES = 8 * MIB
 LINE_BYTES = 8 * KIB
 # The newest branches that a client fetches to find out what else waits and who serves.
 FETCHED = 2_000
+# How long a client fetches branches that it lists; those that did not come by then are left out.
+LISTED_S = 60.0
 
 # Git's own processes in the runner: address space, and how long a poll waits for new branches.
 GIT_MEMORY_BYTES = 1024 * MIB
 FETCH_S = 5.0
 SEARCH_S = 3.0
+# How long the runner waits for one branch that somebody else has pushed to, while or after its job runs.
+TIP_S = 15.0
 
 # Commits from a branch's tip down among which a signed state, or the request below unsigned ones, is looked for.
 UNSIGNED = 1_000

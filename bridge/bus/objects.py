@@ -51,25 +51,35 @@ def list_tree(
         InfrastructureError: with code ``too_large`` for a commit or a top folder beyond the limits: git would read it
             whole.
     """
+    top = _top(git, tree)
+    if not (recursive or folders or sizes or paths):
+        return list(_entries(git, top))
+    flags = ["-r"] if recursive else []
+    flags += ["-d"] if folders else []
+    flags += ["-l"] if sizes else []
+    return git_output.entries(
+        git("ls-tree", "-z", *flags, "--full-tree", top, "--", *paths, most=most).stdout
+    )
+
+
+def _top(git: Git, tree: str) -> str:
+    """Return the id of a tree, or of a commit's tree.
+
+    Raises:
+        InfrastructureError: it is none, or too large.
+    """
     top = locate(git, [f"{tree}:"]).get(f"{tree}:")
     if top is None or top.size > limits.TREE_BYTES:
         raise InfrastructureError(
             f"{tree[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes", code="too_large"
         )
-    if not (recursive or folders or sizes or paths):
-        return _entries(git, top.oid)
-    flags = ["-r"] if recursive else []
-    flags += ["-d"] if folders else []
-    flags += ["-l"] if sizes else []
-    return git_output.entries(
-        git("ls-tree", "-z", *flags, "--full-tree", top.oid, "--", *paths, most=most).stdout
-    )
+    return top.oid
 
 
-def _entries(git: Git, tree: str) -> list[Entry]:
-    """Return the entries of a tree that is not too large."""
+def _entries(git: Git, tree: str) -> Iterator[Entry]:
+    """Yield the entries of a tree that is not too large."""
     ((oid, raw),) = each_content(git, [tree])
-    return list(git_output.tree(raw, len(oid) // 2))
+    return git_output.tree(raw, len(oid) // 2)
 
 
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
@@ -79,7 +89,8 @@ def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     there = locate(git, [place]).get(place)
     if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
-    return next((entry for entry in _entries(git, there.oid) if entry.path == name), None)
+    # There may be a hundred thousand entries, of which one is kept.
+    return next(iter([entry for entry in _entries(git, there.oid) if entry.path == name]), None)
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
@@ -200,7 +211,14 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
             below.setdefault(head, {})[rest] = content
         else:
             here[head] = content
-    entries = {e.path: (e.mode, e.oid) for e in list_tree(git, base, sizes=False)} if base else {}
+    top = _top(git, base) if base else None
+    # A large folder is held as git stores it, once for each level, and never as an object for each entry.
+    raw = next(each_content(git, [top]))[1] if top else b""
+    touched = here.keys() | below.keys()
+    entries = {}
+    if top:
+        found = (entry for entry in git_output.tree(raw, len(top) // 2) if entry.path in touched)
+        entries = {entry.path: (entry.mode, entry.oid) for entry in found}
     for name, content in here.items():
         entries.pop(name, None)
         if content is not None:
@@ -216,7 +234,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
         entries.pop(name, None)
         if tree not in EMPTY_TREES:
             entries[name] = ("040000", tree)
-    return writer.tree(entries)
+    return writer.tree(entries, raw, touched)
 
 
 def commit(

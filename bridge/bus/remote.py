@@ -17,11 +17,14 @@ from bridge.bus import branch_names, objects, presence
 from bridge.bus.set_aside import SetAside
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
-from bridge.system.deadline import within
+from bridge.system.deadline import time_left, within
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
 PRIVATE = "refs/kakeya/"
+
+# In less time no fetch of branches is tried.
+_SHORTEST_S = 0.5
 
 # What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
@@ -128,20 +131,25 @@ class Remote:
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.
 
-        Those whose commit is larger than the limits are left out, and not fetched again.
+        Those whose commit is larger than the limits are left out, and not fetched again. Left out are also those that
+        take too long: one branch may stand for gigabytes.
         """
-        tips = self._try_listed(self._set_aside.without(listed)) if listed else {}
+        wanted = self._set_aside.without(listed) if listed else {}
+        with within(limits.LISTED_S):
+            tips = self._try_listed(wanted)
         for branch in self._set_aside.put(tips, self.private):
             del tips[branch]
         return tips
 
     def _try_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Fetch branches together; if that fails, by halves."""
-        if not listed:
+        """Fetch branches together; if that fails or takes too long, by halves, as far as there is time."""
+        left = time_left()
+        if not listed or left < _SHORTEST_S:
             return {}
         specs = "".join(f"+{oid}:{self.private}{branch}\n" for branch, oid in listed.items())
         try:
-            self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=NETWORK_TIMEOUT)
+            # Each half gets a share too, and the next ones shares of what is left then.
+            self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=left / 3)
         except GitError:
             if len(listed) == 1:
                 return {}

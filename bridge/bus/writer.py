@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bridge.system import git_output
 from bridge.system.git import Git
-from bridge.system.git_output import encode
+from bridge.system.git_output import decode, encode
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 # A larger file is handed to git alone, and is not copied here.
 _LARGE = 1 << 20
+# What is held until it is stored together.
+_HELD = 8 << 20
 _TYPES = {"commit": 1, "tree": 2, "blob": 3}
 _SHA1_CHARS = 40
 
@@ -50,15 +53,27 @@ class Writer:
             return write_blob(self._git, content)
         return self._add("blob", content)
 
-    def tree(self, entries: Mapping[str, tuple[str, str]]) -> str:
-        """Add a folder, given as mode and id of each name, and return its id."""
+    def tree(
+        self, entries: Mapping[str, tuple[str, str]], upon: bytes = b"", without: Container[str] = ()
+    ) -> str:
+        """Add a folder, given as mode and id of each name, and return its id.
+
+        It also holds what ``upon``, a folder as git stores it, holds under names that are not in ``without``. Such a
+        folder may have a hundred thousand entries, so they are copied as they are.
+        """
         named = [(encode(name), mode, oid) for name, (mode, oid) in entries.items()]
-        # Git sorts a folder as if its name ended with a slash.
-        named.sort(key=lambda one: one[0] + b"/" if _is_folder(one[1]) else one[0])
-        raw = [
-            f"{mode.lstrip('0')} ".encode() + name + b"\0" + bytes.fromhex(oid) for name, mode, oid in named
-        ]
-        return self._add("tree", b"".join(raw))
+        new = sorted(
+            (_place(name, mode), f"{mode.lstrip('0')} ".encode() + name + b"\0" + bytes.fromhex(oid))
+            for name, mode, oid in named
+        )
+        raw = bytearray()
+        for start, end, mode, name in git_output.tree_lines(upon, self._hash(b"").digest_size):
+            if decode(name) in without:
+                continue
+            while new and new[0][0] < _place(name, mode):
+                raw += new.pop(0)[1]
+            raw += upon[start:end]
+        return self._add("tree", bytes(raw) + b"".join(line for _, line in new))
 
     def commit(self, tree: str, parents: Iterable[str], message: str, who: Identity) -> str:
         """Add a commit that is made now, and return its id."""
@@ -80,6 +95,8 @@ class Writer:
     def _add(self, kind: str, content: bytes) -> str:
         oid = self._hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
         self._made[oid] = (kind, content)
+        if sum(len(held) for _, held in self._made.values()) > _HELD:
+            self.store()
         return oid
 
     def _pack(self) -> Iterator[bytes]:
@@ -112,8 +129,9 @@ def _head(kind: int, size: int) -> bytes:
     return bytes([*head, byte])
 
 
-def _is_folder(mode: str) -> bool:
-    return mode.lstrip("0") == "40000"
+def _place(name: bytes, mode: str) -> bytes:
+    """Return by what git sorts an entry: a folder as if its name ended with a slash."""
+    return name + b"/" if mode.lstrip("0") == "40000" else name
 
 
 def _hash_of(git: Git, like: str | None) -> Callable[[bytes], _Hash]:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from bridge import limits
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, WaitTimeout
@@ -99,12 +100,20 @@ class _Notes:
         if now < self._at and not is_early:
             return
         self._stuck_at = math.inf
-        status = self._about(view)
+        status = self._look_around(view)
         self.reason = status.reason
         if now >= self._at or (status.reason and status.reason.is_stuck):
             self._at = now + NOTE_S
             if status.outlook:
                 yield Event(status, note=status.outlook)
+
+    def _look_around(self, view: View) -> Status:
+        """Return what is known of the branch. What else lies on the bus holds nobody up for long."""
+        try:
+            with within(limits.PRESENCE_S):
+                return self._about(view)
+        except InfrastructureError:
+            return status_of(view)
 
 
 def _next_view(

@@ -112,11 +112,12 @@ class Child:
         until = time.monotonic() + within
         while self._selector.get_map():
             self._check_time()
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
+            left = max(0.0, until - time.monotonic())
             self._receive(min(left, TICK_S))
             self._out.clear()
+            # Its end shows in its pipes alone, so they are looked at even without any time.
+            if not left and self._selector.get_map():
+                return False
         if self._child.wait() != 0:
             raise self._failed()
         return True

@@ -62,6 +62,11 @@ def within(seconds: float | None) -> Iterator[None]:
         _SCOPE.set(outer)
 
 
+def time_left() -> float:
+    """Return for how many seconds programs may still run in this block; infinity if nothing bounds it."""
+    return _SCOPE.get().until - time.monotonic()
+
+
 @contextmanager
 def stopped_by(stop: Stop) -> Iterator[None]:
     """End every program that runs in this block at most AFTER_STOP_S seconds after ``stop`` is set."""

@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from bridge import limits
@@ -104,19 +105,30 @@ def tree(raw: bytes, width: int) -> Iterator[Entry]:
     Raises:
         InfrastructureError: it is damaged.
     """
+    for _, end, mode, name in tree_lines(raw, width):
+        yield Entry(mode, _KINDS.get(mode, "blob"), raw[end - width : end].hex(), 0, decode(name))
+
+
+def tree_lines(raw: bytes, width: int) -> Iterator[tuple[int, int, str, bytes]]:
+    """Yield for each entry of a tree as git stores it where it begins and ends, its mode and its name.
+
+    Raises:
+        InfrastructureError: it is damaged.
+    """
     at = 0
     while at < len(raw):
-        end = raw.find(b"\0", at)
+        start, end = at, raw.find(b"\0", at)
         mode, _, name = raw[at:end].partition(b" ")
         at = end + 1 + width
         if end < 0 or at > len(raw) or not _MODE.fullmatch(mode):
             raise InfrastructureError("a folder of a tree is damaged", code="damaged")
-        canonical = _canonical(int(mode, 8))
-        yield Entry(canonical, _KINDS.get(canonical, "blob"), raw[end + 1 : at].hex(), 0, decode(name))
+        yield start, at, _canonical(mode), name
 
 
-def _canonical(mode: int) -> str:
+@lru_cache(64)
+def _canonical(octal: bytes) -> str:
     """Return a mode as git reads it: old versions wrote others than the five that count today."""
+    mode = int(octal, 8)
     if stat.S_ISREG(mode):
         return "100755" if mode & stat.S_IXUSR else "100644"
     return "120000" if stat.S_ISLNK(mode) else "040000" if stat.S_ISDIR(mode) else "160000"

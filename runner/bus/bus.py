@@ -96,13 +96,19 @@ class Bus:
         """
         return self._fetcher.fetch()
 
-    def tip(self, branch: str) -> str | None:
+    def tip(self, branch: str, timeout: float | None = None) -> str | None:
         """Fetch one branch and return its commit id, or None where it does not exist.
 
+        Without a ``timeout`` it may take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
+
         Raises:
-            InfrastructureError: the bus cannot be reached.
+            InfrastructureError: the bus cannot be reached, or what it sends takes too long.
         """
-        return self._fetcher.tip(branch)
+        return self._fetcher.tip(branch, timeout)
+
+    def is_behind(self, branch: str) -> bool:
+        """Return whether the last ``fetch`` saw the branch at a commit that could not be fetched yet."""
+        return self._fetcher.is_behind(branch)
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
         """Move a branch from ``expect`` to ``commit``, which is built upon it, in one compare-and-swap.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge import limits
+from bridge.bus.objects import is_commit
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.child import Child
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
@@ -25,6 +26,9 @@ _LOOK = f"{LOOKS}tip"
 # So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
 _MOST_UNREADABLE = 20
 _SEARCH_S = limits.SEARCH_S
+# A branch that took too long is asked for again after so many times that long.
+_PAUSES = 2
+_LATE = "cannot fetch from the bus: it takes too long"
 
 
 @dataclass
@@ -59,6 +63,10 @@ class Fetcher:
         self._suspects: set[str] = set()
         # A commit that takes long to come, and the git that fetches it beside the polls.
         self._slow: tuple[str, Child] | None = None
+        # Of these so many are asked for together, all if None: fewer after a fetch that took too long.
+        self._together: int | None = None
+        # Branches that took too long to be fetched alone, and until when that is not tried again.
+        self._late: dict[str, float] = {}
         self._is_behind = True
 
     def close(self) -> None:
@@ -96,15 +104,18 @@ class Fetcher:
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._weigher.undecided
         self._look_after_slow(ask)
-        self._suspects &= ask
+        self._suspects.intersection_update(new.values())
         fresh = sorted(ask - self._suspects)
         search = _Search(time.monotonic() + _SEARCH_S)
         self._search(fresh, search, halve=False)
         # The search begins when the first fetch has failed, and comes on a little whatever came of that.
         search.until, search.settled = time.monotonic() + _SEARCH_S, False
-        suspects = list(self._suspects)
+        suspects = list(self._suspects & ask)
         random.shuffle(suspects)
-        self._search(suspects, search)
+        while suspects and not search.is_over():
+            some = suspects[: self._together]
+            del suspects[: len(some)]
+            self._search(some, search)
         self._suspects -= search.got
         self._arrived(new, search.got)
         if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
@@ -120,18 +131,26 @@ class Fetcher:
         except InfrastructureError as error:
             if len(commits) > 1:
                 self._suspects.update(commits)
-                search.settled |= isinstance(error, _SlowError)
+                if isinstance(error, _SlowError):
+                    # This took all the time of a search, and all of them would take it again in the next one.
+                    search.settled, self._together = True, len(commits) // 2
                 if halve:
                     middle = len(commits) // 2
                     self._search(commits[:middle], search)
                     self._search(commits[middle:], search)
                 return
-            self._suspects.discard(commits[0])
-            if not isinstance(error, _SlowError):
+            if isinstance(error, _SlowError):
+                # Never again with others that are new; if another one comes beside the polls now, after a while.
+                self._suspects.add(commits[0])
+                if not self._is_coming(commits[0]):
+                    self.quarantine.put(commits[0], error)
+            else:
+                self._suspects.discard(commits[0])
                 self.quarantine.put(commits[0], error)
                 search.unreadable += error.code != HOSTILE
         else:
             search.got.update(commits)
+            self._together = self._together and 2 * self._together
         search.settled = True
 
     def _get(self, commits: list[str]) -> None:
@@ -150,7 +169,10 @@ class Fetcher:
             else:
                 child.close()
         self._sweep_up()
-        raise _SlowError("cannot fetch from the bus: it takes too long", code="slow")
+        raise _SlowError(_LATE, code="slow")
+
+    def _is_coming(self, commit: str) -> bool:
+        return self._slow is not None and self._slow[0] == commit
 
     def _look_after_slow(self, ask: set[str]) -> None:
         """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
@@ -195,12 +217,16 @@ class Fetcher:
         self.quarantine.release(here)
         self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
 
-    def tip(self, branch: str) -> str | None:
+    def tip(self, branch: str, timeout: float | None = None) -> str | None:
         """Fetch one branch and return its commit id, as ``Bus.tip`` says."""
+        whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
+        if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
+            raise _SlowError(_LATE, code="slow")
         child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
         try:
-            child.ended(NETWORK_TIMEOUT)
-            self._check_whole()
+            came = child.ended(whole)
+            if came:
+                self._check_whole()
         except ProcessError as error:
             if b"couldn't find remote ref" in error.stderr.lower():
                 self._tips.set({branch: None})
@@ -208,12 +234,23 @@ class Fetcher:
             raise _explain(error) from error
         finally:
             child.close()
+        if not came:
+            self._sweep_up()
+            now = time.monotonic()
+            self._late = {name: until for name, until in self._late.items() if now < until}
+            self._late[branch] = now + _PAUSES * limits.TIP_S
+            raise _SlowError(_LATE, code="slow")
         tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
         if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
             self.git("update-ref", "-d", _LOOK)
             raise InfrastructureError(why, code=HOSTILE)
         self._tips.set({branch: tip})
         return tip
+
+    def is_behind(self, branch: str) -> bool:
+        """Return whether the last listing has the branch at a commit that did not come yet."""
+        tip = self.listing.tips.get(branch)
+        return tip is not None and not self.quarantine.is_hostile(branch) and not is_commit(self.git, tip)
 
     def _start_fetch(self, *specs: str) -> Child:
         flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self._url))
@@ -237,6 +274,8 @@ class Fetcher:
 
 def _explain(error: ProcessError) -> InfrastructureError:
     """Turn git's words about a fetch into what happened."""
+    if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
+        return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
     if b"fsck error" in error.stderr:
         # What came is refused, which no retry changes. Git's first error names the object.
         found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)

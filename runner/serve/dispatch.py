@@ -100,7 +100,8 @@ def hold(context: RunnerContext, view: View, held: Held) -> State:
 def flush(context: RunnerContext, patience: Patience) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns those that still wait, by branch."""
     for pending in context.ledger.pending():
-        if not patience.allows(pending.answer):
+        # What was pushed to the branch meanwhile may take minutes to come, and comes beside the polls.
+        if not patience.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue
         try:
             published = publish(context, pending)

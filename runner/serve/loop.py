@@ -8,6 +8,7 @@ from bridge.bus import branch_names
 from bridge.bus.presence import Standing
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
+from bridge.system.git import NETWORK_TIMEOUT
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Patience
 from runner.context import RunnerContext
@@ -91,7 +92,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(said, fix=fix, code="maintenance")
     waiting = flush(context, Patience())
-    tip = context.bus.tip(branch)
+    tip = context.bus.tip(branch, NETWORK_TIMEOUT)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     view = context.reader.view(context.bus.git, branch, tip)

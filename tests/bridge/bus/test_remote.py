@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from bridge import limits
 from bridge.bus import objects
 from bridge.bus.remote import PRIVATE, Pushed, Remote
 from bridge.client import Client
-from bridge.errors import InfrastructureError, RefusedError, UsageError
+from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
 from bridge.system.git import Git
 
 BRANCH = "mac-bridge/noop-1700000000-abc123"
@@ -273,3 +276,35 @@ def test_a_clone_that_lacks_history_which_the_remote_lacks_too_says_so(tmp_path,
     with pytest.raises(UsageError, match="shallow clone") as caught:
         Client(tmp_path / "shallow").run("noop")
     assert caught.value.fix == "Run: git fetch --unshallow"
+
+
+def test_branches_that_take_too_long_are_left_out_and_the_others_come(remote):
+    commits = {f"{BRANCH}{i}": another(remote, b"%d" % i) for i in range(6)}
+    for branch, commit in commits.items():
+        remote.push(branch, commit, expect=None)
+    slow = f"{BRANCH}3"
+    calls: list[tuple[int, float]] = []
+
+    class Slow(Git):
+        """Git for which fetching one commit takes longer than it is given."""
+
+        def __call__(self, *args, stdin=None, timeout=None, **more):
+            if args[0] == "fetch":
+                calls.append((stdin.count("\n"), timeout))
+                if commits[slow] in stdin:
+                    raise GitError(args, None, message="took too long")
+            return super().__call__(*args, stdin=stdin, timeout=timeout, **more)
+
+    fetched = replace(remote, git=Slow(remote.git.directory, remote.git.env)).fetch_listed(commits)
+
+    assert fetched == {branch: commit for branch, commit in commits.items() if branch != slow}
+    assert calls[0][0] == 6
+    assert calls[0][1] <= limits.LISTED_S / 3
+    assert all(later[1] <= earlier[1] for earlier, later in pairwise(calls))
+
+
+def test_once_the_time_is_over_no_fetch_is_tried(remote, monkeypatch):
+    commit = another(remote)
+    remote.push(BRANCH, commit, expect=None)
+    monkeypatch.setattr(limits, "LISTED_S", 0.0)
+    assert remote.fetch_listed({BRANCH: commit}) == {}

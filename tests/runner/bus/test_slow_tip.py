@@ -1,0 +1,150 @@
+"""A branch whose newest commit takes minutes to come: its answer waits, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from bridge import limits
+from bridge.bus import objects
+from bridge.bus.wire import State
+from bridge.errors import GitError, InfrastructureError
+from bridge.system.child import Child
+from bridge.system.git import Git
+from runner.bus import fetch as fetching
+from runner.bus.bus import Bus, Pushed
+from runner.bus.fetch import Fetcher
+from runner.bus.litter import unfinished
+from runner.serve.poll import Poller
+
+pytestmark = pytest.mark.bus
+
+STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
+
+
+@pytest.fixture
+def endless(monkeypatch, tmp_path):
+    """Fetches of what is named here do not end while the file is there; then they fail once."""
+    names: set[str] = set()
+    flag = tmp_path / "endless"
+    flag.touch()
+    start = Fetcher._start_fetch
+
+    def started(self, *specs):
+        if not flag.exists() or not any(name in spec for name in names for spec in specs):
+            return start(self, *specs)
+        started.times += 1
+        argv = ("/bin/sh", "-c", 'while [ -e "$0" ]; do sleep 0.05; done; exit 1', str(flag))
+        return Child(argv, env={"PATH": os.environ["PATH"]}, own_session=True, error=GitError)
+
+    started.times = 0
+    started.names, started.flag = names, flag
+    monkeypatch.setattr(Fetcher, "_start_fetch", started)
+    monkeypatch.setattr(limits, "TIP_S", 0.5)
+    monkeypatch.setattr(fetching, "_PAUSES", 20)
+    return started
+
+
+def push_upon(bus, branch, upon):
+    git = Git.isolated(bus)
+    commit = objects.commit(git, git.text("rev-parse", f"{upon}^{{tree}}"), [upon], "x\n", STRANGER)
+    git("update-ref", f"refs/heads/{branch}", commit, upon)
+    return commit
+
+
+def test_a_branch_that_does_not_come_is_given_up_and_leaves_nothing(host, requester, bus, endless):
+    branch = requester.send(requester.manifest())
+    with host.context() as context:
+        before = context.bus.fetch()[branch]
+        push_upon(bus, branch, before)
+        endless.names.add(branch)
+        (context.bus.git.directory / "objects" / "pack" / "tmp_pack_x").touch()
+
+        with pytest.raises(InfrastructureError, match="takes too long"):
+            context.bus.tip(branch)
+        assert context.bus.push(branch, before, expect="0" * 40) is Pushed.FAILED
+
+        # It was given up a moment ago, and is not asked for again at once.
+        assert endless.times == 1
+        assert list(unfinished(context.bus.git.directory)) == []
+
+
+def test_row_82_an_answer_waits_for_a_slow_branch_and_others_do_not(
+    host, requester, bus, endless, monkeypatch
+):
+    slow = requester.send(requester.manifest())
+    push = Bus.push
+
+    def overtaken(self, branch, commit, *, expect):
+        if branch == slow and self.git.text("log", "-1", "--format=%s", commit).startswith(
+            "mac-bridge results"
+        ):
+            monkeypatch.setattr(Bus, "push", push)
+            endless.names.update((branch, push_upon(bus, branch, expect)))
+        return push(self, branch, commit, expect=expect)
+
+    monkeypatch.setattr(Bus, "push", overtaken)
+    with host.context() as context:
+        poller = Poller(context)
+        poller.poll()
+        assert endless.times == 1
+        other = requester.send(requester.manifest())
+        until = time.monotonic() + 120
+        while host.result(other) is None and time.monotonic() < until:
+            poller.poll()
+        assert host.result(other).state is State.SUCCEEDED
+        assert host.result(slow) is None
+        times = endless.times
+        for _ in range(3):
+            poller.poll()
+        # It comes beside the polls now.
+        assert endless.times == times
+
+        endless.flag.unlink()
+        while host.result(slow) is None and time.monotonic() < until:
+            poller.poll()
+            time.sleep(0.1)
+        assert host.result(slow).state is State.SUCCEEDED
+
+
+def test_slow_branches_do_not_starve_one_that_came_with_them(host, requester, bus, endless, monkeypatch):
+    with host.context() as context:
+        fetch = context.bus.fetch
+        requester.send(requester.manifest())
+        fetch()
+        # As in operation, one fetch takes longer than a poll searches for bad branches.
+        monkeypatch.setattr(fetching, "_SEARCH_S", 0.0)
+        slow = [requester.push(requester.commit({"x": b"%d" % i}), f"mac-bridge/x{i}") for i in range(2)]
+        endless.names.update(slow)
+        honest = requester.send(requester.manifest())
+
+        polls = 0
+        while honest not in fetch():
+            polls += 1
+            assert polls < 50
+
+        # What comes later does not wait until the slow ones have come.
+        later = requester.send(requester.manifest())
+        while later not in fetch():
+            polls += 1
+            assert polls < 50
+        assert endless.flag.exists()
+
+
+def test_a_commit_that_needs_too_much_memory_is_refused():
+    said = b"fatal: Out of memory, malloc failed (tried to allocate 1300000001 bytes)\nfatal: unpack-objects failed\n"
+    error = fetching._explain(GitError(("git",), 128, b"", said))
+    assert error.code == "hostile_objects"
+
+
+def test_the_end_of_what_comes_beside_the_polls_is_noticed_without_waiting():
+    child = Child(("true",), env={"PATH": os.environ["PATH"]})
+    try:
+        until = time.monotonic() + 60
+        while not child.ended(0.0):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        child.close()
