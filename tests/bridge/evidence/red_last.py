@@ -37,6 +37,7 @@ from tests.bridge.evidence.falsehoods import (
 )
 from tests.bridge.evidence.red_counts import LOOKUP
 from tests.bridge.evidence.red_more import on_one, whole
+from tests.bridge.evidence.red_rest import own_model
 from tests.bridge.evidence.reports import copy, digest
 
 
@@ -279,6 +280,9 @@ QUALITY: dict[str, Case] = {
     "more divergence of the other cache": Case(KVQ, each(AFFINE, scaled("sum_kl", 2.0))),
     "a fifth less error of one cache": Case(KVQ, each(E8, scaled("sum_squared_error", 0.8))),
     "half more error of the other cache": Case(KVQ, each(AFFINE, scaled("sum_squared_error", 1.5))),
+    "half more error of a finer cache, on a model of our own": Case(
+        KVQ, all_of(own_model, each("e8v@6.25", scaled("sum_squared_error", 1.5)))
+    ),
     "errors of two caches exchanged": Case(KVQ, exchanged("sum_squared_error", E8, AFFINE)),
     "no token changed by noise": Case(
         KVQ, each("poison", lambda row: row.update(same_top=row["n_positions"]))
