@@ -56,6 +56,12 @@ class ReportIndex:
         return next((model for model in models if model.role == "target"), None)
 
     @cached_property
+    def mixes_widths(self) -> bool:
+        """Whether some of the target's weights are in single precision: what they are multiplied with becomes so."""
+        told = getattr(self.target, "stored_dtypes", None)
+        return isinstance(told, list) and "F32" in told and len(told) > 1
+
+    @cached_property
     def arms(self) -> dict[str, Arm]:
         """The arms by name."""
         return {arm.name: arm for arm in self.all_arms}

@@ -58,7 +58,7 @@ def memory_claim_mismatch(index: ReportIndex) -> Iterator[str]:
 
 def _is_inflated(index: ReportIndex, claim: Claim) -> bool:
     """Return whether what is saved over keeps wider numbers than the model computes with."""
-    if not any(
+    if index.mixes_widths or not any(
         model.role == "target" and model.dtype in ("float16", "bfloat16") for model in index.report.models
     ):
         return False

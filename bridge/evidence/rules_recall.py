@@ -67,7 +67,10 @@ def _vacuous(index: ReportIndex, prompt: Prompt) -> str | None:
     if len(expected) < _SHORTEST:
         return f"expects {prompt.expected!r}"
     told = index.workloads.get(prompt.workload)
-    if told and (expected in told.shared_prefix or expected in told.shared_suffix):
+    alone = (
+        sum(other.workload == prompt.workload for other in index.all_prompts) == 1
+    )  # it shares all with itself
+    if told and not alone and (expected in told.shared_prefix or expected in told.shared_suffix):
         return "has its answer in the text that all prompts share"
     if prompt.text is not None and expected not in prompt.text:
         return "does not hold its answer"

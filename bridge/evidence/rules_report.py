@@ -30,6 +30,8 @@ _SHARED = 16
 # Tokens of a chat template; how far from its depth a needle may stand in a text of few notes.
 _TEMPLATE = 1000
 _MISPLACED = 0.35
+# Characters of a question, which stands behind the deepest needle.
+_QUESTION = 60
 
 
 @rule("PROVENANCE_MISSING")
@@ -116,7 +118,11 @@ def prompt_misstated(index: ReportIndex) -> Iterator[str]:
         place = prompt.text.find(prompt.expected) if prompt.text and prompt.expected else -1
         if prompt.depth is not None and prompt.text and place >= 0:
             found = place / len(prompt.text)
-            if abs(found - prompt.depth) > _MISPLACED:
+            if (
+                not prompt.depth - _MISPLACED - _QUESTION / len(prompt.text)
+                <= found
+                <= prompt.depth + _MISPLACED
+            ):
                 yield f"the answer of {prompt.id} has the depth {prompt.depth:g}; it was found at {found:.2f}"
 
 

@@ -13,11 +13,12 @@ from bridge.evidence.rules_output import longer_than_the_run
 from bridge.evidence.rules_speed import DECODE_SPREAD, IN_SEQUENCE, SAMPLES, longest_run
 from bridge.evidence.stats import median
 
-# Tolerance by which a pass over one token may be slower than a pass over several.
-_SLOWER = 1.2
+# Tolerance by which a pass over one token may be slower than a pass over several, and one over several than one over
+# more if weights are quantized: Metal multiplies these row by row up to some 5 to 31 rows, and from there on in blocks.
+_SLOWER, _ROW_BY_ROW = 1.2, 2.5
 
-# A draft shorter than this says nothing about whether it repeats itself.
-_SHORT = 4
+# A draft shorter than this says nothing about whether it repeats itself, and fewer drafts nothing about the others.
+_SHORT, _FEW = 4, 8
 
 
 @rule("SPEEDUP_SAMPLES")
@@ -73,14 +74,14 @@ def times_unclear(index: ReportIndex) -> Iterator[str]:
 
 def _longer(index: ReportIndex) -> Iterator[tuple[bool, str]]:
     """Yield which passes took longer than longer ones, and whether each did than each."""
-    groups = _groups(index)
+    groups, quantized = _groups(index), bool(index.target is not None and index.target.quantization)
     took = {name: median(row.seconds for row in rows) for name, rows in groups.items()}
     for context in sorted({context for _, context in took}):
         lengths = sorted(length for length, other in took if other == context)
         least, fastest = math.inf, math.inf
         for length in reversed(lengths):
             seconds = took[length, context]
-            if seconds > _SLOWER * least:
+            if seconds > (_ROW_BY_ROW if quantized and length > 1 else _SLOWER) * least:
                 apart = min(row.seconds for row in groups[length, context]) > fastest
                 yield (
                     apart,
@@ -112,10 +113,10 @@ def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
 
 @rule("WORKLOAD_DEGENERATE")
 def workload_degenerate(index: ReportIndex) -> Iterator[str]:
-    """Most drafts must be more than one token repeated."""
+    """Most drafts must be more than one token repeated, if there are at least eight."""
     drafts = [row.reference for row in index.rows if len(row.reference) >= _SHORT]
     dull = [draft for draft in drafts if Counter(draft).most_common(1)[0][1] * 2 > len(draft)]
-    if len(dull) * 2 > len(drafts):
+    if len(drafts) >= _FEW and len(dull) * 2 > len(drafts):
         yield f"{len(dull)} of {len(drafts)} drafts are mostly one token"
 
 

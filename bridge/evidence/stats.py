@@ -10,6 +10,11 @@ _TERMS = 2000
 _CLOSE = 1e-14
 _TINY = 1e-300
 
+# Seconds of a tick of the coarsest counter: Apple's makes 24 million a second. How many pairs of times share a tick by
+# chance follows from how many lie within so many ticks of each other, narrowly or widely. More than so rarely is no
+# chance.
+TICK, NEAR, BY_CHANCE = 1 / 24e6, (30, 1000), 1e-5
+
 
 def median(values: Iterable[float]) -> float:
     """Return the middle value, or the mean of the two; NaN of none, and where one of them is NaN."""
@@ -66,6 +71,32 @@ def _beta(a: float, b: float, x: float) -> float:
             value *= c * d
         step = c * d
     return math.exp(scale) * value / a
+
+
+def at_least(count: int, expected: float) -> float:
+    """Return how probable so many or more are in a Poisson distribution."""
+    term = less = math.exp(-expected)
+    for i in range(1, count):
+        term *= expected / i
+        less += term
+    return 1 - less
+
+
+def shared_by_chance(values: list[float], tick: float = TICK) -> float:
+    """Return how many pairs of values one tick is expected to hold, from the pairs that lie near but apart."""
+    ordered = sorted(values)
+    same = _within(ordered, tick / 2)
+    return max((_within(ordered, ticks * tick) - same) / ticks for ticks in NEAR)
+
+
+def _within(ordered: list[float], width: float) -> int:
+    """Return how many pairs of sorted values are no further apart."""
+    near, first = 0, 0
+    for i, value in enumerate(ordered):
+        while value - ordered[first] > width:
+            first += 1
+        near += i - first
+    return near
 
 
 def shared_prefix(texts: Sequence[str]) -> str:

@@ -199,8 +199,11 @@ def same_room(index: ReportIndex) -> Iterator[str]:
         arm = index.arms.get(row.arm)
         steps = arm is not None and index.report.kind in FOUND and arm.loop != RECOMPUTING
         plain = steps or (arm is not None and arm.role in ("baseline", "verify1"))
-        if row.memory is None or not plain:
+        prompt = index.prompts.get(row.prompt)
+        if row.memory is None or prompt is None or not plain:
             continue
+        if (prompt.n_tokens + len(row.tokens) - 1) % STEP == 0:
+            continue  # a loop that computes a token ahead has made room for the next step
         for j, layer in enumerate(row.memory.layers):
             rooms = {array.shape[2] for array in layer.arrays if len(array.shape) == 4}  # noqa: PLR2004
             if layer.kind == RESTORED or len(rooms) != 1:
@@ -269,7 +272,7 @@ def peak_above_the_model(index: ReportIndex) -> Iterator[str]:
     "a bundled model's raw cache has room for whole steps of 256 positions until it grows, and is not filled exactly",
 )  # fmt: skip
 def rooms_are_steps(index: ReportIndex) -> Iterator[str]:
-    full: dict[str, list[bool]] = defaultdict(list)
+    full: dict[str, dict[str, bool]] = defaultdict(dict)
     for i, row in enumerate(index.rows if bundled_target(index) else ()):
         prompt = index.prompts.get(row.prompt)
         if row.memory is None or prompt is None:
@@ -284,13 +287,13 @@ def rooms_are_steps(index: ReportIndex) -> Iterator[str]:
             yield f"row {i}: room for {min(rooms)} positions is no whole number of steps of {STEP}"
             return
         if rooms and not row.warmup:
-            full[row.arm].append(rooms <= {held, held + 1})
+            full[row.arm][row.prompt] = rooms <= {held, held + 1}
     for arm, some in full.items():
-        if len(some) >= EXACTLY_FULL and all(some):
-            yield f"the cache of {arm} is filled exactly in each of {len(some)} rows"
+        if len(some) >= EXACTLY_FULL and all(some.values()):
+            yield f"the cache of {arm} is filled exactly on each of {len(some)} prompts"
 
 
-# mlx-lm's caches grow by so many positions; by chance, one row in so many fills its cache.
+# mlx-lm's caches grow by so many positions; by chance, one prompt in so many fills them.
 STEP, EXACTLY_FULL = 256, 6
 
 

@@ -241,7 +241,7 @@ def verify1_agrees(index: ReportIndex) -> Iterator[str]:
         for row in index.all_decodes(arm.name) if base is not None else ():
             found = index.decodes(base.name, row.prompt) if base else []
             other = next((one for one in found if one.repeat == row.repeat), found[0] if found else None)
-            odd = parting(row, other) if other is not None else None
+            odd = parting(index, row, other) if other is not None else None
             if odd:
                 yield f"{arm.name} on {row.prompt} leaves {base.name if base else ''} {odd}"
 

@@ -52,14 +52,15 @@ def _most_s(row: Decode, tokens: int) -> float:
 )  # fmt: skip
 def prefill_within_passes(index: ReportIndex) -> Iterator[str]:
     for arm in index.measured:
-        beyond = []
+        beyond, count = [], 0
         for prompt in (name for name in index.measured[arm] if name in index.prompts):
             rows = index.paced(arm, prompt)
             if not rows:
                 continue
+            count += len(rows)
             most = max(_most_s(row, index.prompts[prompt].n_tokens) for row in rows)
             beyond.append(min(row.prefill_s for row in rows) > most)
-        if beyond and sum(beyond) * 2 > len(beyond):
+        if count >= REPEATED and sum(beyond) * 2 > len(beyond):
             shown = f"{sum(beyond)} of {len(beyond)} prompts"
             yield f"{arm} takes longer to read {shown} than to decode as many tokens"
 

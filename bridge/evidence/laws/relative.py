@@ -6,10 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from bridge.evidence.laws.codecs import AFFINE, DIMS, DRAWN, LATTICE, VORONOI
+from bridge.evidence.laws.codecs import AFFINE, DIMS, DRAWN, LATTICE, VORONOI, small_error
 from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import CODEC, PARITY, QUANT, SPEC, law
 from bridge.evidence.laws.pace import REPEATED, paces, round_of
+from bridge.evidence.laws.quality import ABOVE, floor_of_divergence, odd_slopes
 from bridge.evidence.laws.rounds import OURS
 from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.report_index import ReportIndex
@@ -25,7 +26,7 @@ VORONOI_BITS = 3
 
 # Relative to the other caches, the error of one on a text is the same on every text: measured within 0.5 % on two
 # bundled models. With other models, caches that do not rotate depend on the text, and so do comparisons with them.
-SAME_TEXT, OTHER_TEXT, SMALL = 1.1, 1.4, 3e-5
+SAME_TEXT, OTHER_TEXT = 1.1, 1.4
 # Likewise, a divergence relative to its error is the same on every text: measured within 26 % on texts of 200 to 300
 # tokens, and within 5 % of two caches.
 DIVERGENCE, POSITIONS = 1.6, 50
@@ -106,7 +107,7 @@ def _coded(index: ReportIndex) -> Iterator[QuantRow]:
 def errors_of_a_text(index: ReportIndex) -> Iterator[str]:
     values: dict[str, dict[str, float]] = defaultdict(dict)
     for row in _coded(index):
-        if row.sum_squared_error > SMALL * row.sum_squares:
+        if row.sum_squared_error > small_error(index) * row.sum_squares:
             values[row.arm][row.prompt] = math.log(row.sum_squared_error / row.sum_squares)
     bundled = bool(bundled_target(index))
     for arm, text, apart in _residuals(values):
@@ -120,8 +121,9 @@ def errors_of_a_text(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def same_divergence_on_every_text(index: ReportIndex) -> Iterator[str]:
     values: dict[str, dict[str, float]] = defaultdict(dict)
+    floor = floor_of_divergence(index)
     for row in _coded(index) if bundled_target(index) else ():
-        if row.sum_kl > 0 and row.n_positions >= POSITIONS:
+        if row.sum_kl > ABOVE * floor * row.n_positions and row.n_positions >= POSITIONS:
             values[row.arm][row.prompt] = math.log(
                 row.sum_kl / row.n_positions / row.sum_squared_error * row.sum_squares
             )
@@ -139,13 +141,10 @@ def same_divergence_of_every_code(index: ReportIndex) -> Iterator[str]:
     for row in _coded(index) if bundled_target(index) else ():
         told = (row.sum_kl, row.n_positions, row.sum_squared_error, row.sum_squares)
         sums[row.arm] = [one + more for one, more in zip(sums[row.arm], told, strict=True)]
-    slopes = {
-        arm: kl / n / error * squares for arm, (kl, n, error, squares) in sums.items() if n >= ENOUGH and kl
+    means = {
+        arm: (error / squares, kl / n) for arm, (kl, n, error, squares) in sums.items() if n >= ENOUGH and kl
     }
-    middle = median(slopes.values())
-    for arm, slope in slopes.items():
-        if not middle / BUNDLED <= slope <= middle * BUNDLED:
-            yield f"{arm}: its divergence is {slope:.3g} times its error, and others' is {middle:.3g} times"
+    yield from odd_slopes(index, means, BUNDLED)
 
 
 @law(

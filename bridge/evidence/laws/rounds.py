@@ -8,7 +8,7 @@ from bridge.evidence.laws.law import FOUND, SPEC, law
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
-from bridge.evidence.rules_output import NEAR_TIE
+from bridge.evidence.rules_output import near_tie
 
 _PACKAGE = "dflash."
 OURS = "engine.dflash.stream_generate"
@@ -159,9 +159,9 @@ def divergences_are_real(index: ReportIndex) -> Iterator[str]:
             yield f"row {i}: a divergence is recorded, and the tokens are the oracle's"
         elif high < low:
             yield f"row {i}: the logits of a divergence are not in their order"
-        elif isinstance(margin, int | float) and abs(margin - abs(high - low)) > NEAR_TIE:
+        elif isinstance(margin, int | float) and abs(margin - abs(high - low)) > near_tie(index, found):
             yield f"row {i}: a margin of {margin:g} is recorded, and the logits lie {abs(high - low):.3g} apart"
-        elif kind == "tie" and abs(high - low) > NEAR_TIE:
+        elif kind == "tie" and abs(high - low) > near_tie(index, found):
             yield f"row {i}: the logits lie {abs(high - low):.3g} apart, which is called a tie"
         elif oracle is not None and not row.warmup and found.index < len(row.tokens) and oracle.tokens:
             key = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import LARGEST, floor_of
@@ -26,18 +27,23 @@ AROUND = ("KakeyaLatticeMLXCache", "ControlCache")
 _RANK = 4
 
 
+# Models of mlx-lm of which some layers read another layer's cache, or neither attend nor remember.
+SHARING = re.compile("Gemma3n|Gemma4|Nemotron|DeciLM|Afm", re.IGNORECASE)
+
+
+def _told(index: ReportIndex, field: str) -> Any:
+    return getattr(index.target, field, None)
+
+
 def _layers(index: ReportIndex) -> int | None:
     """Return how many layers the target is said to have; None if nothing says so."""
-    for model in index.report.models:
-        found = getattr(model, "layers", None)
-        if model.role == "target" and isinstance(found, int) and not isinstance(found, bool):
-            return found
-    return None
+    found = _told(index, "layers")
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 @law(
     "BYTES_IMPOSSIBLE", (*DECODED, *QUANT), "rows.memory.layers models.layers",
-    "a cache has as many layers as the model, in every row",
+    "a cache has as many layers as the model, in every row; fewer if layers of its architecture share or keep none",
 )  # fmt: skip
 def layers_of_the_model(index: ReportIndex) -> Iterator[str]:
     most = _layers(index)
@@ -49,9 +55,8 @@ def layers_of_the_model(index: ReportIndex) -> Iterator[str]:
         (one, _), (other, at) = sorted(counts.items(), key=lambda item: item[1])[:2]
         yield f"row {at} lists {other} layers, and others list {one}"
     for count, i in counts.items():
-        if (most is not None and count > most) or (
-            most is not None and count < most and isinstance(index.rows[i], Decode)
-        ):
+        fewer = isinstance(index.rows[i], Decode) and not SHARING.search(str(_told(index, "architecture")))
+        if most is not None and (count > most or (count < most and fewer)):
             yield f"row {i} lists {count} layers; the model has {most}"
 
 
@@ -122,6 +127,8 @@ def width_of_the_model(index: ReportIndex) -> Iterator[str]:
             continue
         (dtype,) = dtypes
         wide = {a.dtype for layer in row.memory.layers if layer.kind in WHOLE for a in layer.arrays}
+        if index.mixes_widths:
+            wide -= {"float32"}
         if dtype in ("float32", "float16", "bfloat16") and wide - {dtype}:
             yield f"row {i}: {arm.name} keeps {min(wide - {dtype})}, and the model computes in {dtype}"
 

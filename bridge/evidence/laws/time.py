@@ -13,7 +13,7 @@ from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
-from bridge.evidence.stats import median
+from bridge.evidence.stats import BY_CHANCE, TICK, at_least, median, shared_by_chance
 
 # Reading a prompt takes both arms as long: a drafter's own share of it is small.
 LONGER, SHORTER = 1.25, 0.7
@@ -32,9 +32,6 @@ HIDDEN, HIDDEN_OF_ALL = 0.1, 0.01
 # A performance counter gives far more digits than these.
 DIGITS = 1e-6
 COPY = 1e-9
-# Seconds of a tick of the coarsest counter: Apple's makes 24 million a second. How many pairs of times share a tick by
-# chance follows from how many lie within this many ticks of each other. More than so rarely is no chance.
-TICK, NEAR, BY_CHANCE = 1 / 24e6, 1000, 1e-5
 # Repeats on the quietest machines differ by a ten-thousandth of their time.
 WANDER, REPEATED = 1e-5, 3
 # Each arm is held against all others, so that many more would take long; a report has at most a hundred arms.
@@ -165,35 +162,24 @@ def full_resolution(index: ReportIndex) -> Iterator[str]:
 def no_copies(index: ReportIndex) -> Iterator[str]:
     decoded = [row for row in index.rows if isinstance(row, Decode) and row.decode_s > 0]
     prefills, decodings = [row.prefill_s for row in decoded], [row.decode_s for row in decoded]
-    quotients = [f"{one / two:.10g}" for one, two in zip(prefills, decodings, strict=True)]
+    quotients = [one / two for one, two in zip(prefills, decodings, strict=True)]
+    # A tick more or less in either time changes their quotient by so much.
+    ticks = [
+        q * TICK * (1 / one + 1 / two) for q, one, two in zip(quotients, prefills, decodings, strict=True)
+    ]
     for name, values, expected in (
-        ("a prefill", [f"{value:.12g}" for value in prefills], _shared_by_chance(prefills)),
-        ("a decoding", [f"{value:.12g}" for value in decodings], _shared_by_chance(decodings)),
-        ("a quotient of prefill and decoding", quotients, 0.0),
+        ("a prefill", [f"{value:.12g}" for value in prefills], shared_by_chance(prefills)),
+        ("a decoding", [f"{value:.12g}" for value in decodings], shared_by_chance(decodings)),
+        (
+            "a quotient of prefill and decoding",
+            [f"{value:.10g}" for value in quotients],
+            shared_by_chance(quotients, median(ticks) if ticks else TICK),
+        ),
     ):
         value, most = Counter(values).most_common(1)[0] if values else ("", 0)
         shared = sum(math.comb(times, 2) for times in Counter(values).values())
-        if shared and _at_least(shared, expected) < BY_CHANCE:
+        if shared and at_least(shared, expected) < BY_CHANCE:
             yield f"{name} of {value} appears {most} times"
-
-
-def _at_least(count: int, expected: float) -> float:
-    """Return how probable so many or more are in a Poisson distribution."""
-    term = less = math.exp(-expected)
-    for i in range(1, count):
-        term *= expected / i
-        less += term
-    return 1 - less
-
-
-def _shared_by_chance(values: list[float]) -> float:
-    """Return how many pairs of times one tick of the clock is expected to hold, from the pairs that lie near."""
-    ordered, near, first = sorted(values), 0, 0
-    for i, value in enumerate(ordered):
-        while value - ordered[first] > NEAR * TICK:
-            first += 1
-        near += i - first
-    return near / NEAR
 
 
 @law(

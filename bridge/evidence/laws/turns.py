@@ -37,8 +37,10 @@ def _took(row: Any) -> float:
 def _pauses(index: ReportIndex) -> list[tuple[float, Any]]:
     """Return how long after each row the next one started; nothing if rows do not say when they started."""
     rows = index.rows[index.resumed :]
-    if any(row.started_s is None for row in rows):
-        return []
+    caches = getattr(index.report.config, "caches", None)
+    others = index.report.kind in SWEEP and isinstance(caches, list) and len(caches) > 1
+    if others or any(row.started_s is None for row in rows):
+        return []  # passes over other caches take turns with these, and are in other reports
     return [(two.started_s - one.started_s - _took(one), one) for one, two in pairwise(rows)]
 
 

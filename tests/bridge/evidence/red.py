@@ -47,6 +47,7 @@ BEYOND: dict[str, str] = {
     "half of the perplexity of every cache": "only the model knows its perplexity",
     "a perplexity below that of the raw cache": "codes may lower it by chance",
     "a graphics processor under Linux with a processor's chip": "Linux names the processor alone",
+    "an affine cache that errs half more, on a model of our own": "large channels change the errors of affine codes",
     "affine codes err a fifth more on outliers": "errors on outliers depend on the seed",
     "lattices err a quarter more on heavy tails": "within chance, for so few vectors",
     "Voronoi codes err a tenth less on Gaussian vectors": "within chance, for so few vectors",

@@ -17,7 +17,7 @@ from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rule import Rule
 from bridge.evidence.rules import RULES
 from bridge.evidence.table import TABLE
-from tests.bridge.evidence import falsehoods, lies, red, red_more, reports
+from tests.bridge.evidence import falsehoods, lies, red, red_last, red_more, reports
 from tests.bridge.evidence.lies_of_laws import LAW_LIES
 from tests.bridge.evidence.lies_of_served import SERVED_LIES
 
@@ -49,7 +49,10 @@ def all_that_is_told():
     """Yield each lie and falsehood with the kind of report that it is told in."""
     yield from ((lie.kind, told(lie)) for lie in LIES.values())
     yield from ((made["kind"], made) for made in map(falsehoods.told, falsehoods.FALSEHOODS.values()))
-    yield from ((made["kind"], made) for made in map(red.told, [*red.RED.values(), *red_more.MORE.values()]))
+    yield from (
+        (made["kind"], made)
+        for made in map(red.told, (*red.RED.values(), *red_more.MORE.values(), *red_last.LAST.values()))
+    )
 
 
 def codes_of(lie):

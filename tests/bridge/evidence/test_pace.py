@@ -10,8 +10,9 @@ import pytest
 
 from bridge.evidence import check_report
 from bridge.evidence.laws.counted import RESTORED, _odd_shape
-from bridge.evidence.laws.time import TICK, no_copies
+from bridge.evidence.laws.time import no_copies
 from bridge.evidence.rows import Decode, Layer
+from bridge.evidence.stats import TICK
 from tests.bridge.evidence import reports
 from tests.bridge.evidence.lies import slower
 from tests.bridge.evidence.lies_of_laws import predicting, recomputing

@@ -6,23 +6,27 @@ import pytest
 
 from bridge.evidence import check_report, check_reports
 from bridge.evidence.laws.vocabulary import _vocabulary
-from tests.bridge.evidence import red_more
+from tests.bridge.evidence import red_last, red_more
 from tests.bridge.evidence.falsehoods import BEN, Case, Report, each, prompt_ids, rows
 from tests.bridge.evidence.red import BEYOND, RED, told
 
 CAUGHT = {name: case for name, case in RED.items() if name not in BEYOND}
 MORE = {name: case for name, case in red_more.MORE.items() if name not in red_more.BEYOND}
+LAST = {name: case for name, case in red_last.LAST.items() if name not in red_last.BEYOND}
+ALL_BEYOND = {**BEYOND, **red_more.BEYOND, **red_last.BEYOND}
 
 
-@pytest.mark.parametrize("case", [*CAUGHT.values(), *MORE.values()], ids=[*CAUGHT, *MORE])
+@pytest.mark.parametrize(
+    "case", [*CAUGHT.values(), *MORE.values(), *LAST.values()], ids=[*CAUGHT, *MORE, *LAST]
+)
 def test_a_falsehood_is_caught(case):
     assert check_report(told(case)) != []
 
 
-@pytest.mark.parametrize("name", [*BEYOND, *red_more.BEYOND])
+@pytest.mark.parametrize("name", ALL_BEYOND)
 def test_what_passes_is_told_with_its_reason(name):
-    reason = (BEYOND | red_more.BEYOND)[name]
-    assert check_report(told((RED | red_more.MORE)[name])) == []
+    reason = ALL_BEYOND[name]
+    assert check_report(told((RED | red_more.MORE | red_last.LAST)[name])) == []
     assert reason
     assert not reason.endswith(".")
 
@@ -31,7 +35,8 @@ def test_there_are_many():
     assert len(CAUGHT) >= 200
     assert len(BEYOND) < len(RED) / 5
     assert len(MORE) >= 60
-    assert not {*RED} & {*red_more.MORE}
+    assert len(LAST) >= 60
+    assert len({*RED, *red_more.MORE, *red_last.LAST}) == len(RED) + len(red_more.MORE) + len(red_last.LAST)
 
 
 def byte_zero(made: Report) -> None:

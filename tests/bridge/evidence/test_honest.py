@@ -1,0 +1,227 @@
+"""Honest runs on other machines, models and luck than the bundled ones are believed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.evidence import check_report
+from bridge.evidence.kinds import MODELS
+from bridge.evidence.laws.identity import _letters, size_in_the_name
+from bridge.evidence.laws.served import texts_are_answers
+from bridge.evidence.laws.stored import layers_of_the_model
+from bridge.evidence.laws.text import (
+    length_of_text,
+    loops_are_in_both,
+    one_text_for_tokens,
+    texts_part_where_tokens_do,
+)
+from bridge.evidence.laws.turns import no_pauses_of_one_arm, no_time_between_rows
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode
+from bridge.evidence.rules_output import output_degenerate, output_diverges, row_repeated
+from bridge.evidence.rules_sweep import slow_oracle, workload_degenerate
+from tests.bridge.evidence import reports
+from tests.bridge.evidence.falsehoods import (
+    BEN,
+    NAT,
+    PAR,
+    REC,
+    SERVED,
+    VER,
+    Case,
+    Report,
+    prompt_ids,
+    real,
+    resized,
+    rows,
+    told,
+)
+from tests.bridge.evidence.red_rest import own_model
+
+TICK = 1 / 24e6
+
+
+def index(made: Report) -> ReportIndex:
+    return ReportIndex(MODELS[made["kind"]].model_validate(made))
+
+
+def codes(made: Report) -> set[str]:
+    return {one.code for one in check_report(made)}
+
+
+def test_a_cache_comparison_in_half_precision():
+    """As MLX computes on a GPU: each cache moves predictions by what rounding does, and 8 bits err more."""
+    data = (Path(__file__).parent / "real" / "kv_quant_bfloat16.json.gz").read_bytes()
+    made = json.loads(gzip.decompress(data))
+    assert {model["dtype"] for model in made["models"]} == {"bfloat16"}
+    assert check_report(made) == []
+
+
+def test_a_loop_that_computes_ahead_has_room_for_the_next_step():
+    """After 256 positions, mlx-lm has put the last token in as well, and one forward pass a token has not."""
+
+    def edit(made: Report) -> None:
+        own_model(made)
+        made["prompts"][0]["n_tokens"] = 257 - made["config"]["max_tokens"]
+        for row in rows(made, prompt=prompt_ids(made)[0]):
+            resized(row, 512 if row["arm"] == "native" else 256)
+
+    assert "BYTES_IMPOSSIBLE" not in codes(told(Case(NAT, edit)))
+
+
+def test_answers_of_one_token_share_a_tick():
+    row = Decode.model_validate(reports.spec_bench()["rows"][0])
+    made = [
+        row.model_copy(update={"prompt": f"p{i}", "prefill_s": TICK * (9000 + i % 50), "decode_s": 0.0})
+        for i in range(100)
+    ]  # fmt: skip
+    made = [one.model_copy(update={"e2e_s": one.prefill_s}) for one in made]
+    assert [*row_repeated(SimpleNamespace(rows=made))] == []
+
+
+def parted(margin: float, dtype: str, loop: bool = False) -> Report:
+    """Let the drafter leave the oracle at its tenth token, where logits lie so far apart."""
+    made = real(BEN)
+    own_model(made)
+    made["models"][0]["dtype"] = dtype
+    for row in rows(made, "lookup/auto", prompt_ids(made)[0]):
+        tokens = row["tokens"]
+        theirs, ours = tokens[9], tokens[9] + 1
+        row["tokens"] = [*tokens[:9], *([ours] * (len(tokens) - 9) if loop else [ours, *tokens[10:]])]
+        row["divergence"] = {
+            "index": 9, "best": [[theirs, 30.0], [ours, 30.0 - margin]],
+            "kind": "tie", "margin": margin, "rounding": 0.2,
+        }  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize(
+    ("margin", "dtype", "odd"), [(0.5, "bfloat16", False), (0.5, "float32", True), (3.0, "bfloat16", True)]
+)
+def test_half_precision_has_wider_ties(margin, dtype, odd):
+    assert any(output_diverges(index(parted(margin, dtype)))) is odd
+
+
+def test_behind_a_tie_an_answer_may_go_round():
+    assert not any(output_degenerate(index(parted(0.1, "float32", loop=True))))
+    assert any(output_degenerate(index(parted(0.9, "float32", loop=True))))
+
+
+def written(*answers: tuple[list[int], str]) -> SimpleNamespace:
+    row = Decode.model_validate(reports.spec_bench()["rows"][0])
+    made = [row.model_copy(update={"tokens": tokens, "text": text}) for tokens, text in answers]
+    return SimpleNamespace(rows=made, tells_text=lambda _: True)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([([1, 2, 3, 4, 7], "🦄a"), ([1, 2, 3, 4, 8], "🦄b")], id="one sign of four tokens"),
+        pytest.param([([1, 2, 3, 4] * 20, "🦄" * 20)], id="signs alone"),
+        pytest.param([([5, 5, 5, 6, 7], "        return x"), ([5, 5, 5, 6, 8], "        return")], id="indented"),
+        pytest.param([([9], " Yes"), ([10], "Yes")], id="one word with its blank and without"),
+        pytest.param([([3] * 16, "." * 1024)], id="lines of dots"),
+        pytest.param(
+            [([1, 20, 21, 22], "    return self._items[0:12]"), ([2, 20, 21, 23], "  return self._items[0:12] + 1")],
+            id="the same code behind another indent",
+        ),
+        pytest.param(
+            [([*range(200), *[999] * 12], " ".join(map(str, range(200))) + " no" * 12)], id="words repeated at the end"
+        ),
+    ],
+)  # fmt: skip
+def test_texts_of_other_vocabularies(answers):
+    made = written(*answers)
+    laws = (one_text_for_tokens, texts_part_where_tokens_do, length_of_text, loops_are_in_both)
+    assert [said for law in laws for said in law(made)] == []
+
+
+@pytest.mark.parametrize(
+    ("architecture", "odd"), [("Gemma3nForConditionalGeneration", False), ("Qwen3ForCausalLM", True)]
+)
+def test_layers_may_share_a_cache(architecture, odd):
+    made = real(NAT)
+    own_model(made)
+    made["models"][0] |= {"architecture": architecture, "layers": made["models"][0]["layers"] + 2}
+    assert any(layers_of_the_model(index(made))) is odd
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "odd"),
+    [
+        ("Llama-4-Scout-17B-16E", 109e9, False), ("stablelm-2-1_6b", 1.64e9, False), ("Qwen3-8B", 8.2e9, False),
+        ("Qwen3-8B", 1.7e9, True),
+    ],
+)  # fmt: skip
+def test_names_with_sizes(name, parameters, odd):
+    made = real(NAT)
+    own_model(made)
+    made["models"][0] |= {"id": name, "parameters": int(parameters)}
+    assert any(size_in_the_name(index(made))) is odd
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("What is 3 + 4?", "What is 3 * 4?", False), ("17-4", "17/4", False), ("x < y", "x > y", False),
+        ("Say 😀", "Say 😢", False), ("किस", "कीस", False), ("well-known", "well known!", True), ("cafe", "café", True),
+        ("a b", "a\u200b b\ufe0f", True),
+    ],
+)  # fmt: skip
+def test_prompts_that_differ_by_more_than_punctuation(one, other, alike):
+    assert (_letters(one) == _letters(other)) is alike
+
+
+def test_passes_of_several_caches_take_turns():
+    """Between two rows of a report, passes over the other cache run: on a slow machine that takes long."""
+    made = real(VER)
+    made["config"]["caches"] = ["raw", "affine@4g64"]
+    start = 0.0
+    for row in made["rows"]:
+        row["seconds"] *= 100
+        row["started_s"] = start
+        start += 2.1 * row["seconds"]
+    for law in (no_time_between_rows, no_pauses_of_one_arm):
+        assert not any(law(index(made)))
+    assert any(no_time_between_rows(index(made | {"config": made["config"] | {"caches": ["raw"]}})))
+
+
+def test_quantized_rows_are_multiplied_one_by_one():
+    made = real(VER)
+    for row in rows(made, length=8):
+        row["seconds"] *= 1.9
+    assert any(slow_oracle(index(made)))
+    made["models"][0]["quantization"] = "affine@4g64"
+    assert not any(slow_oracle(index(made)))
+
+
+def test_one_prompt_shares_all_with_itself():
+    made = real(REC)
+    name = prompt_ids(made)[0]
+    made["prompts"] = made["prompts"][:1]
+    made["rows"] = rows(made, prompt=name)
+    for workload in made["workloads"].values():
+        workload["shared_prefix"] = workload["shared_suffix"] = made["prompts"][0]["text"]
+    assert "RECALL_VACUOUS" not in codes(made)
+
+
+def test_an_answer_under_a_schema_may_be_cut_off():
+    made = real(SERVED)
+    for row in rows(made, form="json_schema"):
+        row |= {"stop": "length", "n_tokens": made["config"]["max_tokens"], "text": '{"path": "a/b'}
+    assert not any("JSON" in said for said in texts_are_answers(index(made)))
+
+
+def test_a_few_dull_drafts_say_nothing():
+    made = real(PAR)
+    made["rows"] = made["rows"][:4]
+    for row in made["rows"]:
+        row["reference"] = [11] * len(row["reference"])
+    assert not any(workload_degenerate(index(made)))
+    made["rows"] *= 2
+    assert any(workload_degenerate(index(made)))
