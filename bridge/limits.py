@@ -41,6 +41,8 @@ TIP_S = 15.0
 
 # Commits from a branch's tip down among which a signed state, or the request below unsigned ones, is looked for.
 UNSIGNED = 1_000
+# Commits that a poll looks at for this, on all branches together. New branches come first.
+UNSIGNED_A_POLL = 20_000
 
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3

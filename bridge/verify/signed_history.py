@@ -7,8 +7,8 @@ top, such as a cancellation, count as they do without keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bridge import limits
 from bridge.bus import history, lookup, objects, wire
@@ -36,12 +36,22 @@ class _Place:
     unsigned: State | None = None
 
 
+@dataclass
+class _Search:
+    """A branch that is being searched: the next commit to look at (None at the end), and how many were looked at."""
+
+    at: str | None
+    gone: int = 0
+    place: _Place = field(default_factory=_Place)
+
+
 class Reader:
     """Reads branches for one set of keys; without keys, every state counts. Verified signatures are cached."""
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
         self._keys = tuple(keys)
         self._known: dict[tuple[str, str], _Place] = {}
+        self._begun: dict[tuple[str, str], _Search] = {}
 
     @property
     def has_keys(self) -> bool:
@@ -53,60 +63,68 @@ class Reader:
         return self.views(git, {branch: tip})[branch]
 
     def views(
-        self, git: Git, tips: Mapping[str, str], plain: Mapping[str, View] | None = None
+        self,
+        git: Git,
+        tips: Mapping[str, str],
+        plain: Mapping[str, View] | None = None,
+        commits: int | None = None,
     ) -> dict[str, View]:
-        """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known."""
+        """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known.
+
+        Given a number of ``commits``, not many more are looked at below the branches' tips. Branches that need more are
+        left out; the next call with the same tips goes on with them, after those that are new to it.
+        """
         views = dict(history.read_views(git, tips) if plain is None else plain)
         if not self._keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
         new = [view for view in readable if (view.branch, view.tip) not in self._known]
-        if len(self._known) + len(new) > limits.BRANCHES:
+        if len(self._known) + len(self._begun) + len(new) > limits.BRANCHES:
             self._known.clear()
+            self._begun.clear()
             new = readable
-        for i in range(0, len(new), _AT_ONCE):
-            self._find(git, new[i : i + _AT_ONCE])
+        self._find(git, new, commits)
         odd = []
         for view in readable:
-            place = self._known[view.branch, view.tip]
-            if place.unsigned is None and (view.state is None) == (place.stated is None):
+            place = self._known.get((view.branch, view.tip))
+            if place is None:
+                del views[view.branch]
+            elif place.unsigned is None and (view.state is None) == (place.stated is None):
                 # The state at the tip is the signed one, or there is no state at all.
                 views[view.branch] = replace(view, stated=place.stated)
             else:
                 odd.append((view, place))
         return views | _below(git, odd)
 
-    def _find(self, git: Git, views: Sequence[View]) -> None:
+    def _find(self, git: Git, views: Sequence[View], commits: int | None) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
-        places = {view.branch: _Place() for view in views}
+        searches = {
+            view.branch: self._begun.pop((view.branch, view.tip), _Search(view.tip)) for view in views
+        }
         read = {view.tip: view.state for view in views if view.state and not view.foreign}
-        at = {view.branch: view.tip for view in views}
-        size, gone = 1, 0
-        while at and gone < limits.UNSIGNED:
+        looked, size = 0, 1
+        while size <= limits.UNSIGNED:
             together = max(1, _AT_ONCE // size)
-            branches = list(at)
+            branches = [name for name, one in searches.items() if one.at and one.gone == size - 1]
             for i in range(0, len(branches), together):
-                some = {branch: at[branch] for branch in branches[i : i + together]}
-                for branch, following in self._go_down(git, some, size, places, read):
-                    if following is None:
-                        del at[branch]
-                    else:
-                        at[branch] = following
-            gone += size
+                if commits is not None and size > 1 and looked >= commits:
+                    break
+                some = {branch: searches[branch] for branch in branches[i : i + together]}
+                self._go_down(git, some, size, read)
+                looked += len(some) * size
             size *= 2
         for view in views:
-            self._known[view.branch, view.tip] = places[view.branch]
+            search = searches[view.branch]
+            if search.at and search.gone < limits.UNSIGNED:
+                self._begun[view.branch, view.tip] = search
+            else:
+                self._known[view.branch, view.tip] = search.place
 
     def _go_down(
-        self,
-        git: Git,
-        at: Mapping[str, str],
-        size: int,
-        places: Mapping[str, _Place],
-        read: Mapping[str, StateFile],
-    ) -> Iterator[tuple[str, str | None]]:
-        """Examine so many commits of each branch. Yields where to continue, or None at the end of a search."""
-        names = {branch: [f"{oid}~{i}" for i in range(size + 1)] for branch, oid in at.items()}
+        self, git: Git, searches: Mapping[str, _Search], size: int, read: Mapping[str, StateFile]
+    ) -> None:
+        """Look at so many commits of each branch."""
+        names = {branch: [f"{one.at}~{i}" for i in range(size + 1)] for branch, one in searches.items()}
         commits = lookup.locate(git, [name for several in names.values() for name in several])
         lines = {
             branch: [commits[name] for name in several if name in commits]
@@ -119,8 +137,10 @@ class Reader:
         wanted = {oid for several in steps.values() for step in several for oid in step.to_read}
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
-            is_over = any(self._look(branch, step, contents, places[branch], read) for step in several)
-            yield branch, None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
+            search = searches[branch]
+            is_over = any(self._look(branch, step, contents, search.place, read) for step in several)
+            search.at = None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
+            search.gone += size
 
     def _look(
         self,

@@ -11,12 +11,17 @@ from bridge.verify.signed_history import Reader
 Failed = Callable[[str, Exception], None]
 
 
-def read_each(git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader) -> dict[str, View]:
-    """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones."""
+def read_each(
+    git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader, commits: int | None = None
+) -> dict[str, View]:
+    """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones.
+
+    ``commits`` bounds the search for signed states, as in ``Reader.views``.
+    """
     if not tips:
         return {}
     try:
-        return reader.views(git, tips)
+        return reader.views(git, tips, commits=commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
         branches = list(tips)
         if len(branches) == 1:
@@ -25,5 +30,5 @@ def read_each(git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader)
     middle = len(branches) // 2
     views: dict[str, View] = {}
     for half in (branches[:middle], branches[middle:]):
-        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader)
+        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader, commits)
     return views

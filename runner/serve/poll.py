@@ -126,6 +126,8 @@ class Poller:
                 self._leave(branch, tip, f"this runner died {died[tip]} times over it")
             elif tip in died:
                 views |= self._read_noted({branch: tip}, ledger)
+        for branch in new.keys() - views.keys() - self._settled.keys():
+            self._why.setdefault(branch, "its history is being read")
         self._views = {
             branch: view for branch, view in views.items() if view.state is None and view.cancel is None
         }
@@ -135,7 +137,8 @@ class Poller:
         new = set(fresh.values()) - self._known
         if new:
             ledger.attempt(new)
-        views = read_each(self._context.bus.git, fresh, self._unreadable, self._context.reader)
+        context, commits = self._context, limits.UNSIGNED_A_POLL
+        views = read_each(context.bus.git, fresh, self._unreadable, context.reader, commits)
         if new:
             ledger.survived(new)
             self._known |= new

@@ -227,6 +227,45 @@ def test_a_signature_is_verified_once_for_each_commit(context, run, monkeypatch)
     assert len(seen) == 2
 
 
+def test_a_bounded_search_goes_on_in_the_next_call_behind_new_branches(context, client, forger):
+    deep = [client.run("noop") for _ in range(3)]
+    claim(context, deep[0])
+    for i in range(10):
+        for run in deep:
+            put(forger, run, {wire.STATE: said(run, sequence=i)})
+    new = client.run("noop")
+    tips = {run.branch: context.bus.tip(run.branch) for run in (*deep, new)}
+    git, reader = context.bus.git, Reader(signing_key.reader(context.policy)._keys)
+
+    calls = [reader.views(git, tips, commits=4)]
+    assert new.branch in calls[0]
+    assert not {run.branch for run in deep} & calls[0].keys()
+    while len(calls[-1]) < len(tips) and len(calls) < 20:
+        calls.append(reader.views(git, tips, commits=4))
+
+    assert 3 <= len(calls) < 20
+    assert calls[-1] == Reader(reader._keys).views(git, tips)
+    assert calls[-1][deep[0].branch].stated
+    assert not calls[-1][deep[1].branch].stated
+
+
+def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, client, forger, monkeypatch):
+    monkeypatch.setattr(limits, "UNSIGNED_A_POLL", 0)
+    buried = client.run("noop")
+    for i in range(3):
+        put(forger, buried, {wire.STATE: said(buried, sequence=i)})
+    new = client.run("noop")
+    poller = Poller(context)
+
+    assert poller.poll()
+    assert new.status().state is State.SUCCEEDED
+    assert poller._why[buried.branch] == "its history is being read"
+    assert not poller.poll()
+    monkeypatch.setattr(limits, "UNSIGNED_A_POLL", 100)
+    assert poller.poll()
+    assert buried.status().state is State.SUCCEEDED
+
+
 def test_an_unsigned_state_does_not_renew_a_lease(monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(deciding.time, "monotonic", lambda: clock.now)
