@@ -16,6 +16,7 @@ from engine.mx import mx
 
 NEVER = 3e38  # the error of what is not to be chosen
 HALF = 0.5**0.5  # sizes at a scale that is coarser by BETA_GAP
+COLUMNS = 2048  # blocks that are tried together, of one or several scales
 OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
 
 
@@ -130,9 +131,16 @@ def _tried(
 ) -> tuple[list[mx.array], mx.array]:
     """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, and its squared error.
 
-    One scale after the other: the arrays of all scales together would not stay in a core's cache.
+    Few vectors are tried at several scales together, since an operation takes MLX microseconds however small it is. Of
+    many vectors, the arrays of all scales together would not stay in a core's cache.
     """
-    tried = [best_points((y * step(-k)).reshape(8, -1), q, shrinks) for k in mx.split(scales, len(scales))]
+    blocks, n = y.shape[1:]
+    together = max(1, COLUMNS // (blocks * n))
+    tried, found = [], []
+    for some in mx.split(scales, [*range(together, len(scales), together)]):
+        z = y[:, None] * step(-some)[:, None]
+        points, far = best_points(z.reshape(8, -1), q, shrinks)
+        tried += [one.reshape(y.shape) for one in mx.split(points.reshape(z.shape), len(some), axis=1)]
+        found.append(far.reshape(len(some), blocks, n))
     unit = step(scales)
-    errors = mx.concatenate([far.reshape(1, *y.shape[1:]) for _, far in tried])
-    return [points.reshape(y.shape) for points, _ in tried], errors * (unit * unit)[:, None]
+    return tried, mx.concatenate(found) * (unit * unit)[:, None]

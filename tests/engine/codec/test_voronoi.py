@@ -47,6 +47,18 @@ def test_the_twin_searches_as_hard(bits, effort):
     assert np.array_equal(np.array(rows), twin.encode(x, bits, effort))
 
 
+@cpu_only
+@pytest.mark.parametrize("effort", ["fast", "normal", "best"])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_a_vector_is_encoded_alone_as_among_many(bits, effort):
+    """Few vectors are tried at several scales together, and many at one after the other."""
+    x = mx.array(draw("t4", 300, 64, seed=3))
+    codec = VoronoiCodec(64, bits, effort)
+    together = np.array(codec.encode(x).rows)
+    for i in range(0, 300, 37):
+        assert np.array_equal(np.array(codec.encode(x[i : i + 1]).rows), together[i : i + 1])
+
+
 @pytest.mark.parametrize("distribution", ["gaussian", "t4", "outliers"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
 def test_more_effort_errs_less_and_the_fast_one_not_much_more(bits, distribution):
