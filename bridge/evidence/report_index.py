@@ -198,6 +198,11 @@ def where_of(claim: Claim) -> tuple[object, ...]:
     return (where.workload, where.prompt, where.length, where.depth, where.context)
 
 
+def took_of(row: Any) -> float:
+    """Return the seconds that a row took, its prefill included."""
+    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
+
+
 def rate_of(row: Decode) -> float:
     """Return decoded tokens a second; NaN if nothing was decoded."""
     return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")

@@ -11,7 +11,7 @@ from typing import Any
 from bridge.evidence.laws.law import DECODED, NATIVE, SPEC, SWEEP, law
 from bridge.evidence.laws.rounds import OURS
 from bridge.evidence.names import SPEEDUPS
-from bridge.evidence.report_index import ReportIndex, rate_of
+from bridge.evidence.report_index import ReportIndex, rate_of, took_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
@@ -208,11 +208,7 @@ def pauses_differ(index: ReportIndex) -> Iterator[str]:
         return
     pauses: dict[int, int] = defaultdict(int)
     for one, two in pairwise(rows):
-        pauses[round((two.started_s - one.started_s - _took(one)) / SAME_PAUSE)] += 1
+        pauses[round((two.started_s - one.started_s - took_of(one)) / SAME_PAUSE)] += 1
     most, count = max(pauses.items(), key=lambda item: item[1], default=(0, 0))
     if len(rows) > FEWEST_PAUSES and count * 2 > len(rows):
         yield f"{count} of {len(rows)} rows are followed by the same pause of {most * SAME_PAUSE:.3g} s"
-
-
-def _took(row: Any) -> float:
-    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)

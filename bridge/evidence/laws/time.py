@@ -11,7 +11,7 @@ from typing import Any
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
-from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.report_index import ReportIndex, took_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.stats import BY_CHANCE, TICK, at_least, median, shared_by_chance
 
@@ -98,10 +98,6 @@ def steady_prefill(index: ReportIndex) -> Iterator[str]:
                 yield f"{claim.name}: prefill of {claim.arm} and {claim.against} varies by more than decides the claim"
 
 
-def _took(row: Any) -> float:
-    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
-
-
 @law(
     "TIME_UNACCOUNTED", TIMED, "rows.e2e_s seconds",
     "the rows of a run take most of its seconds",
@@ -109,14 +105,14 @@ def _took(row: Any) -> float:
 def rows_fill_the_run(index: ReportIndex) -> Iterator[str]:
     if index.resumed or index.report.seconds <= 0:
         return
-    took = math.fsum(map(_took, index.rows))
+    took = math.fsum(map(took_of, index.rows))
     if took < MOST * (index.report.seconds - _longest_pause(index)) - BESIDE_S:
         yield f"the rows took {took:.4g} s, and the run {index.report.seconds:.4g} s"
 
 
 def _longest_pause(index: ReportIndex) -> float:
     """Return the longest time between two rows: a machine may have slept once."""
-    starts = [(row.started_s, _took(row)) for row in index.rows if row.started_s is not None]
+    starts = [(row.started_s, took_of(row)) for row in index.rows if row.started_s is not None]
     return max((two - one - took for (one, took), (two, _) in pairwise(starts)), default=0.0)
 
 
@@ -176,9 +172,10 @@ def no_copies(index: ReportIndex) -> Iterator[str]:
             shared_by_chance(quotients, median(ticks) if ticks else TICK),
         ),
     ):
-        value, most = Counter(values).most_common(1)[0] if values else ("", 0)
-        shared = sum(math.comb(times, 2) for times in Counter(values).values())
+        counts = Counter(values)
+        shared = sum(math.comb(times, 2) for times in counts.values())
         if shared and at_least(shared, expected) < BY_CHANCE:
+            value, most = counts.most_common(1)[0]
             yield f"{name} of {value} appears {most} times"
 
 
@@ -240,7 +237,7 @@ def starts_in_order(index: ReportIndex) -> Iterator[str]:
         if start < end - OVERLAP:
             yield f"row {index.resumed + i} started before the one above it had ended"
             return
-        end = start + _took(row)
+        end = start + took_of(row)
     if end > index.report.seconds + ROUNDED:
         yield f"the last row ended after {end:.4g} s of a run of {index.report.seconds:.4g} s"
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
-from bridge.evidence.report_index import ReportIndex, rate_of
+from bridge.evidence.report_index import ReportIndex, rate_of, took_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
@@ -30,10 +30,6 @@ _FEWEST_ARMS = 3
 SERIES = 100
 
 
-def _took(row: Any) -> float:
-    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
-
-
 def _pauses(index: ReportIndex) -> list[tuple[float, Any]]:
     """Return how long after each row the next one started; nothing if rows do not say when they started."""
     rows = index.rows[index.resumed :]
@@ -41,7 +37,7 @@ def _pauses(index: ReportIndex) -> list[tuple[float, Any]]:
     others = index.report.kind in SWEEP and isinstance(caches, list) and len(caches) > 1
     if others or any(row.started_s is None for row in rows):
         return []  # passes over other caches take turns with these, and are in other reports
-    return [(two.started_s - one.started_s - _took(one), one) for one, two in pairwise(rows)]
+    return [(two.started_s - one.started_s - took_of(one), one) for one, two in pairwise(rows)]
 
 
 @law(
@@ -50,10 +46,10 @@ def _pauses(index: ReportIndex) -> list[tuple[float, Any]]:
 )  # fmt: skip
 def no_time_between_rows(index: ReportIndex) -> Iterator[str]:
     pauses = _pauses(index)
-    long = [(pause, row) for pause, row in pauses if pause > PAUSE_S + BETWEEN * _took(row)]
+    long = [(pause, row) for pause, row in pauses if pause > PAUSE_S + BETWEEN * took_of(row)]
     if long and len(long) > PAUSES * len(pauses):
         pause, row = max(long, key=lambda item: item[0])
-        shown = f"{pause:.3g} s after a row of {_took(row):.3g} s"
+        shown = f"{pause:.3g} s after a row of {took_of(row):.3g} s"
         yield f"{len(long)} of {len(pauses)} rows are followed by a pause, the longest by {shown}"
 
 
@@ -64,7 +60,7 @@ def no_time_between_rows(index: ReportIndex) -> Iterator[str]:
 def no_pauses_of_one_arm(index: ReportIndex) -> Iterator[str]:
     by_name: dict[Any, list[tuple[float, float]]] = defaultdict(list)
     for pause, row in _pauses(index):
-        by_name[row.arm if isinstance(row, Decode) else row.length].append((pause, _took(row)))
+        by_name[row.arm if isinstance(row, Decode) else row.length].append((pause, took_of(row)))
     for name, own in by_name.items() if len(by_name) <= SERIES else ():
         others = [pause for other, some in by_name.items() if other != name for pause, _ in some]
         share = median(pause / took for pause, took in own)
