@@ -21,8 +21,23 @@ from engine.mx import integers, mx, nn, tree
 LOOPS = ("lazy", "fused", "two-phase", "eager")
 _DRAFTS_FIRST = ("two-phase", "eager")
 
+BLOCK = 16  # rows to verify at once where no draft model says
 FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
 FREED = 512  # the same for tokens of a prompt
+
+
+def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
+    """Return the most rows to verify at once, and the most of them that the draft model may draft.
+
+    Args:
+        proposer: the draft model's side, or None.
+        lookup: whether drafts are looked up, which may be longer than those of the model.
+        size: both, if it is given. Otherwise the model's is the one that it was trained with.
+    """
+    if size is not None:
+        return size, size
+    model = proposer.block if proposer else 0
+    return max(model, BLOCK if lookup else 1), model
 
 
 def _untapped(model: nn.Module) -> Callable[[mx.array, list[Any]], tuple[mx.array, None]]:
@@ -49,7 +64,7 @@ class Run:
         stops: where the answer ends, and its text.
         policy: what to do in each round.
         room: the most tokens to commit.
-        block: the most rows to verify at once.
+        blocks: the most rows to verify at once, of any drafter and of the draft model; see :func:``blocks_of``.
         loop: one of :data:``LOOPS``.
     """
 
@@ -65,13 +80,13 @@ class Run:
         stops: Stops,
         policy: Policy,
         room: int,
-        block: int,
+        blocks: tuple[int, int],
         loop: str = "lazy",
     ) -> None:
         self.caches, self.rollback = caches, rollback
         self.proposer, self.lookup = proposer, lookup
         self.sampler, self.stops, self.policy = sampler, stops, policy
-        self.room, self.block, self.loop = room, block, loop
+        self.room, self.blocks, self.loop = room, blocks, loop
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
@@ -107,13 +122,15 @@ class Run:
                 mx.clear_cache()
             yield end
         self.pending = prompt[:, -1:]
+        self.policy.begin()
         if self.lookup:
             self.policy.heed(self.lookup.feed(ids))
         self._prefill = self.clock.restart()
 
     def plan(self) -> RoundPlan:
         """Return what to do next."""
-        return self.policy.choose(self.room, self.block, self.match, model=self.proposer is not None)
+        block, model = self.blocks
+        return self.policy.choose(self.room, block, self.match, model=model if self.proposer else 0)
 
     @property
     def match(self) -> int:
@@ -123,7 +140,7 @@ class Run:
     @property
     def tempted(self) -> bool:
         """Whether a looked-up match is worth leaving plain decoding for."""
-        return self.policy.tempting(self.room, self.block, self.match)
+        return self.policy.tempting(self.room, self.blocks[0], self.match)
 
     def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
         """Return drafts ``[1, n]``, on the device, and what they were drawn from."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
-from engine.dflash.generation import LOOPS, Run
+from engine.dflash.generation import LOOPS, Run, blocks_of
 from engine.dflash.interrupts import whole
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy, RoundPlan
 from engine.dflash.propose.estimates import PLAIN, Nominal
@@ -17,8 +17,6 @@ from engine.dflash.stops import Stops
 from engine.errors import BadInput
 from engine.mx import mx, nn
 from engine.tokens import Tokenizer
-
-BLOCK = 16  # rows to verify at once where no draft model says
 
 
 def stream_generate(
@@ -57,7 +55,7 @@ def stream_generate(
         prompt: text or token ids, at least one. It continues what ``caches`` hold.
         max_tokens: the most tokens to decode, at least 1.
         block_size: the most rows to verify at once, the last committed token's among them; 1 decodes plainly.
-            None takes the drafter's own.
+            None takes the drafter's own for its drafts, and up to 16 for drafts that are looked up.
         temperature: 0 is greedy.
         caches: of :func:``engine.cache.make_caches``; None makes raw ones. They are advanced.
         seed: draws are then repeatable. Decisions of the adaptive policy are part of them, so with a
@@ -90,9 +88,9 @@ def stream_generate(
         if value < 1:
             raise BadInput(f"{name} is {value}", "at least 1")
     proposer = Proposer(draft, target, _length(caches)) if draft is not None else None
-    block = block_size if block_size is not None else proposer.block if proposer else BLOCK
-    if block < 1:
-        raise BadInput(f"block_size is {block}", "1 decodes plainly, 2 and more verify drafts")
+    blocks = blocks_of(proposer, lookup=lookup, size=block_size)
+    if blocks[0] < 1:
+        raise BadInput(f"block_size is {block_size}", "1 decodes plainly, 2 and more verify drafts")
     if caches is None:
         from engine.cache import make_caches
 
@@ -102,12 +100,12 @@ def stream_generate(
         caches,
         rollback=rollback_for(caches, rollback, target),
         proposer=proposer,
-        lookup=Lookup() if lookup and block > 1 else None,
+        lookup=Lookup() if lookup and blocks[0] > 1 else None,
         sampler=Sampler(sampling, seed),
         stops=Stops(tokenizer, stop_tokens, stop),
         policy=_policy(adaptive, repeatable=seed is not None and temperature > 0),
         room=max_tokens,
-        block=block,
+        blocks=blocks,
         loop=loop,
     )
     return _decode(run, ids, prefill_chunk)

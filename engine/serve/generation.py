@@ -8,8 +8,7 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.dflash import Stats
-from engine.dflash.generation import Run
-from engine.dflash.loop import BLOCK
+from engine.dflash.generation import Run, blocks_of
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
 from engine.dflash.propose.estimates import Nominal
 from engine.dflash.propose.lookup import Lookup
@@ -76,7 +75,7 @@ class Generation:
         self._guide = self._guided(options, stops) if options.guided else None
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
         lookup = Lookup() if options.draft in ("auto", "lookup") else None
-        block = proposer.block if proposer else BLOCK if lookup else 1
+        self._policies = _policies(options) or self.resident.policies(self._key)
         self._run = Run(
             pair.target,
             self.caches,
@@ -87,9 +86,9 @@ class Generation:
                 Sampling(options.temperature, options.top_k, options.top_p, options.min_p), options.seed
             ),
             stops=stops,
-            policy=_policy(options),
+            policy=self._policies[0],
             room=options.max_tokens,
-            block=block,
+            blocks=blocks_of(proposer, lookup=lookup is not None),
         )
 
     def turn(self, output: Any = None) -> Piece | Awaited | None:
@@ -135,7 +134,13 @@ class Generation:
         self.prefilling = False
         # Random draws depend on the rounds, and a seed must give the same result with other clients: share no rounds.
         repeatable = self.job.options.seed is not None and self.job.options.temperature > 0
-        turns = rounds(self._run, self._guide, lambda: self.alone and not repeatable, sharing=not repeatable)
+        turns = rounds(
+            self._run,
+            self._guide,
+            lambda: self.alone and not repeatable,
+            self._policies[1],
+            sharing=not repeatable,
+        )
         made = next(turns, None)
         while made is not None:
             if isinstance(made, Awaited):
@@ -232,7 +237,10 @@ class Generation:
         return Guide(options, self.job.ids, self.resident.vocabulary, walk, stops.tokens)
 
 
-def _policy(options: Options) -> Policy:
+def _policies(options: Options) -> tuple[Policy, Policy] | None:
+    """Return the policies of a request whose decisions have to be its own: alone, and beside other answers."""
     if options.draft in ("lookup", "dflash"):
-        return Fixed()
-    return Adaptive(Nominal() if options.seed is not None and options.temperature > 0 else None)
+        return Fixed(), Fixed()
+    if options.seed is not None and options.temperature > 0:
+        return Adaptive(Nominal()), Adaptive(Nominal())
+    return None

@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from engine.checkpoints import files
 from engine.dflash.joint import Joint
+from engine.dflash.propose.adaptive import Adaptive
 from engine.errors import BadInput
 from engine.inject.package import NAME as PACKAGE
 from engine.inject.package import Package
@@ -18,6 +20,8 @@ from engine.serve.grammar import Grammars
 
 SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
 CONTEXT = 1 << 17  # assumed context length if a model's configuration does not name one
+
+POLICIES = 16  # kinds of answers (caches, drafter) whose policies are kept
 
 
 @dataclass(eq=False)
@@ -47,6 +51,7 @@ class Resident:
     grammars: Grammars = field(init=False, repr=False)
     joint: Joint = field(init=False, repr=False)
     _package: Package | None = field(default=None, init=False, repr=False)
+    _policies: dict[Hashable, tuple[Adaptive, Adaptive]] = field(default_factory=dict, init=False, repr=False)
 
     def package(self) -> Package:
         """Return the ``dflash`` package's form of this model. It is loaded once, in the engine's thread.
@@ -58,6 +63,17 @@ class Resident:
             self._package = Package(self.pair)
             self.nbytes += self._package.nbytes
         return self._package
+
+    def policies(self, key: Hashable) -> tuple[Adaptive, Adaptive]:
+        """Return what earlier answers of a kind have learnt about drafts: alone, and beside others.
+
+        Only the engine's thread uses them. The oldest kind is forgotten when there are too many.
+        """
+        if key not in self._policies:
+            if len(self._policies) == POLICIES:
+                del self._policies[next(iter(self._policies))]
+            self._policies[key] = Adaptive(), Adaptive()
+        return self._policies[key]
 
     @property
     def has_package(self) -> bool:

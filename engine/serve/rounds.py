@@ -14,8 +14,8 @@ from typing import Any
 
 from engine.dflash import loop
 from engine.dflash.generation import Run
-from engine.dflash.propose.adaptive import Adaptive, Fixed, RoundPlan
-from engine.dflash.propose.estimates import PLAIN, Measured
+from engine.dflash.propose.adaptive import Fixed, Policy, RoundPlan
+from engine.dflash.propose.estimates import PLAIN
 from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.guide import Alternatives, Guide
@@ -65,7 +65,7 @@ Awaited = Forward | Draft | Verdict
 
 
 def rounds(
-    run: Run, guide: Guide | None, alone: Callable[[], bool], *, sharing: bool = True
+    run: Run, guide: Guide | None, alone: Callable[[], bool], shared: Policy, *, sharing: bool = True
 ) -> Generator[Made | Awaited, Any, None]:
     """Yield the rounds of a run that has read its prompt, and the forwards and drafts that they wait for.
 
@@ -73,17 +73,17 @@ def rounds(
         run: the run.
         guide: constrains its tokens, or None.
         alone: returns whether no other answer is being decoded.
+        shared: the policy while another one is: a shared round has another cost.
         sharing: whether drafts may come from a shared forward pass, which changes them by rounding.
     """
-    lone = shared = run.policy
-    if isinstance(lone, Adaptive) and isinstance(lone.costs, Measured):
-        shared = Adaptive()  # a shared round has another cost
+    lone = run.policy
+    shared.begin()
     while run.finish_reason is None:
         run.policy = lone if alone() else shared
         if alone() or isinstance(shared, Fixed):
             plan = run.plan()
         else:  # with shared forward passes, the model's drafts cost more than they save; lookups cost nothing
-            plan = run.policy.choose(run.room, run.block, run.match, model=False)
+            plan = run.policy.choose(run.room, run.blocks[0], run.match, model=0)
         if guide is None and alone():
             if plan.drafter == PLAIN:
                 for step in loop.plain(run, plan, alone):

@@ -17,6 +17,7 @@ LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each,
 SAMPLE = 2  # plain steps to measure at once
 GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
 PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
+KEPT = 8  # observations at most that an earlier generation's are worth in the next
 TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
 
 
@@ -36,14 +37,17 @@ class RoundPlan:
 class Policy(Protocol):
     """Chooses plans, and learns from their outcome. It may be kept from one generation to the next."""
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
+    def begin(self) -> None:
+        """A generation begins. What earlier ones taught is kept, and counts for less than what this one will."""
+
+    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """Return the next plan.
 
         Args:
             room: tokens that may still be committed, at least 1.
             block: the most rows that the target is to verify at once.
             match: how many tokens agree with the looked-up match; 0 without one.
-            model: whether there is a draft model.
+            model: the most rows of a block of the draft model; 0 without one.
         """
 
     def tempting(self, room: int, block: int, match: int) -> bool:
@@ -65,6 +69,11 @@ class EstimatingPolicy:
             "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
         }
 
+    def begin(self) -> None:
+        """See :class:``Policy``."""
+        for each in self.accepted.values():
+            each.fade(KEPT)
+
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
         """See :class:``Policy``."""
         for length, right in met:
@@ -83,13 +92,10 @@ class EstimatingPolicy:
 class Fixed(EstimatingPolicy):
     """Always proposes the whole block, from the drafter that is right more often. Uses no clock."""
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
+    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """See :class:``Policy``."""
-        size = min(block, room) - 1
-        kinds = ["dflash"] * model + ["lookup"] * (match >= SURE)
-        if size < 1 or not kinds:
-            return RoundPlan(PLAIN, room)
-        return max((RoundPlan(kind, size) for kind in kinds), key=lambda plan: self.expected(plan, match))
+        plans = _largest(room, block, match if match >= SURE else 0, model)
+        return max(plans, key=lambda plan: self.expected(plan, match), default=RoundPlan(PLAIN, room))
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""
@@ -112,7 +118,14 @@ class Adaptive(EstimatingPolicy):
         self._tries = 0
         self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
 
-    def choose(self, room: int, block: int, match: int, *, model: bool) -> RoundPlan:
+    def begin(self) -> None:
+        """See :class:``Policy``. What did not pay is tried again as early as in the first generation."""
+        super().begin()
+        self.costs.begin()
+        self._wait = self._due = PROBE
+        self._trial = 0
+
+    def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """See :class:``Policy``."""
         self.costs.settle()
         best = self._best(room, block, match, model=model)
@@ -132,7 +145,7 @@ class Adaptive(EstimatingPolicy):
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""
-        return any(self._pays(plan, match) for plan in self._best(room, block, match, model=False))
+        return any(self._pays(plan, match) for plan in self._best(room, block, match, model=0))
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """See :class:``Policy``."""
@@ -151,19 +164,26 @@ class Adaptive(EstimatingPolicy):
         if self._pays(plan, match):
             self._wait = self._due = PROBE
 
-    def _best(self, room: int, block: int, match: int, *, model: bool) -> list[RoundPlan]:
+    def _best(self, room: int, block: int, match: int, *, model: int) -> list[RoundPlan]:
         """Return the best plan of each drafter that can propose now."""
-        most = min(block, room) - 1
-        sizes = [size for size in {*SIZES, block - 1} if 0 < size <= most]
-        kinds = ["dflash"] * model + ["lookup"] * bool(match)
         return [
-            max((RoundPlan(kind, size) for size in sizes), key=lambda plan: self._worth(plan, match))
-            for kind in kinds * bool(sizes)
+            max(
+                (RoundPlan(most.drafter, size) for size in {*SIZES, most.size} if size <= most.size),
+                key=lambda plan: self._worth(plan, match),
+            )
+            for most in _largest(room, block, match, model)
         ]
 
     def _worth(self, plan: RoundPlan, match: int) -> float:
-        """Return the expected number of committed tokens per second of a round."""
+        """Return the expected number of committed tokens in the time of a plain step."""
         return (1 + self.expected(plan, match)) / self.costs.of(plan.drafter, plan.size)
 
     def _pays(self, plan: RoundPlan, match: int) -> bool:
-        return self._worth(plan, match) * self.costs.plain() > GAIN
+        return self._worth(plan, match) > GAIN
+
+
+def _largest(room: int, block: int, match: int, model: int) -> list[RoundPlan]:
+    """Return the plan with the most drafts of each drafter that can propose now; see :meth:``Policy.choose``."""
+    rows = {"dflash": min(model, block), "lookup": block if match else 0}
+    most = {drafter: min(count, room) - 1 for drafter, count in rows.items()}
+    return [RoundPlan(drafter, size) for drafter, size in most.items() if size > 0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 PLAIN = "none"
+MOMENTS = 6  # of the sums of least squares; those behind them contain what was measured
 
 
 class Acceptance:
@@ -45,6 +46,14 @@ class Acceptance:
             self._hits[at] = self.memory * self._hits[at] + (i < accepted)
         self._expected, self._beliefs = {}, []
 
+    def fade(self, most: float) -> None:
+        """Let what was seen at a place count for at most this many observations: another text begins."""
+        for at, tries in enumerate(self._tries):
+            if tries > most:
+                self._hits[at] *= most / tries
+                self._tries[at] = most
+        self._expected, self._beliefs = {}, []
+
     def expected(self, drafts: int, start: int = 0) -> float:
         """Return how many of this many drafts will be accepted, on average, the first at position ``start``."""
         known = self._expected.setdefault(start, [0.0])
@@ -81,16 +90,12 @@ class Nominal:
 
     row, draft = 0.08, 0.4
 
-    def plain(self) -> float:
-        """Return the cost of a plain step."""
-        return 1.0
-
     def stale(self, rounds: int) -> bool:  # noqa: ARG002
         """Return whether plain steps have to be measured, this many rounds after the last."""
         return False
 
     def of(self, drafter: str, drafts: int) -> float:
-        """Return the cost of a round."""
+        """Return the cost of a round in plain steps."""
         return 1.0 + self.row * drafts + (self.draft if drafter == "dflash" else 0.0)
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> None:
@@ -99,73 +104,121 @@ class Nominal:
     def settle(self) -> None:
         """A run of plain steps, if there was one, is over."""
 
+    def begin(self) -> None:
+        """A generation begins, perhaps over a context of another length."""
+
 
 class Measured(Nominal):
-    """Costs as they were measured: the median of the last few rounds of each kind and size.
+    """Costs as they were measured: a line over the drafts of a round, and what a draft model adds to it.
 
-    A size that was not seen lies on the line between its neighbours; beyond them, and before anything was
-    seen, the nominal proportions hold. Plain steps are measured by the run: each queues the next one's work, so what
-    a single one takes may be two steps' work, or none.
+    One line for all sizes forgets what a busy moment made of one of them, and says of each what the others took.
+    What was measured counts in units of the present pace, so that a machine that slows down changes no decision.
+    Nominal costs count as a few measurements, in the proportion that rounds have shown. Plain steps are measured by the run: each queues the next one's
+    work, so what a single one takes may be two steps' work, or none.
     """
 
-    last = 5
+    last = 7  # measurements that tell the pace
+    memory = 0.96  # what a measurement is worth after one more
+    kept = 16.0  # what all are worth at most when the next generation begins
+    far = 2.0  # times as much as expected, or as little, is all that one measurement can say
     warm, again = 8, 64  # rounds before plain steps are measured first, and at most until they are again
+    trust = 0.3  # share of the way that a run of plain steps moves the unit; of the first ones more
+    prior, weight = (("lookup", 0), ("lookup", 7), ("lookup", 15), ("dflash", 7)), 0.5  # measurements each
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, int], deque[float]] = {}
-        self._usual: dict[str, dict[int, float]] = {}  # drafter -> drafts -> the median
-        self._runs: deque[float] = deque(maxlen=self.last)  # of plain steps: seconds a step
-        self._run, self._steps = 0.0, 0
+        self._paces: deque[float] = deque(maxlen=self.last)  # seconds a plain step
+        self._sums = [0.0] * len(_sums(0, 0.0, 0.0, 0.0))  # of rounds
+        self._line = (1.0, self.row, self.draft)
+        self._run, self._steps, self._runs = 0.0, 0, 0
         self._patience = self.warm
+        self._dearer = (1.0, 1.0)  # sums for how many times the nominal cost beyond a plain step rounds have
+        self._ones, self._beyond = (self._points(share) for share in (0.0, 1.0))
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> None:
         """Record one measurement, of a round or of one plain step."""
         if drafter == PLAIN:
             self._run, self._steps = self._run + seconds, self._steps + 1
             return
-        seen = self._seen.setdefault((drafter, drafts), deque(maxlen=self.last))
-        seen.append(seconds)
-        self._usual.setdefault(drafter, {})[drafts] = median(seen)
+        took = self._in_steps(seconds, self.of(drafter, drafts))
+        new = _sums(drafts, float(drafter == "dflash"), took, 1.0)
+        self._sums = [self.memory * old + more for old, more in zip(self._sums, new, strict=True)]
+        extra, (beyond, square) = super().of(drafter, drafts) - 1, self._dearer
+        self._dearer = (self.memory * beyond + extra * (took - 1), self.memory * square + extra * extra)
+        self._fit()
 
     def settle(self) -> None:
         """A run of plain steps, if there was one, is over."""
         if self._steps:
-            self._runs.append(self._run / self._steps)
+            self._runs += 1
+            took = self._in_steps(self._run / self._steps, 1.0)
+            self._correct(1 + max(self.trust, 1 / (1 + self._runs)) * (took - 1))
             self._run, self._steps = 0.0, 0
             self._patience = min(self.again, 4 * self._patience)  # the first is trusted less than the next
 
-    def plain(self) -> float:
-        """Return the seconds of a plain step; before a run of them has ended, what the rounds suggest."""
-        if self._runs:
-            return median(self._runs)
-        rounds = [
-            seconds / super(Measured, self).of(drafter, drafts)
-            for drafter, usual in self._usual.items()
-            for drafts, seconds in usual.items()
-        ]
-        return min(rounds, default=super().plain())
+    def begin(self) -> None:
+        """Let the measurements so far count for little: rounds over a longer context cost more plain steps."""
+        self.settle()
+        share = min(1.0, self.kept / max(self._sums[0], 1.0))
+        self._sums = [share * old for old in self._sums]
+        self._patience = min(self._patience, 4 * self.warm)
 
     def stale(self, rounds: int) -> bool:
         """Return whether plain steps have to be measured, this many rounds after the last."""
         return rounds >= self._patience
 
     def of(self, drafter: str, drafts: int) -> float:
-        """Return the seconds of a round, or its nominal cost while nothing is known.
+        """Return the cost of a round in plain steps, at least one: a round contains a plain step's work."""
+        base, row, draft = self._line
+        return max(1.0, base + row * drafts + (draft if drafter == "dflash" else 0.0))
 
-        A round contains a plain step's work, so where it seems cheaper the clock was disturbed.
-        """
-        return max(self.plain(), self._looked_up(drafter, drafts))
+    def _points(self, share: float) -> list[float]:
+        """Return the sums of the prior, with this share of the nominal costs beyond a plain step."""
+        nominal = Nominal()
+        points = [
+            _sums(n, float(kind == "dflash"), 1 + share * (nominal.of(kind, n) - 1), self.weight)
+            for kind, n in self.prior
+        ]
+        return [sum(column) for column in zip(*points, strict=True)]
 
-    def _looked_up(self, drafter: str, drafts: int) -> float:
-        usual = self._usual.get(drafter, {})
-        if drafts in usual:
-            return usual[drafts]
-        below = max((n for n in usual if n < drafts), default=None)
-        above = min((n for n in usual if n > drafts), default=None)
-        if below is not None and above is not None:
-            part = (drafts - below) / (above - below)
-            return usual[below] + (usual[above] - usual[below]) * part
-        near = below if above is None else above
-        if near is not None:
-            return usual[near] * super().of(drafter, drafts) / super().of(drafter, near)
-        return super().of(drafter, drafts) * self.plain()
+    def _in_steps(self, seconds: float, expected: float) -> float:
+        """Return what something took, in plain steps of the present pace, near to what was expected of it."""
+        self._paces.append(seconds / expected)
+        return min(max(seconds / median(self._paces), expected / self.far), expected * self.far)
+
+    def _correct(self, unit: float) -> None:
+        """State everything in plain steps again: one was found to take ``unit`` of them."""
+        self._paces = deque((pace * unit for pace in self._paces), self.last)
+        self._sums = [*self._sums[:MOMENTS], *(took / unit for took in self._sums[MOMENTS:])]
+        self._fit()
+
+    def _fit(self) -> None:
+        """Fit the line by least squares."""
+        times = max(0.0, self._dearer[0] / self._dearer[1])
+        points = zip(self._ones, self._beyond, self._sums, strict=True)
+        base, row, draft = _least_squares(
+            [one + times * (beyond - one) + seen for one, beyond, seen in points]
+        )
+        self._line = (base, max(0.0, row), max(0.0, draft))
+
+
+def _sums(drafts: int, model: float, took: float, weight: float) -> list[float]:
+    """Return one measurement's part of the sums that least squares over (1, drafts, model) needs."""
+    n = float(drafts)
+    parts = (1.0, n, model, n * n, n * model, model * model, took, n * took, model * took)
+    return [weight * part for part in parts]
+
+
+def _least_squares(sums: Sequence[float]) -> tuple[float, float, float]:
+    """Return the coefficients of (1, drafts, model) with the smallest squared error, by Cramer's rule."""
+    one, n, m, nn, nm, mm, y, ny, my = sums
+
+    def determinant(a: float, b: float, c: float, d: float, e: float, f: float, *rest: float) -> float:
+        g, h, i = rest
+        return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+
+    whole = determinant(one, n, m, n, nn, nm, m, nm, mm)
+    return (
+        determinant(y, n, m, ny, nn, nm, my, nm, mm) / whole,
+        determinant(one, y, m, n, ny, nm, m, my, mm) / whole,
+        determinant(one, n, y, n, nn, ny, m, nm, my) / whole,
+    )

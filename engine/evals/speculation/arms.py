@@ -10,6 +10,7 @@ from engine.cache.factory import patches_of
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
+from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import tables_pay
@@ -159,9 +160,10 @@ def _ours(
     pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[str, Any], *, ends: bool
 ) -> Arm[list[Cache]]:
     stops = {} if ends else {"stop_tokens": ()}
+    kept = Adaptive() if told["adaptive"] else False  # as a server keeps what it has learnt
 
     def start(ids: Sequence[int], most: int, caches: list[Cache], **more: Any) -> Iterator[Step]:
-        options = {**told, **stops, **more}
+        options = {**told, **stops, **more, "adaptive": kept}
         return stream_generate(
             pair.target, draft, pair.tokenizer, ids, max_tokens=most, caches=caches, **options
         )

@@ -37,7 +37,7 @@ def begun(pair, spec, length, *, drafts):
         stops=Stops(None, ()),
         policy=Fixed(),
         room=100,
-        block=8,
+        blocks=(8, 8),
     )
     run.read_prompt([3 + i * 7 % 2000 for i in range(length)], 64)
     return run

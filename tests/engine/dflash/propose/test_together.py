@@ -34,7 +34,7 @@ def begun(pair, length, sampling=Sampling()):  # noqa: B008 - frozen
         stops=Stops(None, ()),
         policy=Fixed(),
         room=100,
-        block=16,
+        blocks=(16, 16),
     )
     run.read_prompt([3 + i * 7 % 2000 for i in range(length)], 64)
     return run
