@@ -48,6 +48,13 @@ from engine.cli.types import Numbers
     help="Factor for the learning rates; use less than 1 to refine a drafter given by --start.",
 )
 @click.option(
+    "--decay",
+    type=click.FloatRange(0, min_open=True),
+    default=4.0,
+    show_default=True,
+    help="Draft j of a block has weight exp(-j / decay) in the loss.",
+)
+@click.option(
     "--with",
     "library",
     type=click.Choice(["mlx", "torch"]),
@@ -77,6 +84,7 @@ def drafter(
     seed: int,
     start: Path | None,
     rate: float,
+    decay: float,
     library: str,
     device: str,
     threads: int | None,
@@ -123,6 +131,7 @@ def drafter(
         block=block,
         pool=max(rows, draft.DrafterPlan.pool),
         seed=seed,
+        decay=decay,
         matrix_rate=rate * draft.DrafterPlan.matrix_rate,
         other_rate=rate * draft.DrafterPlan.other_rate,
     )
