@@ -64,7 +64,7 @@ class SlowCommits:
 
     def _write(self, noted: Mapping[str, float]) -> None:
         """Replace the file. In a repository that cannot be written to, they are asked for again."""
-        lines = [f"{oid} {at:.0f}\n" for oid, at in noted.items()]
+        lines = [f"{oid} {int(at)}\n" for oid, at in noted.items()]
         with suppress(OSError):
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_NAME}.")
             with os.fdopen(handle, "w", encoding="ascii") as file:
