@@ -32,6 +32,8 @@ _SEARCH_S = limits.SEARCH_S
 # as long as the bus takes to list its branches: most come at once, and must not wait while the slow ones do not.
 _ALONE_S = 0.5
 _LISTINGS = 4
+# Those that need longer have their turn in each search of so many, while others wait for their first one.
+_LONG_ONES = 3
 # Of commits of which some are slow, this part is asked for together next.
 _PART = 8
 # A branch that took too long is asked for again after so many times that long.
@@ -71,6 +73,8 @@ class Fetcher:
         # Commits that were in a fetch that failed, in the order of their turns: one of them, or several, made it fail.
         self._suspects: dict[str, None] = {}
         self._listing_s = 0.0
+        self._searches = 0
+        self._is_put_off = False
         # A commit that takes long to come, and the git that fetches it beside the polls.
         self._slow: tuple[str, Child] | None = None
         # Of these so many are asked for together: fewer after a fetch that took too long, all if none did (None).
@@ -121,7 +125,7 @@ class Fetcher:
 
         What was never asked for is asked for at once. What was part of a fetch that failed is searched, for a while in
         each poll: by halves if something is refused, in short single fetches if something is slow. What was too slow
-        for that comes last, one commit a poll, or beside the polls.
+        for that has a longer one now and then, or comes beside the polls.
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._weigher.undecided
         self._look_after_slow(ask)
@@ -130,18 +134,10 @@ class Fetcher:
         fresh = self._in_turn(ask - self._suspects.keys(), new)
         search = _Search(time.monotonic() + _SEARCH_S)
         self._search(fresh, search, halve=False)
-        # The search begins when the first fetch has failed, and comes on a little whatever came of that.
-        search.until, search.settled = time.monotonic() + _SEARCH_S, False
-        suspects = [oid for oid in self._suspects if oid in ask]
-        tried = [oid for oid in suspects if self.quarantine.failures(oid)]
-        untried = [oid for oid in suspects if not self.quarantine.failures(oid)]
-        while untried and not search.is_over():
-            some = untried[: self._together]
-            del untried[: len(some)]
-            self._search(some, search)
-        if tried:
-            search.until, search.settled = time.monotonic() + _SEARCH_S, False
-            self._search(tried[:1], search)
+        # What came at once is served before the search goes on, but not twice in a row.
+        self._is_put_off = bool(search.got) and not self._is_put_off
+        if not self._is_put_off:
+            self._search_on([oid for oid in self._suspects if oid in ask], search)
         self._suspects = {oid: None for oid in self._suspects if oid not in search.got}
         if not self._suspects:
             self._together = None
@@ -149,6 +145,21 @@ class Fetcher:
         if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
+
+    def _search_on(self, suspects: list[str], search: _Search) -> None:
+        """Go on with the search for what is bad or slow."""
+        # It begins when the first fetch has failed, and comes on a little whatever came of that.
+        search.until, search.settled = time.monotonic() + _SEARCH_S, False
+        tried = [oid for oid in suspects if self.quarantine.failures(oid)]
+        untried = [oid for oid in suspects if not self.quarantine.failures(oid)]
+        self._searches += 1
+        if tried and not (untried and self._searches % _LONG_ONES):
+            self._search(tried[:1], search)
+            return
+        while untried and not search.is_over():
+            some = untried[: self._together]
+            del untried[: len(some)]
+            self._search(some, search)
 
     def _in_turn(self, commits: set[str], new: Mapping[str, str]) -> list[str]:
         """Order commits by chance, but so that groups which share the runner's turns alternate."""

@@ -190,18 +190,26 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
         while honest not in fetch():
             before = costly.passed()
             assert honest in context.bus.unfetched
-            # One fetch of what is new, a search that may end with one more, and one that was too slow before.
-        assert costly.passed() < count * fetching._ALONE_S + 4 * limits.FETCH_S
-        assert costly.passed() - before <= limits.SEARCH_S + 3 * limits.FETCH_S
+        # All get a short turn, a few of them a longer one meanwhile, and before that some parts together.
+        longer = count * fetching._ALONE_S / limits.SEARCH_S / (fetching._LONG_ONES - 1) * limits.FETCH_S
+        assert costly.passed() < count * fetching._ALONE_S + longer + 4 * limits.FETCH_S
+        # One fetch of what is new, and a search that may end with one more.
+        assert costly.passed() - before <= limits.SEARCH_S + 2 * limits.FETCH_S
+
+        # What comes later is served before the search goes on.
+        later, before = requester.send(requester.manifest()), costly.passed()
+        while later not in fetch():
+            pass
+        assert costly.passed() - before <= limits.FETCH_S
 
         # The others keep their turns, and the operator sees why they wait.
-        for _ in range(40):
+        for _ in range(60):
             fetch()
         assert set(context.bus.quarantine.why.values()) == {f"{fetching._LATE}; trying again"}
         assert len(context.bus.quarantine.why) == count
         costly.slow.clear()
         until = time.monotonic() + 120
-        while len(fetch()) < count + 2:
+        while len(fetch()) < count + 3:
             assert time.monotonic() < until
             time.sleep(0.05)
 
