@@ -134,8 +134,8 @@ class Fetcher:
         fresh = self._in_turn(ask - self._suspects.keys(), new)
         search = _Search(time.monotonic() + _SEARCH_S)
         self._search(fresh, search, halve=False)
-        # What came at once is served before the search goes on, but not twice in a row.
-        self._is_put_off = bool(search.got) and not self._is_put_off
+        # What came at once is served before a slow search goes on, but not twice in a row.
+        self._is_put_off = bool(search.got) and self._together is not None and not self._is_put_off
         if not self._is_put_off:
             self._search_on([oid for oid in self._suspects if oid in ask], search)
         self._suspects = {oid: None for oid in self._suspects if oid not in search.got}
