@@ -15,6 +15,7 @@ from pathlib import Path
 from bridge import limits
 from bridge.bus import branch_names, objects, presence
 from bridge.bus.set_aside import SetAside
+from bridge.bus.slow_commits import SlowCommits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import time_left, within
@@ -25,6 +26,10 @@ PRIVATE = "refs/kakeya/"
 
 # In less time no fetch of branches is tried.
 _SHORTEST_S = 0.5
+# What does not come alone in this time or more is slow, and left out for a while.
+_SLOW_S = 2.0
+# If a fetch of several fails, so many parts of it are tried next.
+_PARTS = 8
 
 # What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
@@ -106,6 +111,7 @@ class Remote:
                 return {}
             raise self._explain(error) from error
         tips = self.known(branch)
+        self._slow.forget(tips.values())
         self._set_aside.put(tips, self.private)
         return tips
 
@@ -132,36 +138,52 @@ class Remote:
         """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.
 
         Those whose commit is larger than the limits are left out, and not fetched again. Left out are also those that
-        take too long: one branch may stand for gigabytes.
+        take too long, because one branch may stand for gigabytes; see ``left_out``.
         """
-        wanted = self._set_aside.without(listed) if listed else {}
+        wanted = self._slow.without(self._set_aside.without(listed)) if listed else {}
+        late: dict[str, str] = {}
         with within(limits.LISTED_S):
-            tips = self._try_listed(wanted)
+            tips = self._try_listed(wanted, late)
+        self._slow.put(late)
         for branch in self._set_aside.put(tips, self.private):
             del tips[branch]
         return tips
 
-    def _try_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Fetch branches together; if that fails or takes too long, by halves, as far as there is time."""
+    @property
+    def left_out(self) -> list[str]:
+        """The branches that this process left out because their commits came too slowly, now or a while ago."""
+        return sorted(self._slow.left_out)
+
+    def _try_listed(self, listed: Mapping[str, str], late: dict[str, str]) -> dict[str, str]:
+        """Fetch branches together; if that fails or takes too long, in parts, as far as there is time.
+
+        Those that take too long alone are put into ``late``.
+        """
         left = time_left()
         if not listed or left < _SHORTEST_S:
             return {}
         specs = "".join(f"+{oid}:{self.private}{branch}\n" for branch, oid in listed.items())
         try:
-            # Each half gets a share too, and the next ones shares of what is left then.
+            # Each part gets a share too, and the next ones shares of what is left then.
             self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=left / 3)
-        except GitError:
+        except GitError as error:
             if len(listed) == 1:
+                if error.returncode is None and left / 3 >= _SLOW_S:
+                    late |= listed
                 return {}
             branches = list(listed)
-            middle = len(branches) // 2
-            halves = (branches[:middle], branches[middle:])
-            came = [self._try_listed({branch: listed[branch] for branch in half}) for half in halves]
-            return {**came[0], **came[1]}
+            came: dict[str, str] = {}
+            for i in range(min(_PARTS, len(branches))):
+                came |= self._try_listed({branch: listed[branch] for branch in branches[i::_PARTS]}, late)
+            return came
         return dict(listed)
 
     def _fetch(self, *specs: str) -> None:
         self.git("fetch", *FETCH_FLAGS, "--prune", self.name, *specs, timeout=NETWORK_TIMEOUT)
+
+    @cached_property
+    def _slow(self) -> SlowCommits:
+        return SlowCommits(self.git)
 
     @cached_property
     def _set_aside(self) -> SetAside:

@@ -50,6 +50,7 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
         _trends(client, limit, claims or None, as_json=as_json)
         return
     found = client.list(limit)
+    _say_left_out(client.remote.left_out)
     if as_json:
         for status in found:
             put_json(status.as_dict())
@@ -63,6 +64,13 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
     _print(table)
     _say_why(found)
+
+
+def _say_left_out(branches: Sequence[str]) -> None:
+    """Say how many requests are missing because their branches come too slowly, and how to read one."""
+    if branches:
+        count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
+        say(f"{count} left out, which came too slowly. Fetch one with: kakeya status {branches[0]}")
 
 
 def _say_why(found: Sequence[Status]) -> None:

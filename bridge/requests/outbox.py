@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from bridge import limits
 from bridge.bus import branch_names, objects
 from bridge.bus.branch_names import asked_at as asked_at  # noqa: PLC0414 - whoever asks for notes asks for their age
 from bridge.bus.branch_names import by_age as by_age  # noqa: PLC0414
@@ -21,6 +22,8 @@ _ORDER = "refs/kakeya-order/"
 # The request made with an idempotency key, by the key's digest: see bridge.requests.idempotency.
 KEYS = "refs/kakeya-keys/"
 _KEY = re.compile(r"[0-9]+-([0-9a-f]{16})[0-9a-f]{16}")
+# The trailer in the last part of a request commit's message.
+_BRANCH = re.compile(rb"^Branch: ([^\n]*)$", re.MULTILINE)
 _TRIES = 100
 
 
@@ -52,11 +55,12 @@ class Sent:
 
     def keyed(self, digest: str) -> tuple[str, str] | None:
         """Return the branch and commit of the request made with an idempotency key, even if it was not pushed."""
-        shown = self.git.maybe(
-            "log", "-1", "--format=%H %(trailers:key=Branch,valueonly)", KEYS + digest, "--"
-        )
-        commit, _, branch = (shown or "").strip().partition(" ")
-        return (branch, commit) if branch_names.parse_branch(branch) else None
+        commit = objects.resolve(self.git, KEYS + digest)
+        # Not by `git log`, whose output the user's settings change: about signatures, encodings and trailers.
+        (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        found = _BRANCH.findall((raw or b"").rpartition(b"\n\n")[2])
+        branch = git_output.decode(found[0]) if len(found) == 1 else ""
+        return (branch, commit) if commit and branch_names.parse_branch(branch) else None
 
     def branches(self) -> list[str]:
         """Return all branches in the order in which they were sent. Older records, without a number, come first."""

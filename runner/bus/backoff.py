@@ -19,9 +19,13 @@ class Patience:
         """Return whether a retry is due."""
         return what not in self._tried or time.monotonic() >= self._tried[what][1]
 
+    def failures(self, what: str) -> int:
+        """Return how often it failed."""
+        return self._tried.get(what, (0, 0.0))[0]
+
     def failed(self, what: str) -> int:
         """Record a failure and return how many there were."""
-        times = self._tried.get(what, (0, 0.0))[0] + 1
+        times = self.failures(what) + 1
         self._tried[what] = times, time.monotonic() + min(_FIRST_S * 2 ** (times - 1), _LONGEST_S)
         return times
 

@@ -81,6 +81,11 @@ class Bus:
         """Which branches are left out of fetches, and why."""
         return self._fetcher.quarantine
 
+    @property
+    def unfetched(self) -> list[str]:
+        """Which branches are not fetched yet because others that came with them take long."""
+        return self._fetcher.waiting
+
     def close(self) -> None:
         """End what still runs."""
         self._fetcher.close()

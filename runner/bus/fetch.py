@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge import limits
 from bridge.bus.objects import is_commit
+from bridge.bus.requesters import prefixes, unsigned
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.child import Child
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
@@ -26,6 +28,14 @@ _LOOK = f"{LOOKS}tip"
 # So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
 _MOST_UNREADABLE = 20
 _SEARCH_S = limits.SEARCH_S
+# Beside branches that come slowly, the others are asked for one by one. At first each has this long, or so many times
+# as long as the bus takes to list its branches: most come at once, and must not wait while the slow ones do not.
+_ALONE_S = 0.5
+_LISTINGS = 4
+# Those that need longer have their turn in each search of so many, while others wait for their first one.
+_LONG_ONES = 3
+# Of commits of which some are slow, this part is asked for together next.
+_PART = 8
 # A branch that took too long is asked for again after so many times that long.
 _PAUSES = 2
 _LATE = "cannot fetch from the bus: it takes too long"
@@ -59,11 +69,15 @@ class Fetcher:
         self._tips = tips
         self._served: dict[str, str] = {}
         self._weigher = Weigher(git)
-        # Commits that were in a fetch that failed: one of them, or several, made it fail.
-        self._suspects: set[str] = set()
+        self._prefixes = prefixes(patterns)
+        # Commits that were in a fetch that failed, in the order of their turns: one of them, or several, made it fail.
+        self._suspects: dict[str, None] = {}
+        self._listing_s = 0.0
+        self._searches = 0
+        self._is_put_off = False
         # A commit that takes long to come, and the git that fetches it beside the polls.
         self._slow: tuple[str, Child] | None = None
-        # Of these so many are asked for together, all if None: fewer after a fetch that took too long.
+        # Of these so many are asked for together: fewer after a fetch that took too long, all if none did (None).
         self._together: int | None = None
         # Branches that took too long to be fetched alone, and until when that is not tried again.
         self._late: dict[str, float] = {}
@@ -78,9 +92,19 @@ class Fetcher:
 
     def fetch(self) -> dict[str, str]:
         """Fetch what is new and return where all request branches are, as ``Bus.fetch`` says."""
-        if self.listing.read() or self._is_behind or self.quarantine.unreadable:
+        began = time.monotonic()
+        is_new = self.listing.read()
+        self._listing_s = time.monotonic() - began
+        if is_new or self._is_behind or self.quarantine.unreadable:
             self._catch_up()
         return self._served
+
+    @property
+    def waiting(self) -> list[str]:
+        """The branches that are not fetched yet because others that came with them take long."""
+        if not self._suspects:
+            return []
+        return [branch for branch, oid in self.listing.tips.items() if oid in self._suspects]
 
     def _catch_up(self) -> None:
         listed = self.listing.tips
@@ -99,41 +123,66 @@ class Fetcher:
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as that goes within a poll.
 
-        What was never asked for is asked for at once; what was part of a fetch that failed is searched by halves, for
-        a while in each poll.
+        What was never asked for is asked for at once. What was part of a fetch that failed is searched, for a while in
+        each poll: by halves if something is refused, in short single fetches if something is slow. What was too slow
+        for that has a longer one now and then, or comes beside the polls.
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._weigher.undecided
         self._look_after_slow(ask)
-        self._suspects.intersection_update(new.values())
-        fresh = sorted(ask - self._suspects)
+        there = set(new.values())
+        self._suspects = {oid: None for oid in self._suspects if oid in there}
+        fresh = self._in_turn(ask - self._suspects.keys(), new)
         search = _Search(time.monotonic() + _SEARCH_S)
         self._search(fresh, search, halve=False)
-        # The search begins when the first fetch has failed, and comes on a little whatever came of that.
-        search.until, search.settled = time.monotonic() + _SEARCH_S, False
-        suspects = list(self._suspects & ask)
-        random.shuffle(suspects)
-        while suspects and not search.is_over():
-            some = suspects[: self._together]
-            del suspects[: len(some)]
-            self._search(some, search)
-        self._suspects -= search.got
+        # What came at once is served before a slow search goes on, but not twice in a row.
+        self._is_put_off = bool(search.got) and self._together is not None and not self._is_put_off
+        if not self._is_put_off:
+            self._search_on([oid for oid in self._suspects if oid in ask], search)
+        self._suspects = {oid: None for oid in self._suspects if oid not in search.got}
+        if not self._suspects:
+            self._together = None
         self._arrived(new, search.got)
         if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
+
+    def _search_on(self, suspects: list[str], search: _Search) -> None:
+        """Go on with the search for what is bad or slow."""
+        # It begins when the first fetch has failed, and comes on a little whatever came of that.
+        search.until, search.settled = time.monotonic() + _SEARCH_S, False
+        tried = [oid for oid in suspects if self.quarantine.failures(oid)]
+        untried = [oid for oid in suspects if not self.quarantine.failures(oid)]
+        self._searches += 1
+        if tried and not (untried and self._searches % _LONG_ONES):
+            self._search(tried[:1], search)
+            return
+        while untried and not search.is_over():
+            some = untried[: self._together]
+            del untried[: len(some)]
+            self._search(some, search)
+
+    def _in_turn(self, commits: set[str], new: Mapping[str, str]) -> list[str]:
+        """Order commits by chance, but so that groups which share the runner's turns alternate."""
+        places = {oid: unsigned(branch, "", self._prefixes)[:2] for branch, oid in new.items()}
+        count: Counter[tuple[str, ...]] = Counter()
+        rank: dict[str, int] = {}
+        for oid in random.sample(sorted(commits), len(commits)):
+            count[places[oid]] += 1
+            rank[oid] = count[places[oid]]
+        return sorted(rank, key=rank.__getitem__)
 
     def _search(self, commits: list[str], search: _Search, *, halve: bool = True) -> None:
         """Fetch commits together; where that fails, by halves, down to those that cannot be fetched alone."""
         if not commits or search.is_over():
             return
         try:
-            self._get(commits)
+            self._get(commits, self._time_for(commits) if halve else limits.FETCH_S)
         except InfrastructureError as error:
             if len(commits) > 1:
-                self._suspects.update(commits)
+                self._suspects |= {oid: None for oid in commits if oid not in self._suspects}
                 if isinstance(error, _SlowError):
                     # This took all the time of a search, and all of them would take it again in the next one.
-                    search.settled, self._together = True, len(commits) // 2
+                    search.settled, self._together = True, max(1, len(commits) // _PART)
                 if halve:
                     middle = len(commits) // 2
                     self._search(commits[:middle], search)
@@ -141,11 +190,12 @@ class Fetcher:
                 return
             if isinstance(error, _SlowError):
                 # Never again with others that are new; if another one comes beside the polls now, after a while.
-                self._suspects.add(commits[0])
-                if not self._is_coming(commits[0]):
-                    self.quarantine.put(commits[0], error)
+                self._suspects.pop(commits[0], None)
+                self._suspects[commits[0]] = None
+                self.quarantine.put(commits[0], error)
+                self._together = self._together or 1
             else:
-                self._suspects.discard(commits[0])
+                self._suspects.pop(commits[0], None)
                 self.quarantine.put(commits[0], error)
                 search.unreadable += error.code != HOSTILE
         else:
@@ -153,12 +203,18 @@ class Fetcher:
             self._together = self._together and 2 * self._together
         search.settled = True
 
-    def _get(self, commits: list[str]) -> None:
+    def _time_for(self, commits: list[str]) -> float:
+        """Return how long a fetch of suspects may take."""
+        if len(commits) > 1 or self._together is None or self.quarantine.failures(commits[0]):
+            return limits.FETCH_S
+        return min(limits.FETCH_S, max(_ALONE_S, _LISTINGS * self._listing_s))
+
+    def _get(self, commits: list[str], time_s: float) -> None:
         """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
         child = self._start_fetch(*commits)
         try:
             # Into an empty store everything comes that there is, and there is nothing else to do.
-            if child.ended(limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
+            if child.ended(time_s if self._tips.at else NETWORK_TIMEOUT):
                 self._check_whole()
                 return
         except ProcessError as error:
@@ -171,9 +227,6 @@ class Fetcher:
         self._sweep_up()
         raise _SlowError(_LATE, code="slow")
 
-    def _is_coming(self, commit: str) -> bool:
-        return self._slow is not None and self._slow[0] == commit
-
     def _look_after_slow(self, ask: set[str]) -> None:
         """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
         if self._slow is None:
@@ -184,6 +237,7 @@ class Fetcher:
                 ask.discard(commit)
                 return
             self._check_whole()
+            self.quarantine.release({commit})
         except InfrastructureError as error:
             self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
             ask.discard(commit)

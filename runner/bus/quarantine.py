@@ -58,6 +58,10 @@ class Quarantine:
         """Return whether a commit must not be fetched now."""
         return commit in self._hostile or (commit in self._unreadable and not self._patience.allows(commit))
 
+    def failures(self, commit: str) -> int:
+        """Return how often a commit could not be fetched."""
+        return self._patience.failures(commit)
+
     def release(self, commits: set[str]) -> None:
         """Record that commits were fetched after all."""
         if self._unreadable.keys() & commits:

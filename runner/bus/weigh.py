@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from itertools import zip_longest
 
 from bridge import limits
 from bridge.bus import lookup
@@ -45,7 +46,7 @@ class Weigher:
     def __init__(self, git: Git) -> None:
         self._git = git
         # Commits that were not weighed in the time of a poll; those with a long history, and what is known of it.
-        self._late: set[str] = set()
+        self._late: dict[str, None] = {}
         self._long: dict[str, str | None] = {}
         self._reading: tuple[threading.Thread, str, list[str | None]] | None = None
         self._closing = threading.Event()
@@ -53,12 +54,12 @@ class Weigher:
     @property
     def undecided(self) -> set[str]:
         """The commits of which the last call could not say anything yet."""
-        return self._late | {oid for oid, why in self._long.items() if why == _UNKNOWN}
+        return {*self._late} | {oid for oid, why in self._long.items() if why == _UNKNOWN}
 
     @property
     def remembered(self) -> set[str]:
         """The commits that must be asked about in each poll, because what is known of the others is forgotten."""
-        return self._late | {*self._long}
+        return {*self._late} | {*self._long}
 
     def close(self) -> None:
         """End what still runs."""
@@ -67,26 +68,29 @@ class Weigher:
     def weigh(self, commits: Collection[str], time_s: float) -> dict[str, str | None]:
         """Say of each commit what ``weigh`` says. Left out are those that are undecided.
 
-        This takes little more than ``time_s`` seconds, and looks first at what comes for the first time.
+        This takes little more than ``time_s`` seconds. What comes for the first time is looked at together; what is not
+        read in time has turns with what waits from before, the oldest first.
         """
         self._read_on()
         said = _weigh_tips(self._git, commits)
         light = _light(said)
         self._long = {oid: why for oid, why in self._long.items() if oid in light}
-        late = self._late.intersection(light)
-        fresh = [oid for oid in light if oid not in self._long and oid not in late]
+        here = set(light)
+        alone = late = [oid for oid in self._late if oid in here]
+        fresh = [oid for oid in light if oid not in self._long and oid not in self._late]
         until = time.monotonic() + time_s
-        alone = _shuffled([*late])
         try:
             heavy = with_heavy_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
             said |= dict.fromkeys(heavy, _ABOVE)
         except ProcessError:
-            alone = _shuffled(fresh) + alone
-        self._late = set(alone)
+            fresh = random.sample(fresh, len(fresh))
+            alone = [oid for row in zip_longest(fresh, late) for oid in row if oid]
+            late = late + fresh
+        self._late = dict.fromkeys(late)
         for oid in alone:
             if time.monotonic() >= until:
                 break
-            self._late.discard(oid)
+            del self._late[oid]
             try:
                 said[oid] = _judge(self._git, oid, _ONE_S)
             except ProcessError:
@@ -145,7 +149,3 @@ def _judge(git: Git, oid: str, time_s: float) -> str | None:
         ProcessError: reading it takes longer.
     """
     return _ABOVE if with_heavy_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
-
-
-def _shuffled(commits: Sequence[str]) -> list[str]:
-    return random.sample(commits, len(commits))

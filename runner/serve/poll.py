@@ -23,6 +23,7 @@ from runner.state.orders import Order
 _SERVE = Order()
 _FAILURES = 3
 _HELD_S = 2.0
+_UNFETCHED = "is not fetched yet: others that came with it take long"
 # How many left-out branches are named one by one; the rest are only counted.
 _TOLD = 20
 
@@ -79,7 +80,10 @@ class Poller:
             self._why = {**left, **self._why}
         elif len(self._settled) < len(tips):
             worked = self._handle_next(tips, waiting)
-        self._context.status_file.polled({**self._why, **self._context.bus.quarantine.why})
+        bus = self._context.bus
+        self._context.status_file.polled(
+            {**dict.fromkeys(bus.unfetched, _UNFETCHED), **self._why, **bus.quarantine.why}
+        )
         return worked
 
     def _handle_next(self, tips: Mapping[str, str], waiting: Container[str]) -> bool:

@@ -47,7 +47,7 @@ def test_a_commit_beyond_the_limit_is_left_out_and_not_fetched_again(remote, siz
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in expected]
     asked = []
-    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed: asked.append(listed) or dict(listed))
+    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == expected
     assert asked == [expected]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from bridge.bus import objects
 from bridge.bus.wire import State
 from bridge.errors import GitError, InfrastructureError
 from bridge.system.child import Child
-from bridge.system.git import Git
+from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
 from runner.bus.fetch import Fetcher
@@ -148,3 +149,85 @@ def test_the_end_of_what_comes_beside_the_polls_is_noticed_without_waiting():
             time.sleep(0.01)
     finally:
         child.close()
+
+
+@pytest.fixture
+def costly(monkeypatch):
+    """Commits that do not come in the time of a poll. A fetch that asks for one takes all its time, by a fake clock."""
+    passed = 0.0
+    real_now, real_get = time.monotonic, Fetcher._get
+
+    def get(self, commits, time_s):
+        nonlocal passed
+        if get.slow.isdisjoint(commits):
+            return real_get(self, commits, NETWORK_TIMEOUT)
+        passed += time_s
+        raise fetching._SlowError(fetching._LATE, code="slow")
+
+    get.slow = set()
+    get.passed = lambda: passed
+    monkeypatch.setattr(Fetcher, "_get", get)
+    # However slow this machine is.
+    monkeypatch.setattr(fetching, "_LISTINGS", 0)
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: passed + real_now() / 1000))
+    return get
+
+
+def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_alone(
+    host, requester, bus, costly
+):
+    with host.context() as context:
+        fetch, count = context.bus.fetch, 40
+        requester.send(requester.manifest())
+        fetch()
+        git = Git.isolated(bus)
+        commits = [objects.commit(git, "main^{tree}", ["main"], f"{i}\n", STRANGER) for i in range(count)]
+        for i, commit in enumerate(commits):
+            git("update-ref", f"refs/heads/mac-bridge/x{i}", commit)
+        costly.slow.update(commits)
+        honest = requester.send(requester.manifest())
+
+        while honest not in fetch():
+            before = costly.passed()
+            assert honest in context.bus.unfetched
+        # All get a short turn, a few of them a longer one meanwhile, and before that some parts together.
+        longer = count * fetching._ALONE_S / limits.SEARCH_S / (fetching._LONG_ONES - 1) * limits.FETCH_S
+        assert costly.passed() < count * fetching._ALONE_S + longer + 4 * limits.FETCH_S
+        # One fetch of what is new, and a search that may end with one more.
+        assert costly.passed() - before <= limits.SEARCH_S + 2 * limits.FETCH_S
+
+        # What comes later is served before the search goes on.
+        later, before = requester.send(requester.manifest()), costly.passed()
+        while later not in fetch():
+            pass
+        assert costly.passed() - before <= limits.FETCH_S
+
+        # The others keep their turns, and the operator sees why they wait.
+        for _ in range(60):
+            fetch()
+        assert set(context.bus.quarantine.why.values()) == {f"{fetching._LATE}; trying again"}
+        assert len(context.bus.quarantine.why) == count
+        costly.slow.clear()
+        until = time.monotonic() + 120
+        while len(fetch()) < count + 3:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_slow_commits_under_another_pattern_hold_up_one_turn_each(host, requester, bus, costly):
+    patterns = {"patterns": ["claude/mac-bridge-*", "mac-bridge/*"]}
+    with host.context(bus=patterns) as context:
+        fetch = context.bus.fetch
+        requester.send(requester.manifest())
+        fetch()
+        git = Git.isolated(bus)
+        commits = [objects.commit(git, "main^{tree}", ["main"], f"{i}\n", STRANGER) for i in range(40)]
+        for i, commit in enumerate(commits):
+            git("update-ref", f"refs/heads/claude/mac-bridge-x{i}", commit)
+        costly.slow.update(commits)
+        honest = requester.send(requester.manifest())
+
+        while honest not in fetch():
+            pass
+        # Fetches of all, of a part, of a smaller part, and then of two alone.
+        assert costly.passed() <= 3 * limits.FETCH_S + 2 * fetching._ALONE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,3 +132,33 @@ def test_row_82_a_request_upon_a_long_history_is_answered_and_others_before_it(b
             assert time.monotonic() < until
             poller.poll()
             time.sleep(0.1)
+
+
+def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, long, monkeypatch):
+    git = Git.isolated(bus)
+    (honest,) = new_commits(git, 1, "honest\n")
+    # It is short, but comes in the same listing as a flood, of which each poll has time for a few.
+    clock = 0.0
+    real = weighing._judge
+
+    def judge(git, oid, time_s):
+        nonlocal clock
+        clock += time_s if oid in long.commits else 0.0
+        return real(git, oid, time_s)
+
+    monkeypatch.setattr(weighing, "_judge", judge)
+    monkeypatch.setattr(weighing, "time", SimpleNamespace(monotonic=lambda: clock))
+    # By chance it comes last.
+    last = SimpleNamespace(sample=lambda some, _: sorted(some, key=lambda oid: oid == honest))
+    monkeypatch.setattr(weighing, "random", last)
+    weigher = Weigher(git)
+    monkeypatch.setattr(weigher, "_read_on", lambda: None)
+    floods = [new_commits(git, 12, f"flood {i}\n") for i in range(12)]
+    asked = [honest]
+    for flood in floods:
+        long.commits.update(flood)
+        asked += flood
+        if honest in weigher.weigh(asked, 2.0):
+            break
+    else:
+        raise AssertionError("it was never read")

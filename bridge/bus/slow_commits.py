@@ -1,0 +1,72 @@
+"""Commits that took this clone too long to fetch with others. Lists leave them out for a while, and say so.
+
+They are noted by id in a file of the clone, each with the time: a slow connection may be better later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from bridge.system import local_files
+from bridge.system.git import Git
+
+_NAME = "kakeya-slow"
+_MOST = 1_000
+_LINE = re.compile(r"([0-9a-f]{40,64}) ([0-9]{1,12})")
+_LINE_BYTES = 80
+# After this time they are asked for again.
+_FORGOTTEN_S = 900.0
+
+
+class SlowCommits:
+    """The commits that are left out by one clone, and the branches that this process left out for them."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self.left_out: set[str] = set()
+
+    def without(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Leave out of ``{branch: commit id}`` the commits that came too slowly a while ago."""
+        known = self._read()
+        kept = {branch: oid for branch, oid in listed.items() if oid not in known}
+        self.left_out |= listed.keys() - kept.keys()
+        return kept
+
+    def put(self, late: Mapping[str, str]) -> None:
+        """Note commits that came too slowly, given as ``{branch: commit id}``."""
+        if late:
+            self.left_out |= late.keys()
+            self._write({**self._read(), **dict.fromkeys(late.values(), time.time())})
+
+    def forget(self, commits: Collection[str]) -> None:
+        """Take note that commits are here now."""
+        known = self._read()
+        if not known.keys().isdisjoint(commits):
+            self._write({oid: at for oid, at in known.items() if oid not in commits})
+
+    @cached_property
+    def _path(self) -> Path:
+        return Path(self._git.text("rev-parse", "--path-format=absolute", "--git-path", _NAME))
+
+    def _read(self) -> dict[str, float]:
+        """Return the ids that count now and when they were noted, oldest first."""
+        found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
+        noted = {oid: float(at) for oid, at in _LINE.findall(found.decode("ascii", "replace"))}
+        now = time.time()
+        return {oid: at for oid, at in noted.items() if 0 <= now - at < _FORGOTTEN_S}
+
+    def _write(self, noted: Mapping[str, float]) -> None:
+        """Replace the file. In a repository that cannot be written to, they are asked for again."""
+        lines = [f"{oid} {int(at)}\n" for oid, at in noted.items()]
+        with suppress(OSError):
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_NAME}.")
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write("".join(lines[-_MOST:]))
+            Path(name).replace(self._path)
