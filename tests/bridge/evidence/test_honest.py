@@ -56,11 +56,13 @@ def codes(made: Report) -> set[str]:
     return {one.code for one in check_report(made)}
 
 
-def test_a_cache_comparison_in_half_precision():
+@pytest.mark.parametrize(
+    "name", ["kv_quant_bfloat16", "kv_quant_float16", "native_float16", "recall_float16"]
+)
+def test_a_run_in_half_precision(name):
     """As MLX computes on a GPU: each cache moves predictions by what rounding does, and 8 bits err more."""
-    data = (Path(__file__).parent / "real" / "kv_quant_bfloat16.json.gz").read_bytes()
-    made = json.loads(gzip.decompress(data))
-    assert {model["dtype"] for model in made["models"]} == {"bfloat16"}
+    made = json.loads(gzip.decompress((Path(__file__).parent / "real" / f"{name}.json.gz").read_bytes()))
+    assert {model["dtype"] for model in made["models"]} == {name.rpartition("_")[2]}
     assert check_report(made) == []
 
 
