@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from bridge.evidence.kinds import Parity, VerifyL
 from bridge.evidence.parts import Claim
 from bridge.evidence.report_index import ReportIndex, where_of
+from bridge.evidence.rows import Prediction
 from bridge.evidence.stats import exact_interval, median
 
 
@@ -136,9 +138,16 @@ _nll = _mean_of("sum_nll", "n_positions")
 
 
 def _prompt_kl(index: ReportIndex, claim: Claim) -> Figure:
-    rows = [row for prompt in index.common(claim) for row in index.decodes(claim.arm, prompt)]
-    found = [row.prediction for row in rows if row.prediction is not None]
-    return Figure(quotient(sum(one.sum_kl for one in found), sum(one.n_positions for one in found)))
+    """Return the mean over all positions, with the means of the least and of the greatest prompt."""
+    asked = [[row.prediction for row in index.decodes(claim.arm, name)] for name in index.common(claim)]
+    found = [[one for one in made if one is not None] for made in asked]
+    means = [_mean_kl(made) for made in found if made]
+    return Figure(_mean_kl(itertools.chain(*found)), (min(means), max(means)) if means else None)
+
+
+def _mean_kl(made: Iterable[Prediction]) -> float:
+    counted = [*made]
+    return quotient(sum(one.sum_kl for one in counted), sum(one.n_positions for one in counted))
 
 
 def _perplexity(index: ReportIndex, claim: Claim) -> float:

@@ -138,5 +138,5 @@ class Claim(Part):
     arm: Name | None = None
     against: Name | None = None
     where: Where = Where()
-    # 95 %: exact (Clopper and Pearson) for counts; least and greatest of the prompts' medians for rates.
+    # 95 %: exact (Clopper and Pearson) for counts; least and greatest prompt for rates and `prompt_kl`.
     interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None

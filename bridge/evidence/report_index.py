@@ -127,12 +127,22 @@ class ReportIndex:
 
     def decodes(self, arm: str | None, prompt: str) -> list[Decode]:
         """Return an arm's measured rows on a prompt."""
-        rows = self.measured.get(arm or "", {}).get(prompt, [])
-        return self.once(("decodes", arm, prompt), lambda: [row for row in rows if isinstance(row, Decode)])
+        return self._decoded.get((arm or "", prompt), [])
+
+    @cached_property
+    def _decoded(self) -> dict[tuple[str, str], list[Decode]]:
+        return {
+            (arm, prompt): [row for row in rows if isinstance(row, Decode)]
+            for arm, prompts in self.measured.items()
+            for prompt, rows in prompts.items()
+        }
 
     def paced(self, arm: str | None, prompt: str) -> list[Decode]:
         """Return an arm's measured rows on a prompt that decoded enough tokens to show its pace."""
-        return [row for row in self.decodes(arm, prompt) if row.decode_tokens >= LONG]
+        return self.once(
+            ("paced", arm, prompt),
+            lambda: [row for row in self.decodes(arm, prompt) if row.decode_tokens >= LONG],
+        )
 
     def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
         """Return a codec's rows on a prompt."""
@@ -143,6 +153,15 @@ class ReportIndex:
         """Yield all of an arm's measured rows."""
         for prompt in self.measured.get(arm or "", {}):
             yield from self.decodes(arm, prompt)
+
+    def rates(self, arm: str | None, prompt: str) -> tuple[float, float]:
+        """Return the least and the greatest of the repeats' decoded tokens a second; there must be a repeat."""
+
+        def look() -> tuple[float, float]:
+            rates = [rate_of(row) for row in self.decodes(arm, prompt)]
+            return min(rates), max(rates)
+
+        return self.once(("rates", arm, prompt), look)
 
     def rate(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of decoded tokens a second; NaN if none is known."""

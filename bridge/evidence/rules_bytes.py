@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import LARGEST, floor_of
 from bridge.evidence.names import MEMORY, RATIOS
 from bridge.evidence.parts import Claim
-from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.report_index import ReportIndex, where_of
 from bridge.evidence.rows import Buffer, Decode, Memory, QuantRow
 from bridge.evidence.rule import rule
 
@@ -43,17 +44,24 @@ def memory_claim_mismatch(index: ReportIndex) -> Iterator[str]:
         if odd:
             yield f"row {i}: {odd}"
     for claim in index.named("memory_saving"):
-        layers = {
-            len(row.memory.layers)
-            for arm in (claim.arm, claim.against)
-            for prompt in index.common(claim)
-            for row in index.decodes(arm, prompt)
-            if row.memory
-        }
+        layers = index.once(
+            ("layers", claim.arm, claim.against, where_of(claim)), partial(_layers, index, claim)
+        )
         if len(layers) > 1:
             yield f"memory_saving: caches of {' and '.join(map(str, sorted(layers)))} layers are compared"
         if _is_inflated(index, claim):
             yield f"memory_saving: {claim.against} keeps float32, and the model is of half that width"
+
+
+def _layers(index: ReportIndex, claim: Claim) -> set[int]:
+    """Return how many layers the caches of a claim's arms have."""
+    return {
+        len(row.memory.layers)
+        for arm in (claim.arm, claim.against)
+        for prompt in index.common(claim)
+        for row in index.decodes(arm, prompt)
+        if row.memory
+    }
 
 
 def _is_inflated(index: ReportIndex, claim: Claim) -> bool:
@@ -62,9 +70,13 @@ def _is_inflated(index: ReportIndex, claim: Claim) -> bool:
         model.role == "target" and model.dtype in ("float16", "bfloat16") for model in index.report.models
     ):
         return False
-    held = [row.memory for prompt in index.common(claim) for row in index.decodes(claim.against, prompt)]
-    layers = [layer for memory in held if memory for layer in memory.layers]
-    return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
+
+    def wide() -> bool:
+        held = [row.memory for prompt in index.common(claim) for row in index.decodes(claim.against, prompt)]
+        layers = [layer for memory in held if memory for layer in memory.layers]
+        return any(array.dtype == "float32" for layer in layers for array in layer.arrays)
+
+    return index.once(("wide", claim.arm, claim.against, where_of(claim)), wide)
 
 
 def _too_few(index: ReportIndex, row: Decode) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from bridge.evidence.names import RECALLS
@@ -67,9 +68,8 @@ def _vacuous(index: ReportIndex, prompt: Prompt) -> str | None:
     if len(expected) < _SHORTEST:
         return f"expects {prompt.expected!r}"
     told = index.workloads.get(prompt.workload)
-    alone = (
-        sum(other.workload == prompt.workload for other in index.all_prompts) == 1
-    )  # it shares all with itself
+    counted = index.once(("workloads",), lambda: Counter(other.workload for other in index.all_prompts))
+    alone = counted[prompt.workload] == 1  # it shares all with itself
     if told and not alone and (expected in told.shared_prefix or expected in told.shared_suffix):
         return "has its answer in the text that all prompts share"
     if prompt.text is not None and expected not in prompt.text:

@@ -27,7 +27,7 @@ _SAME = 1e-9
 # Shorter texts are shared by chance: a closing bracket, an indented line, a question mark.
 _SHARED = 16
 
-# Tokens of a chat template; how far from its depth a needle may stand in a text of few notes.
+# Tokens of a usual chat template; how far from its depth a needle may stand in a text of few notes.
 _TEMPLATE = 1000
 _MISPLACED = 0.35
 # Characters of a question, which stands behind the deepest needle.
@@ -108,9 +108,11 @@ def _digest(text: str) -> str:
 @rule("PROMPT_MISSTATED")
 def prompt_misstated(index: ReportIndex) -> Iterator[str]:
     """Token counts, lengths and the places of needles must fit the text."""
+    chats = {name for name, told in index.workloads.items() if told.chat_template}
+    # However long a template is, each prompt holds it whole: the shortest one bounds it.
+    shortest = min((prompt.n_tokens for prompt in index.all_prompts if prompt.workload in chats), default=0)
     for prompt in index.all_prompts:
-        told = index.workloads.get(prompt.workload)
-        room = _TEMPLATE if told and told.chat_template else _SHARED
+        room = max(_TEMPLATE, shortest + _SHARED) if prompt.workload in chats else _SHARED
         if prompt.text is not None and prompt.n_tokens > len(prompt.text.encode("utf-8", "replace")) + room:
             yield f"prompt {prompt.id} has {prompt.n_tokens} tokens, more than its text has bytes"
         if prompt.length is not None and not prompt.length / 2 <= prompt.n_tokens <= prompt.length:

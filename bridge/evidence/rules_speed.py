@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 from bridge.evidence.claims import quotient
 from bridge.evidence.names import ACCEPTED, COMPARING, QUOTIENTS, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm, Claim
-from bridge.evidence.report_index import STOCK_LOOP, ReportIndex, rate_of
+from bridge.evidence.report_index import STOCK_LOOP, ReportIndex, rate_of, where_of
+from bridge.evidence.rows import Decode
 from bridge.evidence.rule import rule
 from bridge.evidence.stats import median
 
@@ -108,11 +110,16 @@ def speedup_oracle_loop(index: ReportIndex) -> Iterator[str]:
 @rule("SPEEDUP_PREFILL_VARIANCE")
 def speedup_prefill_variance(index: ReportIndex) -> Iterator[str]:
     """Prefill of one prompt must take about equally long each time."""
+
+    def took(arm: str, prompt: str) -> tuple[float, float]:
+        times = [row.prefill_s for row in index.decodes(arm, prompt)]
+        return min(times), max(times)
+
     for claim, arm in _arms(index, QUOTIENTS):
         for prompt in index.common(claim):
-            times = [row.prefill_s for row in index.decodes(arm, prompt)]
-            if max(times) > PREFILL_SPREAD * min(times):
-                yield f"{claim.name}: prefill (arm {arm}, prompt {prompt}) took {min(times):.3g} to {max(times):.3g} s"
+            least, most = index.once(("prefills", arm, prompt), partial(took, arm, prompt))
+            if most > PREFILL_SPREAD * least:
+                yield f"{claim.name}: prefill (arm {arm}, prompt {prompt}) took {least:.3g} to {most:.3g} s"
 
 
 @rule("SPEEDUP_IMPOSSIBLE")
@@ -155,7 +162,7 @@ def _look_beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool
 def times_unclear(index: ReportIndex) -> Iterator[str]:
     """Times must not contradict one another, even within the spread of the repeats."""
     yield from (said for apart, said in _faster_than_rounds(index) if not apart)
-    yield from (said for apart, said in _behind(index) if not apart)
+    yield from (said for apart, said in index.once(("behind",), lambda: [*_behind(index)]) if not apart)
 
 
 def drafting(index: ReportIndex, arm: str) -> bool:
@@ -170,11 +177,14 @@ def time_hidden(index: ReportIndex) -> Iterator[str]:
     """Time that is neither prefill nor decoding must be small beside decoding."""
     for claim, arm in _arms(index, TIMED):
         for prompt in index.common(claim):
-            for row in index.decodes(arm, prompt):
-                rest = row.e2e_s - row.prefill_s - row.decode_s
-                if rest > _HIDDEN * row.decode_s:
-                    shown = f"{rest:.3g} of {row.e2e_s:.3g} s (arm {arm}, prompt {prompt})"
-                    yield f"{claim.name}: {shown} is neither prefill nor decode time"
+            for rest, row in index.once(("hidden", arm, prompt), partial(_hidden, index, arm, prompt)):
+                shown = f"{rest:.3g} of {row.e2e_s:.3g} s (arm {arm}, prompt {prompt})"
+                yield f"{claim.name}: {shown} is neither prefill nor decode time"
+
+
+def _hidden(index: ReportIndex, arm: str, prompt: str) -> list[tuple[float, Decode]]:
+    rests = [(row.e2e_s - row.prefill_s - row.decode_s, row) for row in index.decodes(arm, prompt)]
+    return [(rest, row) for rest, row in rests if rest > _HIDDEN * row.decode_s]
 
 
 @rule("DECODE_SPREAD")
@@ -182,9 +192,9 @@ def decode_spread(index: ReportIndex) -> Iterator[str]:
     """Decoding of one prompt must take about equally long each time."""
     for claim, arm in _arms(index, TIMED):
         for prompt in index.common(claim):
-            rates = [rate_of(row) for row in index.decodes(arm, prompt)]
-            if max(rates) > DECODE_SPREAD * min(rates):
-                shown = f"{min(rates):.3g} to {max(rates):.3g} tokens a second"
+            least, most = index.rates(arm, prompt)
+            if most > DECODE_SPREAD * least:
+                shown = f"{least:.3g} to {most:.3g} tokens a second"
                 yield f"{claim.name}: decoding (arm {arm}, prompt {prompt}) ran at {shown}"
 
 
@@ -192,13 +202,17 @@ def decode_spread(index: ReportIndex) -> Iterator[str]:
 def not_interleaved(index: ReportIndex) -> Iterator[str]:
     """Compared arms must take turns."""
     for claim in index.named(*QUOTIENTS):
-        pair, prompts = (claim.arm, claim.against), set(index.common(claim))
-        turns = [
-            row.arm for row in index.rows if row.arm in pair and row.prompt in prompts and not row.warmup
-        ]
-        longest = longest_run(turns)
+        about = ("turns", claim.arm, claim.against, where_of(claim))
+        longest = index.once(about, partial(_longest_turn, index, claim))
         if longest > IN_SEQUENCE:
             yield f"{claim.name}: {longest} rows of {claim.arm} or {claim.against} ran in a row; {IN_SEQUENCE} may"
+
+
+def _longest_turn(index: ReportIndex, claim: Claim) -> int:
+    pair, prompts = (claim.arm, claim.against), set(index.common(claim))
+    return longest_run(
+        [row.arm for row in index.rows if row.arm in pair and row.prompt in prompts and not row.warmup]
+    )
 
 
 def longest_run(items: list[str]) -> int:
@@ -209,7 +223,7 @@ def longest_run(items: list[str]) -> int:
 @rule("SLOW_ORACLE")
 def slow_oracle(index: ReportIndex) -> Iterator[str]:
     """The baseline must not be clearly slower than another plain loop."""
-    yield from (said for apart, said in _behind(index) if apart)
+    yield from (said for apart, said in index.once(("behind",), lambda: [*_behind(index)]) if apart)
 
 
 def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:

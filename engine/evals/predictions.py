@@ -73,20 +73,25 @@ class Predictions:
 def prediction_claims(
     rows: Sequence[dict[str, Any]], arms: Sequence[dict[str, Any]], where: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return each arm's divergence over all prompts, if its rows have one."""
+    """Return each arm's divergence over all prompts, if its rows have one; interval: least and greatest prompt."""
     claims = []
     for arm in arms:
-        found = [
-            r["prediction"]
-            for r in rows
-            if r["arm"] == arm["name"] and not r.get("warmup") and "prediction" in r
-        ]
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row["arm"] == arm["name"] and not row.get("warmup") and "prediction" in row:
+                found.setdefault(row["prompt"], []).append(row["prediction"])
         if found and arm["oracle"]:
-            value = sum(one["sum_kl"] for one in found) / sum(one["n_positions"] for one in found)
+            each = [_mean(made) for made in found.values()]
             claims.append(
                 {
-                    "name": "prompt_kl", "arm": arm["name"], "against": arm["oracle"], "value": value,
-                    "definition": PREDICTION, "where": where,
+                    "name": "prompt_kl", "arm": arm["name"], "against": arm["oracle"],
+                    "value": _mean([one for made in found.values() for one in made]),
+                    "interval": [min(each), max(each)], "definition": PREDICTION, "where": where,
                 }
             )  # fmt: skip
     return claims
+
+
+def _mean(predictions: Sequence[dict[str, Any]]) -> float:
+    """Return the mean divergence over the positions of predictions."""
+    return float(sum(one["sum_kl"] for one in predictions) / sum(one["n_positions"] for one in predictions))

@@ -18,6 +18,8 @@ _LIBRARY = re.compile(r"(?:[^\n]*/)?[\w.+-]{1,120}")
 _VERSION = re.compile(r"v?\d+[0-9A-Za-z]*(?:[.+!-][0-9A-Za-z]+)*")
 _QUANTIZATION = re.compile(r"[a-z0-9_]{1,20}@(?:\d{1,2}|None)g(?:\d{1,4}|None)")
 # The ranges of the engine's options: fewer or other vectors cannot be asked for.
+# What the engine calls the arm of a trained restorer; it is tried wherever a model has one.
+LEARNED = "restored learned"
 VECTORS, SIZES = 64, (64, 80, 96, 112, 128, 256, 512)
 
 
@@ -41,8 +43,9 @@ def known_facts_of_the_machine(index: ReportIndex) -> Iterator[str]:
 
 
 @law(
-    "NOT_COVERED", (*SPEC, *FOUND, *QUANT), "config.left_out config.caches config.drafters config.rollbacks",
-    "only what was configured can be left out",
+    "NOT_COVERED", (*SPEC, *FOUND, *QUANT),
+    "config.left_out config.caches config.drafters config.rollbacks config.layers models.role",
+    "only what was configured can be left out, or a restorer that was made for other layers",
 )  # fmt: skip
 def configured_and_left_out(index: ReportIndex) -> Iterator[str]:
     config = index.report.config
@@ -54,8 +57,19 @@ def configured_and_left_out(index: ReportIndex) -> Iterator[str]:
     names = {*map(str, asked)}
     for name in left:
         told = str(name).split(" ")[-1] if isinstance(caches, list) else str(name).partition("/")[0]
-        if told not in names:
+        if told not in names and not _unfit(index, str(name)):
             yield f"{str(name)[:60]} is left out, and was not configured"
+
+
+def _unfit(index: ReportIndex, name: str) -> bool:
+    """Return whether a learned restorer is left out that took part, and was made for the other kind of layers."""
+    config = index.report.config
+    made_for = {"full": "sliding", "sliding": "full-attention"}.get(str(option(config, "layers")))
+    return (
+        name == LEARNED
+        and any(model.role == "reconstruction" for model in index.report.models)
+        and option(config, "left_out")[name] == f"the restorer was made for {made_for} layers"
+    )
 
 
 @law(

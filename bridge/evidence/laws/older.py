@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from bridge.evidence.laws.law import law
@@ -17,6 +18,7 @@ LONGER = 1.5
 # Between the rows' seconds and the wall clock's lies what an older harness did beside them.
 BESIDE = 2.0
 EXACT = 1.005
+_DEVICE = re.compile(r"(?:Device\()?(?:cpu|gpu)(?:[:, ]+\d{1,3})?\)?")
 
 
 @law(
@@ -132,3 +134,9 @@ def older_models(old: Legacy) -> Iterator[str]:
     for model in old.models:
         if len({*model.weights.partition(":")[2]}) <= len("abcdef"):
             yield f"the digest of {model.id} is of nothing"
+
+
+@law("IDENTITY_DOUBTFUL", OLD, "identity.device", "the device is one of those that MLX has")
+def known_device(old: Legacy) -> Iterator[str]:
+    if old.identity is not None and not _DEVICE.fullmatch(old.identity.device):
+        yield f"identity.device is {old.identity.device[:60]!r}; cpu and gpu are the devices of MLX"

@@ -11,7 +11,7 @@ from typing import Any
 from bridge.evidence.laws.law import DECODED, SPEC, SWEEP, TIMED, law
 from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
-from bridge.evidence.report_index import ReportIndex, took_of
+from bridge.evidence.report_index import ReportIndex, took_of, where_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.stats import BY_CHANCE, TICK, at_least, median, shared_by_chance
 
@@ -52,6 +52,19 @@ def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
     Returns whether they differ in the claim's favour, and the share of prompts on which all repeats of one arm took
     longer than all of the other: chance separates few.
     """
+    about = ("misplaced", claim.arm, claim.against, where_of(claim))
+    found = index.once(about, lambda: _apart(index, claim))
+    if found is None:
+        return False, 0.0
+    longer, more, took, apart = found
+    decides = more > DECIDES * took or (longer > LONGER and more > MATTERS * took)
+    if claim.name == "e2e_speedup":
+        decides = decides or (longer < SHORTER and -more > MATTERS * took)
+    return decides and claim.value > 1, apart
+
+
+def _apart(index: ReportIndex, claim: Claim) -> tuple[float, float, float, float] | None:
+    """Return medians over prompts: quotient and difference of both arms' prefills, decoding; and how many lie apart."""
     quotients, excess, apart, decoding = [], [], [], []
     for prompt in index.common(claim):
         one, other = (_prefills(index, arm, prompt) for arm in (claim.arm, claim.against))
@@ -62,12 +75,8 @@ def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
         decoding.append(median(row.decode_s for row in index.paced(claim.arm, prompt)))
         apart.append(min(one) > max(other) or max(one) < min(other))
     if not quotients:
-        return False, 0.0
-    longer, more, took = median(quotients), median(excess), median(decoding)
-    decides = more > DECIDES * took or (longer > LONGER and more > MATTERS * took)
-    if claim.name == "e2e_speedup":
-        decides = decides or (longer < SHORTER and -more > MATTERS * took)
-    return decides and claim.value > 1, sum(apart) / len(apart)
+        return None
+    return median(quotients), median(excess), median(decoding), sum(apart) / len(apart)
 
 
 def _same_cache(index: ReportIndex, claim: Claim) -> bool:

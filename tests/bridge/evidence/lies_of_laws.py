@@ -491,6 +491,7 @@ def dull(report: Report) -> None:
 
 
 OLDER = {
+    "an older device that is none": Lie(OLD, put("identity", "device", to="warp drive"), ("IDENTITY_DOUBTFUL",)),
     "an older run whose decoding is prefill": Lie(
         OLD, longer_prefill, ("TIME_MISPLACED", "TIME_UNACCOUNTED"), restate=True
     ),

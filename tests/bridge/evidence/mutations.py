@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bridge.evidence import check_report
+from bridge.evidence.claims import figure
+from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.unchecked import reason_for
 from bridge.evidence.names import LEGACY
+from bridge.evidence.report_index import ReportIndex
 from tests.bridge.evidence import reports
 
 Report = dict[str, Any]
@@ -175,7 +178,7 @@ def lie(honest: Report, paths: list[tuple[Any, ...]], change: Change) -> Report 
 def restated(honest: Report, made: Report) -> Report:
     if made["kind"] == LEGACY:
         return reports.restate_legacy(made)
-    reports.restate(made)
+    claimed(made)
     took = [sum(row.get("e2e_s", row.get("seconds", 0.0)) for row in one["rows"]) for one in (honest, made)]
     if took[0] > 0 and took[1] != took[0] and made.get("seconds") == honest.get("seconds"):
         made["seconds"] = honest["seconds"] * took[1] / took[0]
@@ -185,6 +188,20 @@ def restated(honest: Report, made: Report) -> Report:
                 row["started_s"] = start + 1e-4 + 1e-7 * (i * i % 97)
                 start += row.get("e2e_s", row.get("seconds", 0.0)) + 2e-4
     return made
+
+
+def claimed(made: Report) -> None:
+    """Claim what the gate computes from the rows, so that no claim gives a lie away; nothing else if it computes none.
+
+    The formulas of the tests would do for their own reports, but not for arms and warm-up rows of others.
+    """
+    index = ReportIndex(MODELS[made["kind"]].model_validate(made))
+    for claim, parsed in zip(made["claims"], index.claims, strict=True):
+        if index.is_whole(parsed):
+            found = figure(index, parsed)
+            claim["value"] = found.value
+            if found.interval and claim.get("interval"):
+                claim["interval"] = [*found.interval]
 
 
 def alike(report: Report, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -504,6 +504,19 @@ def _same(made: Report, one: Report) -> float:
     return 1 - len(wrong & set(names)) / len(names)
 
 
+def _prompt_kl(made: Report, one: Report) -> tuple[float, list[float]]:
+    rows = [row for row in _rows(made, one) if not row.get("warmup") and row.get("prediction")]
+    sums: dict[str, list[float]] = {}
+    for row in rows:
+        for name in (row["prompt"], ""):
+            total = sums.setdefault(name, [0.0, 0.0])
+            total[0] += row["prediction"]["sum_kl"]
+            total[1] += row["prediction"]["n_positions"]
+    means = {name: kl / count for name, (kl, count) in sums.items()}
+    whole = means.pop("")
+    return whole, [min(means.values()), max(means.values())]
+
+
 FORMULAS: dict[str, Callable[[Report, Report], Any]] = {
     "decode_tok_s": lambda r, c: _middle(_by_prompt(r, c, "arm", _rate)),
     "decode_speedup": lambda r, c: _middle(_over(r, c, _rate)),
@@ -525,6 +538,7 @@ FORMULAS: dict[str, Callable[[Report, Report], Any]] = {
     "rel_mse": _ratio("sum_squared_error", "sum_squares"),
     "kl": _ratio("sum_kl", "n_positions"),
     "same_top": _ratio("same_top", "n_positions"),
+    "prompt_kl": _prompt_kl,
     "perplexity": lambda r, c: 2.718281828459045 ** _ratio("sum_nll", "n_positions")(r, c),
     "rel_mse_ratio": lambda r, c: _ratio("sum_squared_error", "sum_squares")(r, c)
     / _ratio("sum_squared_error", "sum_squares")(r, c, "against"),

@@ -11,6 +11,7 @@ import pytest
 
 from bridge.evidence import check_report
 from bridge.evidence.kinds import MODELS
+from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
 from bridge.evidence.laws.served import texts_are_answers
 from bridge.evidence.laws.stored import layers_of_the_model
@@ -31,6 +32,7 @@ from tests.bridge.evidence.falsehoods import (
     NAT,
     PAR,
     REC,
+    RES,
     SERVED,
     VER,
     Case,
@@ -54,11 +56,13 @@ def codes(made: Report) -> set[str]:
     return {one.code for one in check_report(made)}
 
 
-def test_a_cache_comparison_in_half_precision():
+@pytest.mark.parametrize(
+    "name", ["kv_quant_bfloat16", "kv_quant_float16", "native_float16", "recall_float16"]
+)
+def test_a_run_in_half_precision(name):
     """As MLX computes on a GPU: each cache moves predictions by what rounding does, and 8 bits err more."""
-    data = (Path(__file__).parent / "real" / "kv_quant_bfloat16.json.gz").read_bytes()
-    made = json.loads(gzip.decompress(data))
-    assert {model["dtype"] for model in made["models"]} == {"bfloat16"}
+    made = json.loads(gzip.decompress((Path(__file__).parent / "real" / f"{name}.json.gz").read_bytes()))
+    assert {model["dtype"] for model in made["models"]} == {name.rpartition("_")[2]}
     assert check_report(made) == []
 
 
@@ -72,6 +76,67 @@ def test_a_loop_that_computes_ahead_has_room_for_the_next_step():
             resized(row, 512 if row["arm"] == "native" else 256)
 
     assert "BYTES_IMPOSSIBLE" not in codes(told(Case(NAT, edit)))
+
+
+TEMPLATE = 12 * 256
+
+
+def templated(kept: int, odd: int = 0, room: int = TEMPLATE) -> set[str]:
+    """Judge a chat behind a long template: how many prompts are kept, and how many more tokens one of them names."""
+
+    def edit(made: Report) -> None:
+        own_model(made)
+        ids = prompt_ids(made)[:kept]
+        made["prompts"] = made["prompts"][:kept]
+        made["rows"] = [row for row in made["rows"] if row["prompt"] in ids]
+        made["config"]["chat"] = made["workloads"]["prompts"]["chat_template"] = True
+        for prompt in made["prompts"]:
+            prompt["n_tokens"] += TEMPLATE
+        made["prompts"][0]["n_tokens"] += odd
+        for row in made["rows"]:
+            more = odd if row["prompt"] == ids[0] else 0
+            held = dict(row["memory"])
+            resized(row, row["memory"]["layers"][0]["arrays"][0]["shape"][2] + room + more)
+            if "peak_bytes" in held:
+                row["memory"]["peak_bytes"] = (
+                    held["peak_bytes"] + row["memory"]["cache_bytes"] - held["cache_bytes"]
+                )
+
+    return codes(told(Case(NAT, edit)))
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_a_chat_template_may_be_long(kept):
+    assert not templated(kept) & {"PROMPT_MISSTATED", "BYTES_IMPOSSIBLE", "MALFORMED"}
+
+
+def test_all_prompts_hold_one_template():
+    assert "PROMPT_MISSTATED" in templated(3, odd=TEMPLATE)
+
+
+def test_the_cache_of_a_long_template_has_room_for_it():
+    assert "BYTES_IMPOSSIBLE" in templated(1, room=0)
+
+
+def test_a_restorer_of_other_layers_is_left_out():
+    made = real(RES)
+    asked = made["config"]
+    asked.update(layers="full", left_out={"restored learned": "the restorer was made for sliding layers"})
+    assert not any(configured_and_left_out(index(made)))
+    asked["layers"] = "sliding"
+    assert any(configured_and_left_out(index(made)))
+    asked["layers"] = "full"
+    made["models"] = [model for model in made["models"] if model["role"] != "reconstruction"]
+    assert any(configured_and_left_out(index(made)))
+
+
+@pytest.mark.parametrize(
+    ("device", "odd"), [("cpu", False), ("gpu:0", False), ("Device(gpu, 0)", False), ("gpu\u200b", True)]
+)
+def test_the_device_of_an_older_report(device, odd):
+    made = reports.legacy()
+    made["identity"]["device"] = device
+    assert codes(made) == ({"IDENTITY_DOUBTFUL"} if odd else set())
 
 
 def test_answers_of_one_token_share_a_tick():

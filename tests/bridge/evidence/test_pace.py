@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import random
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 
 from bridge.evidence import check_report
 from bridge.evidence.laws.counted import RESTORED, _odd_shape
+from bridge.evidence.laws.meaning import GENERIC
 from bridge.evidence.laws.time import no_copies
 from bridge.evidence.rows import Decode, Layer
 from bridge.evidence.stats import TICK
@@ -94,6 +96,51 @@ def test_a_loop_that_was_held_up_once_is_no_proof():
 def test_honest_predictions_are_believed():
     made = reports.restored_prefill()
     predicting()(made)
+    assert codes(made) == set()
+
+
+@pytest.mark.parametrize(
+    ("interval", "odd"),
+    [([0.01, 0.02], set()), (None, set()), ([0.01, 0.012], {"CLAIM_NOT_FROM_ROWS"})],
+    ids=["told", "older", "narrower"],
+)
+def test_a_divergence_comes_with_its_least_and_greatest_prompt(interval, odd):
+    made = reports.restored_prefill()
+    worst = made["prompts"][0]["id"]
+
+    def edit(report):
+        for row in report["rows"]:
+            if (row["arm"], row["prompt"]) == ("e8", worst):
+                row["prediction"]["sum_kl"] = 0.02 * row["prediction"]["n_positions"]
+
+    predicting(edit)(made)
+    oracle = next(arm["oracle"] for arm in made["arms"] if arm["name"] == "e8")
+    claim = {"name": "prompt_kl", "arm": "e8", "against": oracle, "value": 0.0, "definition": GENERIC}
+    made["claims"].append(claim)
+    reports.restate(made)
+    told = claim.pop("interval")
+    assert told == pytest.approx([0.01, 0.02])
+    claim |= {"interval": interval} if interval else {}
+    assert codes(made) == odd
+
+
+def test_the_engine_claims_the_interval_that_the_gate_computes():
+    pytest.importorskip("mlx.core")
+    claims_of = importlib.import_module("engine.evals.predictions").prediction_claims
+    made = reports.restored_prefill()
+    dice = random.Random(3)
+
+    def edit(report):
+        moved = {prompt["id"]: dice.uniform(0.001, 0.1) for prompt in report["prompts"]}
+        for row in report["rows"]:
+            if row["arm"] == "e8":
+                row["prediction"]["sum_kl"] = moved[row["prompt"]] * row["prediction"]["n_positions"]
+
+    predicting(edit, repeats=2)(made)
+    found = claims_of(made["rows"], made["arms"], {})
+    assert found
+    assert all(len(claim["interval"]) == 2 for claim in found)
+    made["claims"] += found
     assert codes(made) == set()
 
 

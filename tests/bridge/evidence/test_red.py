@@ -6,18 +6,22 @@ import pytest
 
 from bridge.evidence import check_report, check_reports
 from bridge.evidence.laws.vocabulary import _vocabulary
-from tests.bridge.evidence import red_last, red_more
+from tests.bridge.evidence import red_last, red_more, red_twenty
 from tests.bridge.evidence.falsehoods import BEN, Case, Report, each, prompt_ids, rows
 from tests.bridge.evidence.red import BEYOND, RED, told
 
 CAUGHT = {name: case for name, case in RED.items() if name not in BEYOND}
 MORE = {name: case for name, case in red_more.MORE.items() if name not in red_more.BEYOND}
 LAST = {name: case for name, case in red_last.LAST.items() if name not in red_last.BEYOND}
-ALL_BEYOND = {**BEYOND, **red_more.BEYOND, **red_last.BEYOND}
+TWENTY = {name: case for name, case in red_twenty.TWENTY.items() if name not in red_twenty.BEYOND}
+ALL_BEYOND = {**BEYOND, **red_more.BEYOND, **red_last.BEYOND, **red_twenty.BEYOND}
+EVERY = {**RED, **red_more.MORE, **red_last.LAST, **red_twenty.TWENTY}
 
 
 @pytest.mark.parametrize(
-    "case", [*CAUGHT.values(), *MORE.values(), *LAST.values()], ids=[*CAUGHT, *MORE, *LAST]
+    "case",
+    [*CAUGHT.values(), *MORE.values(), *LAST.values(), *TWENTY.values()],
+    ids=[*CAUGHT, *MORE, *LAST, *TWENTY],
 )
 def test_a_falsehood_is_caught(case):
     assert check_report(told(case)) != []
@@ -26,7 +30,7 @@ def test_a_falsehood_is_caught(case):
 @pytest.mark.parametrize("name", ALL_BEYOND)
 def test_what_passes_is_told_with_its_reason(name):
     reason = ALL_BEYOND[name]
-    assert check_report(told((RED | red_more.MORE | red_last.LAST)[name])) == []
+    assert check_report(told(EVERY[name])) == []
     assert reason
     assert not reason.endswith(".")
 
@@ -36,7 +40,8 @@ def test_there_are_many():
     assert len(BEYOND) < len(RED) / 5
     assert len(MORE) >= 60
     assert len(LAST) >= 60
-    assert len({*RED, *red_more.MORE, *red_last.LAST}) == len(RED) + len(red_more.MORE) + len(red_last.LAST)
+    assert len(red_twenty.TWENTY) == 20
+    assert len(EVERY) == sum(map(len, (RED, red_more.MORE, red_last.LAST, red_twenty.TWENTY)))
 
 
 def byte_zero(made: Report) -> None:
