@@ -113,8 +113,8 @@ class Measured(Nominal):
 
     One line for all sizes forgets what a busy moment made of one of them, and says of each what the others took.
     What was measured counts in units of the present pace, so that a machine that slows down changes no decision.
-    Nominal costs count as a few measurements, in the proportion that rounds have shown. Plain steps are measured by the run: each queues the next one's
-    work, so what a single one takes may be two steps' work, or none.
+    Nominal costs count as a few measurements, in the proportion that rounds have shown. Plain steps are measured by the
+    run: each queues the next one's work, so what a single one takes may be two steps' work, or none.
     """
 
     last = 7  # measurements that tell the pace
