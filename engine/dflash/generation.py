@@ -124,7 +124,9 @@ class Run:
         self.pending = prompt[:, -1:]
         self.policy.begin()
         if self.lookup:
-            self.policy.heed(self.lookup.feed(ids))
+            self.lookup.feed(
+                ids
+            )  # not heeded: what a model writes repeats itself far more than what it reads
         self._prefill = self.clock.restart()
 
     def plan(self) -> RoundPlan:

@@ -17,7 +17,6 @@ LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each,
 SAMPLE = 2  # plain steps to measure at once
 GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
 PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
-KEPT = 8  # observations at most that an earlier generation's are worth in the next
 TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
 
 
@@ -38,7 +37,7 @@ class Policy(Protocol):
     """Chooses plans, and learns from their outcome. It may be kept from one generation to the next."""
 
     def begin(self) -> None:
-        """A generation begins. What earlier ones taught is kept, and counts for less than what this one will."""
+        """A generation begins. What earlier ones taught is kept."""
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """Return the next plan.
@@ -54,7 +53,7 @@ class Policy(Protocol):
         """Return whether a match is worth leaving plain decoding for."""
 
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
-        """Record the lengths of matches and whether they predicted the next token, used or not."""
+        """Record the lengths of matches and whether they predicted the next token of the answer, used or not."""
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """Record the outcome and the cost of one round, or of one plain step."""
@@ -71,8 +70,6 @@ class EstimatingPolicy:
 
     def begin(self) -> None:
         """See :class:``Policy``."""
-        for each in self.accepted.values():
-            each.fade(KEPT)
 
     def heed(self, met: Iterable[tuple[int, bool]]) -> None:
         """See :class:``Policy``."""
@@ -120,7 +117,6 @@ class Adaptive(EstimatingPolicy):
 
     def begin(self) -> None:
         """See :class:``Policy``. What did not pay is tried again as early as in the first generation."""
-        super().begin()
         self.costs.begin()
         self._wait = self._due = PROBE
         self._trial = 0

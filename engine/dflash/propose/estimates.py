@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 
 PLAIN = "none"
-MOMENTS = 6  # of the sums of least squares; those behind them contain what was measured
+BEND = 7  # drafts from which one more may cost less: many rows use a processor better than few
+FEATURES = 4
+MOMENTS = (
+    FEATURES * (FEATURES + 1) // 2
+)  # of the sums of least squares; those behind them contain what was measured
 
 
 class Acceptance:
@@ -44,14 +48,6 @@ class Acceptance:
             at = self._at(start + i)
             self._tries[at] = self.memory * self._tries[at] + 1
             self._hits[at] = self.memory * self._hits[at] + (i < accepted)
-        self._expected, self._beliefs = {}, []
-
-    def fade(self, most: float) -> None:
-        """Let what was seen at a place count for at most this many observations: another text begins."""
-        for at, tries in enumerate(self._tries):
-            if tries > most:
-                self._hits[at] *= most / tries
-                self._tries[at] = most
         self._expected, self._beliefs = {}, []
 
     def expected(self, drafts: int, start: int = 0) -> float:
@@ -109,7 +105,7 @@ class Nominal:
 
 
 class Measured(Nominal):
-    """Costs as they were measured: a line over the drafts of a round, and what a draft model adds to it.
+    """Costs as they were measured: a line with a bend over the drafts of a round, and what a draft model adds to it.
 
     One line for all sizes forgets what a busy moment made of one of them, and says of each what the others took.
     What was measured counts in units of the present pace, so that a machine that slows down changes no decision.
@@ -123,12 +119,18 @@ class Measured(Nominal):
     far = 2.0  # times as much as expected, or as little, is all that one measurement can say
     warm, again = 8, 64  # rounds before plain steps are measured first, and at most until they are again
     trust = 0.3  # share of the way that a run of plain steps moves the unit; of the first ones more
-    prior, weight = (("lookup", 0), ("lookup", 7), ("lookup", 15), ("dflash", 7)), 0.5  # measurements each
+    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # measurements each
+    beyond = (
+        0.0,
+        0.0,
+        8.0,
+        0.0,
+    )  # the difference of two rounds, which is nominal until something is known of it
 
     def __init__(self) -> None:
         self._paces: deque[float] = deque(maxlen=self.last)  # seconds a plain step
-        self._sums = [0.0] * len(_sums(0, 0.0, 0.0, 0.0))  # of rounds
-        self._line = (1.0, self.row, self.draft)
+        self._sums = [0.0] * (MOMENTS + FEATURES)  # of rounds
+        self._line: tuple[float, ...] = (1.0, self.row, self.row, self.draft)
         self._run, self._steps, self._runs = 0.0, 0, 0
         self._patience = self.warm
         self._dearer = (1.0, 1.0)  # sums for how many times the nominal cost beyond a plain step rounds have
@@ -140,7 +142,7 @@ class Measured(Nominal):
             self._run, self._steps = self._run + seconds, self._steps + 1
             return
         took = self._in_steps(seconds, self.of(drafter, drafts))
-        new = _sums(drafts, float(drafter == "dflash"), took, 1.0)
+        new = _sums(_features(drafter, drafts), took, 1.0)
         self._sums = [self.memory * old + more for old, more in zip(self._sums, new, strict=True)]
         extra, (beyond, square) = super().of(drafter, drafts) - 1, self._dearer
         self._dearer = (self.memory * beyond + extra * (took - 1), self.memory * square + extra * extra)
@@ -168,16 +170,15 @@ class Measured(Nominal):
 
     def of(self, drafter: str, drafts: int) -> float:
         """Return the cost of a round in plain steps, at least one: a round contains a plain step's work."""
-        base, row, draft = self._line
-        return max(1.0, base + row * drafts + (draft if drafter == "dflash" else 0.0))
+        return max(1.0, sum(a * b for a, b in zip(self._line, _features(drafter, drafts), strict=True)))
 
     def _points(self, share: float) -> list[float]:
         """Return the sums of the prior, with this share of the nominal costs beyond a plain step."""
-        nominal = Nominal()
         points = [
-            _sums(n, float(kind == "dflash"), 1 + share * (nominal.of(kind, n) - 1), self.weight)
+            _sums(_features(kind, n), 1 + share * (super(Measured, self).of(kind, n) - 1), self.weight)
             for kind, n in self.prior
         ]
+        points.append(_sums(self.beyond, self.row * sum(self.beyond), self.weight))
         return [sum(column) for column in zip(*points, strict=True)]
 
     def _in_steps(self, seconds: float, expected: float) -> float:
@@ -195,30 +196,34 @@ class Measured(Nominal):
         """Fit the line by least squares."""
         times = max(0.0, self._dearer[0] / self._dearer[1])
         points = zip(self._ones, self._beyond, self._sums, strict=True)
-        base, row, draft = _least_squares(
-            [one + times * (beyond - one) + seen for one, beyond, seen in points]
-        )
-        self._line = (base, max(0.0, row), max(0.0, draft))
+        base, *more = _least_squares([one + times * (beyond - one) + seen for one, beyond, seen in points])
+        self._line = (base, *(max(0.0, each) for each in more))
 
 
-def _sums(drafts: int, model: float, took: float, weight: float) -> list[float]:
-    """Return one measurement's part of the sums that least squares over (1, drafts, model) needs."""
-    n = float(drafts)
-    parts = (1.0, n, model, n * n, n * model, model * model, took, n * took, model * took)
-    return [weight * part for part in parts]
+def _features(drafter: str, drafts: int) -> tuple[float, ...]:
+    """Return what a round's cost is linear in: one, the drafts up to the bend and beyond it, and a draft model."""
+    return 1.0, float(min(drafts, BEND)), float(max(drafts - BEND, 0)), float(drafter == "dflash")
 
 
-def _least_squares(sums: Sequence[float]) -> tuple[float, float, float]:
-    """Return the coefficients of (1, drafts, model) with the smallest squared error, by Cramer's rule."""
-    one, n, m, nn, nm, mm, y, ny, my = sums
+def _sums(row: Sequence[float], took: float, weight: float) -> list[float]:
+    """Return one measurement's part of the sums that least squares needs: moments, then what was measured."""
+    moments = [a * b for i, a in enumerate(row) for b in row[i:]]
+    return [weight * part for part in (*moments, *(took * a for a in row))]
 
-    def determinant(a: float, b: float, c: float, d: float, e: float, f: float, *rest: float) -> float:
-        g, h, i = rest
-        return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
 
-    whole = determinant(one, n, m, n, nn, nm, m, nm, mm)
-    return (
-        determinant(y, n, m, ny, nn, nm, my, nm, mm) / whole,
-        determinant(one, y, m, n, ny, nm, m, my, mm) / whole,
-        determinant(one, n, y, n, nn, ny, m, nm, my) / whole,
-    )
+def _least_squares(sums: Sequence[float]) -> list[float]:
+    """Return the coefficients of the features with the smallest squared error, by Gaussian elimination."""
+    size, moments = FEATURES, iter(sums)
+    rows = [[0.0] * size + [took] for took in sums[MOMENTS:]]
+    for i in range(size):
+        for j in range(i, size):
+            rows[i][j] = rows[j][i] = next(moments)
+    for i in range(size):  # the prior makes every pivot positive
+        for j in range(i + 1, size):
+            share = rows[j][i] / rows[i][i]
+            rows[j] = [low - share * high for low, high in zip(rows[j], rows[i], strict=True)]
+    found = [0.0] * size
+    for i in reversed(range(size)):
+        rest = sum(rows[i][j] * found[j] for j in range(i + 1, size))
+        found[i] = (rows[i][size] - rest) / rows[i][i]
+    return found
