@@ -37,7 +37,6 @@ BEYOND: dict[str, str] = {
     "the raw cache's peak twice as high": "no claim is about peaks",
     "one token changed in every answer, with its text": "only the model knows its answers",
     "answers that go round": "fewer than 12 times",
-    "drafts of one block copied to all": "only the two drafters know what they drafted",
     "errors of logits that are all the same": "logits of half precision differ by few numbers",
     "every cache diverges half as much": "tokens change by chance, too few to tell",
     "no token changed": "tokens change by chance, too few to tell",
