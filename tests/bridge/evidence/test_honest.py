@@ -13,6 +13,7 @@ from bridge.evidence import check_report
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
+from bridge.evidence.laws.relative import same_divergence_of_every_code
 from bridge.evidence.laws.served import texts_are_answers
 from bridge.evidence.laws.stored import layers_of_the_model
 from bridge.evidence.laws.text import (
@@ -29,6 +30,7 @@ from bridge.evidence.rules_sweep import slow_oracle, workload_degenerate
 from tests.bridge.evidence import reports
 from tests.bridge.evidence.falsehoods import (
     BEN,
+    KVQ,
     NAT,
     PAR,
     REC,
@@ -290,3 +292,13 @@ def test_a_few_dull_drafts_say_nothing():
     assert not any(workload_degenerate(index(made)))
     made["rows"] *= 2
     assert any(workload_degenerate(index(made)))
+
+
+def test_a_cache_that_leaves_layers_raw_may_diverge_more_for_its_error():
+    made = real(KVQ)
+    arm = next(arm for arm in made["arms"] if arm["cache"].startswith("affine"))
+    for row in rows(made, arm=arm["name"]):
+        row["sum_kl"] *= 4
+    assert any(same_divergence_of_every_code(index(made)))
+    arm["options"]["raw_layers"] = [0, 1, 2]
+    assert not any(same_divergence_of_every_code(index(made)))
