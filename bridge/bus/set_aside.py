@@ -6,9 +6,7 @@ with a commit beyond the limit, and the id of its tip is noted in a file of the 
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -64,7 +62,4 @@ class SetAside:
         """Add ids. In a repository that cannot be written to, they are fetched again."""
         noted = [oid for oid in self._read() if oid not in commits] + sorted(commits)
         with suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_NAME}.")
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write("".join(f"{oid}\n" for oid in noted[-_MOST:]))
-            Path(name).replace(self._path)
+            local_files.replace(self._path, "".join(f"{oid}\n" for oid in noted[-_MOST:]))

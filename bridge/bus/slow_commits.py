@@ -5,9 +5,7 @@ They are noted by id in a file of the clone, each with the time: a slow connecti
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -66,7 +64,4 @@ class SlowCommits:
         """Replace the file. In a repository that cannot be written to, they are asked for again."""
         lines = [f"{oid} {int(at)}\n" for oid, at in noted.items()]
         with suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_NAME}.")
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write("".join(lines[-_MOST:]))
-            Path(name).replace(self._path)
+            local_files.replace(self._path, "".join(lines[-_MOST:]))

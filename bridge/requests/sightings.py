@@ -7,13 +7,12 @@ and the monotonic clock restarts with each boot, so the smaller of the two diffe
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from bridge.system import local_files
 from bridge.system.git import Git
 
 _NAME = "kakeya-seen.json"
@@ -62,7 +61,4 @@ def _read(path: Path) -> dict[str, tuple[str, float, float]]:
 def _write(path: Path, known: dict[str, tuple[str, float, float]]) -> None:
     """Replace the file. Errors are ignored, so that a read-only repository can still show everything."""
     with suppress(OSError):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{_NAME}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(known, file)
-        Path(name).replace(path)
+        local_files.replace(path, json.dumps(known))

@@ -1,9 +1,10 @@
-"""Reads local files that anybody may have written: only regular files, and never more than a limit."""
+"""Local files: reads those that anybody may have written, regular ones up to a limit, and replaces our own whole."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 # Neither a pipe without a writer nor a device is waited for, and no terminal becomes ours.
@@ -27,3 +28,15 @@ def read_regular(path: Path, most: int) -> bytes | None:
         except OSError:
             return None
     return content if len(content) <= most else None
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file of ASCII text whole: whoever reads it meanwhile gets the old or the new one.
+
+    Raises:
+        OSError: its folder cannot be written to.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(text)
+    Path(name).replace(path)

@@ -31,7 +31,7 @@ def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = Non
 
     Args:
         proposer: the draft model's side, or None.
-        lookup: whether drafts are looked up, which may be longer than those of the model.
+        lookup: whether prompt lookup drafts too. Its drafts may be longer than the model's.
         size: both, if it is given. Otherwise the model's is the one that it was trained with.
     """
     if size is not None:
