@@ -18,6 +18,7 @@ of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded.
 
 import ctypes
 import sys
+import warnings
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import util
@@ -78,14 +79,23 @@ class _SymbolInfo(ctypes.Structure):
 
 @cache
 def preload() -> Preload:
-    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls it."""
+    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls it.
+
+    If ``mlx.core`` was imported before, a ``RuntimeWarning`` says so.
+    """
     wanted = environment.get(VARIABLE)
     if wanted == "off":
         return Preload("", loaded=False, reason=f"{VARIABLE}=off")
     if sys.platform != "linux":
         return Preload("", loaded=False, reason="this platform brings its own BLAS")
     if "mlx.core" in sys.modules:
-        return Preload("", loaded=False, reason="mlx.core was imported before the engine")
+        reason = "mlx.core was imported before the engine"
+        warnings.warn(
+            f"{reason}: it multiplies float32 matrices with its own slow BLAS. Import the engine first.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return Preload("", loaded=False, reason=reason)
     reasons = []
     for name in (wanted,) if wanted else candidates():
         reason = _load(name)

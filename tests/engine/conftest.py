@@ -11,6 +11,8 @@ with contextlib.suppress(ImportError):
     # Before engine.lm, which some modules of tests import and which keeps torch out otherwise.
     import torch  # noqa: F401
 
+from engine import mx  # noqa: F401 - loads a fast BLAS before a test imports MLX
+
 
 @pytest.fixture
 def python(tmp_path):

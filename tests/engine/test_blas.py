@@ -111,6 +111,7 @@ def test_a_library_whose_names_have_a_prefix_is_passed_over(python, tmp_path):
 def test_too_late_is_said(python):
     done = python("-c", "import mlx.core; from engine import blas; print(blas.preload().reason)")
     assert "imported before" in done.stdout
+    assert "RuntimeWarning: mlx.core was imported before the engine" in done.stderr
 
 
 def test_the_package_is_pinned_to_one_release_everywhere():
