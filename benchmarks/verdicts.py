@@ -36,13 +36,19 @@ def judge(preset: str, folder: Path, options: argparse.Namespace) -> None:
             began = time.perf_counter()
             answer = ask(place.clone, preset)
             seconds.append(time.perf_counter() - began)
-            gate = answer["gate"] or {"verdict": f"{answer['state']} without a verdict", "violations": []}
+            gate = answer["gate"] or {"verdict": unjudged(answer), "violations": []}
             verdicts[gate["verdict"]] += 1
             codes.update({violation["code"] for violation in gate["violations"]})
     counted = ", ".join(f"{count} {name}" for name, count in sorted(verdicts.items()))
     broken = ", ".join(f"{code} {count}" for code, count in codes.most_common())
     typical = f"{statistics.median(seconds):.0f} s a run"
     print(f"{preset} ({options.models}): {counted}; {typical}; broken rules: {broken or 'none'}", flush=True)
+
+
+def unjudged(answer: dict[str, Any]) -> str:
+    """Say how a request ended that no gate has judged."""
+    reason = answer["reason"]
+    return f"{answer['state']} ({reason['code']}: {reason['message']})" if reason else answer["state"]
 
 
 def ask(clone: Path, preset: str) -> dict[str, Any]:

@@ -15,12 +15,14 @@ def conclude(run: Run, status: Status, *, as_json: bool) -> int:
     That is the one that the state stands for, and 1 for an answer that does not hold: it may say anything.
     """
     report = run.verify()
-    gate = report.result.gate if report.result else None
+    result = report.result
+    gate = result.gate if result else None
     code = int(status.exit_code or 0) if report.holds else int(ExitCode.FAILED)
     if as_json:
         put_json({
             "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code,
             "holds": report.holds, "signed": report.signed, "verified": verified(report),
+            "reason": result.reason.model_dump(mode="json") if result else None,
             "gate": gate.model_dump(mode="json") if gate else None,
         })  # fmt: skip
         return code

@@ -68,10 +68,21 @@ def test_it_is_the_last_event_with_json(wait, answered):
     assert (before["event"], before["state"]) == ("state", "succeeded")
     assert last["verified"].startswith("verified: ")
     del last["verified"]
+    assert last.pop("reason")["code"] == "ok"
     assert last == {
         "event": "answer", "branch": run.branch, "state": "succeeded", "exit_code": 0, "holds": True,
         "signed": False, "gate": None,
     }  # fmt: skip
+
+
+def test_the_last_event_says_why_a_job_did_not_succeed(wait, answered):
+    answered(steps=[{"argv": ["/bin/false"]}])
+
+    code, out, _ = wait("--json")
+
+    *_, last = map(json.loads, out.splitlines())
+    assert code == 1
+    assert last["reason"]["code"] == "exit_code"
 
 
 def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered):
