@@ -113,7 +113,7 @@ class Bus(_Section):
     def poll(self) -> tuple[float, float]:
         """The shortest and the longest pause between polls, in seconds."""
         shortest = self.poll_s or (0.1 if self.is_local else 2.0)
-        return shortest, max(shortest, self.idle_poll_s or (0.5 if self.is_local else 15.0))
+        return shortest, max(shortest, self.idle_poll_s or (0.2 if self.is_local else 15.0))
 
     @property
     def budget(self) -> int:
