@@ -34,9 +34,13 @@ def replace(path: Path, text: str) -> None:
     """Write a file of ASCII text whole: whoever reads it meanwhile gets the old or the new one.
 
     Raises:
-        OSError: its folder cannot be written to.
+        OSError: it cannot be written; nothing is left behind.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(text)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -14,6 +13,7 @@ from typing import Any
 
 from bridge.errors import one_line
 from bridge.manifest import format_time
+from bridge.system import local_files
 
 NAME = "status.json"
 
@@ -119,14 +119,7 @@ class StatusFile:
             return
         self.facts.written_at = now()
         with suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=f".{NAME}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(asdict(self.facts), file)
-                Path(name).replace(self._folder / NAME)
-            except OSError:
-                Path(name).unlink(missing_ok=True)
-                raise
+            local_files.replace(self._folder / NAME, json.dumps(asdict(self.facts)))
 
 
 def read_facts(folder: Path) -> Facts | None:
