@@ -48,6 +48,7 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
     client = client_of(context)
     if claims is not None:
         _trends(client, limit, claims or None, as_json=as_json)
+        _say_left_out(client.remote.left_out)
         return
     found = client.list(limit)
     _say_left_out(client.remote.left_out)
