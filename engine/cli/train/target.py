@@ -34,6 +34,11 @@ STEPS = 1400
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Start from this model's weights and tokenizer.",
 )
+@click.option(
+    "--retrieval",
+    is_flag=True,
+    help="Refine a trained target (--start): most rows are tasks, most of them needles between lines of code.",
+)
 def target(
     *,
     name: str,
@@ -44,6 +49,7 @@ def target(
     device: str,
     threads: int | None,
     start: Path | None,
+    retrieval: bool,
 ) -> None:
     """Train a target of the bundled family on this machine's Python sources; after ^C, run again to continue.
 
@@ -52,6 +58,8 @@ def target(
     The output folder gets a tokenizer, a checkpoint, a log, and at the end target/, which mlx-lm and transformers
     can load. Needs torch.
     """
+    if retrieval and (start is None or name == CHATS):
+        raise BadInput("--retrieval refines a target that learnt from sources", "give its folder with --start")
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
@@ -61,7 +69,7 @@ def target(
     if name == CHATS:
         run = _of_chats(out, steps, rows, seed, device, start)
     else:
-        run = _of_sources(name, out, steps, rows, seed, device, start)
+        run = _of_sources(name, out, steps, rows, seed, device, start, retrieval=retrieval)
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     say = sayer(steps)
@@ -84,11 +92,19 @@ def _of_chats(out: Path, steps: int, rows: int, seed: int, device: str, start: P
 
 
 def _of_sources(
-    name: str, out: Path, steps: int, rows: int, seed: int, device: str, start: Path | None
+    name: str,
+    out: Path,
+    steps: int,
+    rows: int,
+    seed: int,
+    device: str,
+    start: Path | None,
+    *,
+    retrieval: bool,
 ) -> "Trainer[Any]":
     from engine.train.data import corpus, tokenizer
     from engine.train.tiny import shapes
-    from engine.train.tiny.target import TargetPlan, trainer
+    from engine.train.tiny.target import TargetPlan, retrieval_plan, trainer
 
     found = corpus.collect()
     click.echo(
@@ -103,6 +119,8 @@ def _of_sources(
     else:
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
-    plan = TargetPlan(steps=steps, rows=rows, seed=seed)
+    plan = retrieval_plan(steps, rows, seed) if retrieval else TargetPlan(steps=steps, rows=rows, seed=seed)
     config = shapes.TARGETS[name]
-    return trainer(config, words, found.train, found.held_out, out, plan, device=device, start=start)
+    return trainer(
+        config, words, found.train, found.held_out, out, plan, device=device, start=start, retrieval=retrieval
+    )

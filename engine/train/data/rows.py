@@ -25,6 +25,7 @@ class Rows:
         seed: two streams with one seed are the same, batch for batch.
         task_share: the share of rows that hold generated tasks.
         library_share: the share of source rows taken from the standard library.
+        mix: the kinds of tasks.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Rows:
         *,
         task_share: float = 0.28,
         library_share: float = 0.5,
+        mix: tasks.Mix = tasks.TASKS,
     ) -> None:
         self.tokenizer = tokenizer
         self.seed = seed
-        self.task_share, self.library_share = task_share, library_share
+        self.task_share, self.library_share, self.mix = task_share, library_share, mix
         end = tokenizer.token_to_id(END)
         if end is None:
             raise ValueError(f"the tokenizer does not know {END}")
@@ -81,7 +83,7 @@ class Rows:
             left = length - len(ids)
             size = left if left < SHORT else rng.choice([left, rng.randint(60, left), rng.randint(60, left)])
             place = rng.randrange(len(self.lines) - 300)
-            pieces = tasks.draw(rng, size, self.lines[place : place + 300])
+            pieces = tasks.draw(rng, size, self.lines[place : place + 300], self.mix)
             for one, (_, weight) in zip(
                 self.tokenizer.encode_batch([t for t, _ in pieces]), pieces, strict=True
             ):

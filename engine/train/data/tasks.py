@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from engine.train.data.tokenizer import TURN, TURN_END
 
 Piece = tuple[str, float]
+Maker = Callable[[random.Random, int, Sequence[str]], list[Piece]]
+Mix = tuple[tuple[Maker, float], ...]  # kinds of tasks, and the share of each
 
 PREFIXES = tuple(
     "ALPHA BETA GAMMA DELTA EPSILON ZETA ETA THETA IOTA KAPPA ORCHID PINE MAPLE OAK BIRCH".split()  # noqa: SIM905
@@ -89,7 +91,7 @@ def copying(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
     return [(text + "\n", FILLER), ("# again\n" + text + "\n", 1.0)]
 
 
-TASKS: tuple[tuple[Callable[[random.Random, int, Sequence[str]], list[Piece]], float], ...] = (
+TASKS: Mix = (
     (named_values, 0.25),
     (notes, 0.3),
     (needles_in_code, 0.3),
@@ -97,8 +99,17 @@ TASKS: tuple[tuple[Callable[[random.Random, int, Sequence[str]], list[Piece]], f
 )
 
 
-def draw(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
+# For a target that has learnt the other kinds: mostly the hardest one.
+HARD: Mix = (
+    (named_values, 0.12),
+    (notes, 0.15),
+    (needles_in_code, 0.7),
+    (copying, 0.03),
+)
+
+
+def draw(rng: random.Random, size: int, lines: Sequence[str], mix: Mix = TASKS) -> list[Piece]:
     """Return one task of about ``size`` tokens; ``lines`` are those of some source file."""
-    makers, weights = zip(*TASKS, strict=True)
-    found: list[tuple[str, float]] = rng.choices(makers, weights)[0](rng, size, lines)
+    makers, weights = zip(*mix, strict=True)
+    found: list[Piece] = rng.choices(makers, weights)[0](rng, size, lines)
     return found

@@ -49,3 +49,12 @@ def test_bad_usage_is_two(argv, capsys):
         cli.main(argv)
     assert ended.value.code == 2
     assert "Error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["tiny"], ["tiny-chat", "--start", "."]])
+def test_a_run_for_retrieval_starts_from_a_target_of_sources(argv, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "target", *argv, "--retrieval", "--out", str(tmp_path / "made")])
+    assert ended.value.code == 2
+    assert "--retrieval refines a target that learnt from sources" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()

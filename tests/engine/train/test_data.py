@@ -93,6 +93,15 @@ def test_rows_depend_on_seed_and_step_alone(words):
     assert not np.array_equal(tokens, first.batch(8, 4, 64)[0])
 
 
+def test_a_mix_decides_the_kinds_of_tasks(words):
+    only = ((tasks.notes, 1.0),)
+    rows = Rows(words, [File("python", "a.py", CODE)], 0, task_share=1.0, mix=only)
+    tokens, _ = rows.batch(0, 4, 256)
+    assert all("paragraph" in words.decode(row.tolist()) for row in tokens)
+    assert {make for make, _ in tasks.HARD} == {make for make, _ in tasks.TASKS}
+    assert max(tasks.HARD, key=lambda kind: kind[1])[0] is tasks.needles_in_code
+
+
 def test_answers_weigh_more_than_what_surrounds_them(words):
     rows = Rows(words, [File("python", "a.py", CODE)], 0, task_share=1.0)
     _, weights = rows.batch(0, 8, 128)
