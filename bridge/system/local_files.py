@@ -37,6 +37,10 @@ def replace(path: Path, text: str) -> None:
         OSError: its folder cannot be written to.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(text)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink()
+        raise

@@ -308,3 +308,46 @@ def test_once_the_time_is_over_no_fetch_is_tried(remote, monkeypatch):
     remote.push(BRANCH, commit, expect=None)
     monkeypatch.setattr(limits, "LISTED_S", 0.0)
     assert remote.fetch_listed({BRANCH: commit}) == {}
+
+
+@pytest.mark.parametrize("first", [f"{BRANCH}/noop-1700000001-abc123", BRANCH])
+def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_or_pushed(
+    remote, bus, git, first
+):
+    """Git cannot hold a branch beside one below it: somebody pushes one, deletes it, and the other comes."""
+    (second,) = {f"{BRANCH}/noop-1700000001-abc123", BRANCH} - {first}
+    commit, other = another(remote), another(remote, b"2")
+
+    def swap() -> None:
+        remote.git("update-ref", "--stdin", stdin=f"delete {PRIVATE}{second}\n")
+        remote.git("update-ref", PRIVATE + first, commit)
+        git(bus, "update-ref", "-d", f"refs/heads/{second}")
+
+    swap()
+    assert remote.push(second, other, expect=None) is Pushed.DONE
+    assert remote.known(second) == {second: other}
+    swap()
+    remote.git("push", "--quiet", "origin", f"{other}:refs/heads/{second}")
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {second: other}
+    remote.git("update-ref", "--stdin", stdin=f"delete {PRIVATE}{second}\n")
+    remote.git("update-ref", PRIVATE + first, commit)
+    assert remote.fetch(second) == {second: other}
+
+
+def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, monkeypatch):
+    there = Git.isolated(bus)
+    inner = there.text("mktree", stdin=f"100644 blob {objects.write_blob(there, b'x')}\tconfig\n")
+    raw = b"40000 .GIT\0" + bytes.fromhex(inner)
+    tree = there.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+    bad = objects.commit(there, tree, [], "x\n", objects.Identity("x", "x@y"))
+    there("update-ref", f"refs/heads/{BRANCH}1", bad)
+    good = another(remote)
+    remote.push(BRANCH, good, expect=None)
+    remote.git("config", "transfer.fsckObjects", "true")
+
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+
+    asked = []
+    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+    assert asked == [{BRANCH: good}]
