@@ -18,7 +18,7 @@ from bridge.bus.set_aside import SetAside
 from bridge.bus.slow_commits import SlowCommits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
-from bridge.system.deadline import time_left, within
+from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
@@ -30,6 +30,9 @@ _SHORTEST_S = 0.5
 _SLOW_S = 2.0
 # If a fetch of several fails, so many parts of it are tried next.
 _PARTS = 8
+# So often one branch is fetched that other commands of the same clone fetch too, with pauses of up to so many seconds.
+_TRIES = 8
+_PAUSE_S = 0.3
 
 # What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
@@ -43,6 +46,7 @@ _NO_ACCESS = re.compile(
     re.IGNORECASE,
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+_LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
 _OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
 
@@ -102,14 +106,8 @@ class Remote:
         return self.fetch_listed({branch: listed[branch] for branch in newest})
 
     def _fetch_one(self, branch: str) -> dict[str, str]:
-        argv = ("fetch", *FETCH_FLAGS, self.name, f"+refs/heads/{branch}:{self.private}{branch}")
         try:
-            try:
-                self.git(*argv, timeout=NETWORK_TIMEOUT)
-            except GitError:
-                if not self._make_way([branch]):
-                    raise
-                self.git(*argv, timeout=NETWORK_TIMEOUT)
+            self._fetch_into_place(branch)
         except GitError as error:
             if "couldn't find remote ref" in error.message.lower():
                 self.git("update-ref", "-d", self.private + branch)
@@ -119,6 +117,19 @@ class Remote:
         self._slow.forget(tips.values())
         self._set_aside.put(tips, self.private)
         return tips
+
+    def _fetch_into_place(self, branch: str) -> None:
+        argv = ("fetch", *FETCH_FLAGS, self.name, f"+refs/heads/{branch}:{self.private}{branch}")
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self.git(*argv, timeout=NETWORK_TIMEOUT)
+            except GitError as error:
+                # Either what is gone stands in the way, or another command in this clone notes the same branch.
+                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(_said(error))):
+                    raise
+                pause(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - no secret
+            else:
+                return
 
     def listed(self, *patterns: str) -> dict[str, str]:
         """Return ``{branch: commit id}`` of the branches under the patterns as the server lists them, without a fetch.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge import limits
-from bridge.bus import objects
+from bridge.bus import objects, wire
 from bridge.bus.remote import PRIVATE, Pushed, Remote
 from bridge.client import Client
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
@@ -351,3 +351,42 @@ def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, monkeypa
     monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
     assert asked == [{BRANCH: good}]
+
+
+def test_a_partial_clone_has_all_of_a_request_after_one_fetch(bus, tmp_path, clone, git):
+    """Otherwise each object that is read costs a fetch of its own."""
+    git(bus, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--filter=tree:0", f"file://{bus}", "partial")
+    run = Client(clone).run("noop")
+    partial = Client(tmp_path / "partial")
+    settings = (tmp_path / "partial" / ".git" / "config").read_text()
+
+    tips = partial.remote.fetch_listed(partial.remote.listed("mac-bridge/*"))
+
+    assert (tmp_path / "partial" / ".git" / "config").read_text() == settings
+    git(tmp_path / "partial", "remote", "set-url", "origin", str(tmp_path / "nowhere"))
+    manifest = objects.read_blob(partial.git, tips[run.branch], wire.REQUEST, max_bytes=100_000)
+    assert manifest is not None
+
+
+def test_commands_that_fetch_one_branch_at_a_time_do_not_fail_each_other(remote, monkeypatch):
+    commit = another(remote)
+    remote.push(BRANCH, commit, expect=None)
+    fetches: list[str] = []
+
+    class Busy(Git):
+        """Git whose first fetches find that another process has just written the reference."""
+
+        def __call__(self, *args, **more):
+            if args[0] == "fetch":
+                fetches.append(args[-1])
+                if len(fetches) < 4:
+                    said = b"error: cannot lock ref 'refs/kakeya/x': is at 1 but expected 2"
+                    raise GitError(args, 1, stderr=said, message="failed")
+            return super().__call__(*args, **more)
+
+    monkeypatch.setattr("bridge.bus.remote._PAUSE_S", 0.0)
+    busy = replace(remote, git=Busy(remote.git.directory, remote.git.env))
+
+    assert busy.fetch(BRANCH) == {BRANCH: commit}
+    assert len(fetches) == 4
