@@ -274,9 +274,9 @@ class Remote:
         """
         done = self.git("for-each-ref", "--format=%(objectname) %(refname)", self.private)
         known = [ref.removeprefix(self.private) for ref in git_output.refs(done.stdout)]
-        above = {folder for branch in branches for folder in _folders(branch)}
+        above = {folder for branch in branches for folder in branch_names.folders(branch)}
         wanted = set(branches)
-        blocking = [one for one in known if one in above or not wanted.isdisjoint(_folders(one))]
+        blocking = [one for one in known if one in above or not wanted.isdisjoint(branch_names.folders(one))]
         if blocking:
             drop = "".join(f"delete {self.private}{branch}\n" for branch in blocking)
             self.git("update-ref", "--stdin", stdin=drop)
@@ -375,12 +375,6 @@ class Remote:
     @property
     def _is_address(self) -> bool:
         return self.name not in self.git.text("remote").split("\n")
-
-
-def _folders(branch: str) -> list[str]:
-    """Return the names that git would need as folders to hold a branch of this name."""
-    parts = branch.split("/")
-    return ["/".join(parts[:i]) for i in range(1, len(parts))]
 
 
 def _said(error: ProcessError) -> str:
