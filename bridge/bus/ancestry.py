@@ -7,7 +7,6 @@ anywhere below a reference would slow down every later fetch.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
 
 from bridge import limits
 from bridge.bus import objects
@@ -15,6 +14,8 @@ from bridge.system import git_output
 from bridge.system.git import Git
 
 _AT_ONCE = 500
+# A line has the ids of a commit and its parents. It may be as long as a commit within the limit.
+_PORTION_BYTES = 256 * 1024
 
 
 def with_heavy_history(
@@ -34,7 +35,7 @@ def with_heavy_history(
     try:
         child.write("".join(f"{oid}\n" for oid in tips))
         heavy: set[str] = set()
-        for some in _portions(git_output.each_line(child.chunks())):
+        for some in _portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
             lines = [line.decode("ascii").split() for line in some]
             for oid, size in objects.sizes(git, [oid for oid, *_ in lines]).items():
                 if size > limits.COMMIT_BYTES:
@@ -49,6 +50,14 @@ def with_heavy_history(
 
 
 def _portions(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    lines = iter(lines)
-    while some := list(islice(lines, _AT_ONCE)):
+    """Yield lines in lists that are neither long nor large: a commit may name twenty thousand parents."""
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line)
+        if len(some) == _AT_ONCE or size >= _PORTION_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
         yield some

@@ -136,3 +136,9 @@ def is_safe(branch: str) -> bool:
 def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
     """Return whether a branch falls under one of the patterns, in which ``*`` stands for anything."""
     return any(fnmatchcase(branch, pattern) for pattern in patterns)
+
+
+def folders(branch: str) -> list[str]:
+    """Return the names that git needs as folders to hold a branch, so that no branch can have them at the same time."""
+    parts = branch.split("/")
+    return ["/".join(parts[:i]) for i in range(1, len(parts))]

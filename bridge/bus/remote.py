@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from heapq import nlargest
@@ -18,7 +18,7 @@ from bridge.bus.set_aside import SetAside
 from bridge.bus.slow_commits import SlowCommits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
-from bridge.system.deadline import time_left, within
+from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
@@ -30,6 +30,9 @@ _SHORTEST_S = 0.5
 _SLOW_S = 2.0
 # If a fetch of several fails, so many parts of it are tried next.
 _PARTS = 8
+# So often one branch is fetched that other commands of the same clone fetch too, with pauses of up to so many seconds.
+_TRIES = 8
+_PAUSE_S = 0.3
 
 # What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
@@ -43,6 +46,7 @@ _NO_ACCESS = re.compile(
     re.IGNORECASE,
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+_LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
 _OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
 
@@ -102,9 +106,8 @@ class Remote:
         return self.fetch_listed({branch: listed[branch] for branch in newest})
 
     def _fetch_one(self, branch: str) -> dict[str, str]:
-        spec = f"+refs/heads/{branch}:{self.private}{branch}"
         try:
-            self.git("fetch", *FETCH_FLAGS, self.name, spec, timeout=NETWORK_TIMEOUT)
+            self._fetch_into_place(branch)
         except GitError as error:
             if "couldn't find remote ref" in error.message.lower():
                 self.git("update-ref", "-d", self.private + branch)
@@ -114,6 +117,19 @@ class Remote:
         self._slow.forget(tips.values())
         self._set_aside.put(tips, self.private)
         return tips
+
+    def _fetch_into_place(self, branch: str) -> None:
+        argv = ("fetch", *FETCH_FLAGS, self.name, f"+refs/heads/{branch}:{self.private}{branch}")
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self.git(*argv, timeout=NETWORK_TIMEOUT)
+            except GitError as error:
+                # Either what is gone stands in the way, or another command in this clone notes the same branch.
+                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(_said(error))):
+                    raise
+                pause(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - no secret
+            else:
+                return
 
     def listed(self, *patterns: str) -> dict[str, str]:
         """Return ``{branch: commit id}`` of the branches under the patterns as the server lists them, without a fetch.
@@ -144,6 +160,11 @@ class Remote:
         late: dict[str, str] = {}
         with within(limits.LISTED_S):
             tips = self._try_listed(wanted, late)
+            missing = {
+                branch: oid for branch, oid in wanted.items() if branch not in tips and branch not in late
+            }
+            if missing and time_left() > _SHORTEST_S and self._make_way(missing):
+                tips |= self._try_listed(missing, late)
         self._slow.put(late)
         for branch in self._set_aside.put(tips, self.private):
             del tips[branch]
@@ -157,7 +178,7 @@ class Remote:
     def _try_listed(self, listed: Mapping[str, str], late: dict[str, str]) -> dict[str, str]:
         """Fetch branches together; if that fails or takes too long, in parts, as far as there is time.
 
-        Those that take too long alone are put into ``late``.
+        Those that take too long alone are put into ``late``. Those that git refuses are not fetched again.
         """
         left = time_left()
         if not listed or left < _SHORTEST_S:
@@ -170,16 +191,16 @@ class Remote:
             if len(listed) == 1:
                 if error.returncode is None and left / 3 >= _SLOW_S:
                     late |= listed
+                if b"fsck error" in error.stderr:
+                    self._set_aside.note(listed.values())
                 return {}
             branches = list(listed)
             came: dict[str, str] = {}
             for i in range(min(_PARTS, len(branches))):
-                came |= self._try_listed({branch: listed[branch] for branch in branches[i::_PARTS]}, late)
+                part = {branch: listed[branch] for branch in branches[i::_PARTS]}
+                came |= self._try_listed(part, late)
             return came
         return dict(listed)
-
-    def _fetch(self, *specs: str) -> None:
-        self.git("fetch", *FETCH_FLAGS, "--prune", self.name, *specs, timeout=NETWORK_TIMEOUT)
 
     @cached_property
     def _slow(self) -> SlowCommits:
@@ -192,19 +213,43 @@ class Remote:
     def fetch_presences(self) -> dict[str, str]:
         """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.
 
-        The server is asked for their prefix alone. Of more than the limit a random part is returned.
+        The server is asked for their prefix alone; of more than the limit a random part is fetched. Like branches they
+        are fetched by their ids, so that one that cannot be fetched, or is no record, leaves the others.
         """
         try:
             with within(limits.PRESENCE_S):
-                self._fetch(f"+{presence.REFS}*:{presence.REFS}*")
+                listed = self._listed_presences()
+                known = self._presence_refs()
+                gone = "".join(f"delete {ref}\n" for ref in known if ref not in listed)
+                if gone:
+                    self.git("update-ref", "--stdin", stdin=gone)
+                new = {
+                    ref.removeprefix(presence.REFS): oid
+                    for ref, oid in listed.items()
+                    if known.get(ref) != oid
+                }
+                replace(self, private=presence.REFS).fetch_listed(new)
+                return {ref: oid for ref, oid in self._presence_refs().items() if listed.get(ref) == oid}
         except GitError as error:
             raise self._explain(error) from error
-        return self.known_presences()
+
+    def _listed_presences(self) -> dict[str, str]:
+        child = self.git.start("ls-remote", "--refs", self.name, f"{presence.REFS}*", timeout=NETWORK_TIMEOUT)
+        try:
+            listed = git_output.each_ref(git_output.each_line(child.chunks()))
+            records = ((ref, oid) for ref, oid in listed if presence.is_ref(ref))
+            return dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
+        finally:
+            child.close()
+
+    def _presence_refs(self) -> dict[str, str]:
+        return git_output.refs(
+            self.git("for-each-ref", "--format=%(objectname) %(refname)", presence.REFS).stdout
+        )
 
     def known_presences(self) -> dict[str, str]:
         """Return the presence records that the last fetch brought, without asking the server."""
-        done = self.git("for-each-ref", "--format=%(objectname) %(refname)", presence.REFS)
-        listed = {ref: oid for ref, oid in git_output.refs(done.stdout).items() if presence.is_ref(ref)}
+        listed = {ref: oid for ref, oid in self._presence_refs().items() if presence.is_ref(ref)}
         if len(listed) <= limits.PRESENCES:
             return listed
         return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
@@ -221,6 +266,21 @@ class Remote:
         )
         found = {ref.removeprefix(self.private): oid for ref, oid in listed.items()}
         return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+
+    def _make_way(self, branches: Collection[str]) -> bool:
+        """Delete private refs that keep those of these branches from being written. Returns whether there were any.
+
+        Git cannot hold ``a/b`` beside ``a``. On the remote ``a`` is gone, or else ``a/b`` could not be there.
+        """
+        done = self.git("for-each-ref", "--format=%(objectname) %(refname)", self.private)
+        known = [ref.removeprefix(self.private) for ref in git_output.refs(done.stdout)]
+        above = {folder for branch in branches for folder in branch_names.folders(branch)}
+        wanted = set(branches)
+        blocking = [one for one in known if one in above or not wanted.isdisjoint(branch_names.folders(one))]
+        if blocking:
+            drop = "".join(f"delete {self.private}{branch}\n" for branch in blocking)
+            self.git("update-ref", "--stdin", stdin=drop)
+        return bool(blocking)
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
         """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist).
@@ -245,7 +305,8 @@ class Remote:
         shown = f"refs/remotes/{self.name}/{branch}"
         both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
         if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
-            # An address makes no valid name, and there was nothing to note.
+            # An address makes no valid name, and there was nothing to note; or what is gone stands in the way.
+            self._make_way([branch])
             self.git("update-ref", self.private + branch, commit)
             self.git("update-ref", "-d", shown, ok=(0, 1, 128))
         return Pushed.DONE

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bridge import limits
-from bridge.bus import objects
+from bridge.bus import lookup
 from bridge.bus.ancestry import with_heavy_history
 from bridge.system import local_files
 from bridge.system.git import Git
@@ -37,28 +37,30 @@ class SetAside:
         return {branch: oid for branch, oid in listed.items() if oid not in known}
 
     def put(self, fetched: Mapping[str, str], prefix: str) -> list[str]:
-        """Drop references, ``prefix`` and the branch, to histories that are too large. Returns these branches."""
+        """Drop references, ``prefix`` and the branch, to what is no commit or too large. Returns these branches."""
         new = {*fetched.values()} - self._weighed
-        heavy = {oid for oid, size in objects.sizes(self._git, [*new]).items() if size > limits.COMMIT_BYTES}
+        found = lookup.locate(self._git, new)
+        # What is no commit is nothing that we read, and may stand for anything.
+        heavy = {oid for oid, it in found.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
         heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
         self._weighed = new - heavy | self._weighed.intersection(fetched.values())
         branches = [branch for branch, oid in fetched.items() if oid in heavy]
         if heavy:
-            self._note(heavy)
+            self.note(heavy)
             drop = "".join(f"delete {prefix}{branch}\n" for branch in branches)
             self._git("update-ref", "--stdin", stdin=drop)
         return branches
 
     @cached_property
     def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--path-format=absolute", "--git-path", _NAME))
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
 
     def _read(self) -> list[str]:
         """Return the ids that are noted, oldest first."""
         found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
         return _ID.findall(found.decode("ascii", "replace"))
 
-    def _note(self, commits: Collection[str]) -> None:
+    def note(self, commits: Collection[str]) -> None:
         """Add ids. In a repository that cannot be written to, they are fetched again."""
         noted = [oid for oid in self._read() if oid not in commits] + sorted(commits)
         with suppress(OSError):

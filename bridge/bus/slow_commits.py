@@ -51,7 +51,7 @@ class SlowCommits:
 
     @cached_property
     def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--path-format=absolute", "--git-path", _NAME))
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
 
     def _read(self) -> dict[str, float]:
         """Return the ids that count now and when they were noted, oldest first."""

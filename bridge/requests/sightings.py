@@ -12,11 +12,13 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from bridge.system import local_files
+from bridge.errors import ManifestError
+from bridge.system import local_files, strict_json
 from bridge.system.git import Git
 
 _NAME = "kakeya-seen.json"
 _MOST = 200
+_MOST_BYTES = 128 * 1024
 
 
 class Sightings:
@@ -47,14 +49,14 @@ class Sightings:
 
     @cached_property
     def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--path-format=absolute", "--git-path", _NAME))
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
 
 
 def _read(path: Path) -> dict[str, tuple[str, float, float]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = strict_json.loads(local_files.read_regular(path, _MOST_BYTES) or b"", max_bytes=_MOST_BYTES)
         return {str(branch): (str(tip), float(at), float(up)) for branch, (tip, at, up) in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ManifestError, ValueError, TypeError, AttributeError):
         return {}
 
 

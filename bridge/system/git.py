@@ -20,8 +20,16 @@ from bridge.system.process import Completed, run
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
 
-# Of every fetch: it writes the references that it is told to, and nothing else.
-FETCH_FLAGS = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+# Of every fetch: it writes the references that it is told to, and nothing else. Nothing is filtered out, because a
+# partial clone would ask the server for each missing object once more when it is read.
+FETCH_FLAGS = (
+    "--quiet",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+    "--no-filter",
+    "--refmap=",
+)
 
 # These bring objects, remove some, or move the end of a shallow history.
 _CHANGING = frozenset({"fetch", "gc", "prune", "repack", "init"})

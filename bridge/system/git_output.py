@@ -78,13 +78,13 @@ def each_ref(listed: Iterable[bytes]) -> Iterator[tuple[str, str]]:
             yield decode(found[2]), found[1].decode()
 
 
-def each_line(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream. A line that is longer than anything git prints for us is cut."""
+def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterator[bytes]:
+    """Yield the lines of a stream. Of a line longer than ``most`` bytes, which git does not print, some is left out."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         yield from whole
-        rest = rest[: limits.LINE_BYTES]
+        rest = rest[:most]
     if rest:
         yield rest
 

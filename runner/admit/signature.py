@@ -7,9 +7,14 @@ say whom to trust. Results are not cached.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+import struct
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bridge.bus import objects
@@ -27,6 +32,9 @@ _ARMOR = re.compile(
     rb"-----BEGIN SSH SIGNATURE-----\n(?:[A-Za-z0-9+/=]{1,76}\n)+-----END SSH SIGNATURE-----\n?"
 )
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
+# Every key in SSH's format begins with the length of its type, so its base64 begins with zeros.
+_KEY = re.compile(r"\sAAAA[A-Za-z0-9+/]*=*(?!\S)")
+_NAMESPACES = re.compile(r'namespaces="([^"]*)"', re.IGNORECASE)
 
 
 class BadSignature(Exception):  # noqa: N818 - what was found, not a fault
@@ -106,6 +114,52 @@ def check_list(path: Path) -> None:
     except OSError as error:
         raise PolicyError(f"cannot read the list of signers {path}: {error.strerror}") from error
     check_owned(path, "the list of signers")
+
+
+def lists_somebody(path: Path) -> bool:
+    """Return whether a signature by any key on the list could count now.
+
+    ``ssh-keygen`` passes over lines that it cannot read, so it decides here too, as it does for a real signature.
+
+    Raises:
+        PolicyError: the list cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise PolicyError(f"cannot read the list of signers {path}: {error.strerror}") from error
+    return any(_lists_somebody(line) for line in lines if not line.lstrip().startswith("#"))
+
+
+def _lists_somebody(line: str) -> bool:
+    found = _NAMESPACES.search(line)
+    if found and not any(fnmatchcase(NAMESPACE, pattern) for pattern in found[1].split(",")):
+        return False
+    if "cert-authority" in line.lower():
+        # It signs the keys of others, which nobody knows before they come.
+        return _KEY.search(line) is not None
+    with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
+        alone, file = Path(folder) / "list", Path(folder) / "signature"
+        alone.write_text(f"{line}\n", encoding="utf-8")
+        for armor in _empty_signatures(line):
+            file.write_bytes(armor)
+            found_names = _ssh_keygen("find-principals", "-f", str(alone), "-s", str(file)).text.splitlines()
+            if any(_PRINCIPAL.fullmatch(name) for name in found_names):
+                return True
+    return False
+
+
+def _empty_signatures(line: str) -> Iterator[bytes]:
+    """Yield for each key on a line a signature that names it and proves nothing."""
+    for key in _KEY.findall(line):
+        try:
+            blob = base64.b64decode(key.strip(), validate=True)
+        except binascii.Error:
+            continue
+        fields = (blob, NAMESPACE.encode(), b"", b"sha512", b"")
+        whole = b"SSHSIG" + struct.pack(">I", 1) + b"".join(struct.pack(">I", len(f)) + f for f in fields)
+        text = base64.encodebytes(whole)
+        yield b"-----BEGIN SSH SIGNATURE-----\n" + text + b"-----END SSH SIGNATURE-----\n"
 
 
 def _ssh_keygen(action: str, *args: str, stdin: bytes = b"") -> Completed:

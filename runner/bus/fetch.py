@@ -77,6 +77,7 @@ class Fetcher:
         self._is_put_off = False
         # A commit that takes long to come, and the git that fetches it beside the polls.
         self._slow: tuple[str, Child] | None = None
+        self._slow_is_first = False
         # Of these so many are asked for together: fewer after a fetch that took too long, all if none did (None).
         self._together: int | None = None
         # Branches that took too long to be fetched alone, and until when that is not tried again.
@@ -213,8 +214,7 @@ class Fetcher:
         """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
         child = self._start_fetch(*commits)
         try:
-            # Into an empty store everything comes that there is, and there is nothing else to do.
-            if child.ended(time_s if self._tips.at else NETWORK_TIMEOUT):
+            if child.ended(time_s):
                 self._check_whole()
                 return
         except ProcessError as error:
@@ -222,6 +222,7 @@ class Fetcher:
         finally:
             if len(commits) == 1 and self._slow is None and child.is_running:
                 self._slow = (commits[0], child)
+                self._slow_is_first = not self._tips.at
             else:
                 child.close()
         self._sweep_up()
@@ -238,6 +239,9 @@ class Fetcher:
                 return
             self._check_whole()
             self.quarantine.release({commit})
+            if self._slow_is_first:
+                # Into an empty store each would have brought all history. Now it is there, and the others are short.
+                self.quarantine.forgive()
         except InfrastructureError as error:
             self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
             ask.discard(commit)
@@ -256,7 +260,7 @@ class Fetcher:
         held = {oid for oid in new.values() if self.quarantine.holds(oid)}
         # A history that is being read is asked about in each poll, however long its branch is left out.
         asked = ({*new.values()} - held) | self._weigher.remembered.intersection(new.values())
-        heavy = self._weigher.weigh(asked, limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)
+        heavy = self._weigher.weigh(asked, limits.FETCH_S)
         for oid, why in heavy.items():
             if why:
                 self.quarantine.put(oid, InfrastructureError(why, code=HOSTILE))

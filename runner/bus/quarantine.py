@@ -68,6 +68,12 @@ class Quarantine:
             self._unreadable = {c: why for c, why in self._unreadable.items() if c not in commits}
             self._why = None
 
+    def forgive(self) -> None:
+        """Let all commits that did not come be asked for at once, as if for the first time."""
+        self._unreadable = {}
+        self._patience.keep(())
+        self._why = None
+
     def see(self, listed: Mapping[str, str]) -> None:
         """Record the current tips, and forget commits that are no longer a tip."""
         self._listed = listed

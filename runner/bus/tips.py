@@ -17,6 +17,8 @@ from bridge.system import git_output
 from bridge.system.git import Git
 
 HEADS = "refs/bus/"
+# In the archive: branches that git cannot hold beside earlier ones, each below its commit id.
+APART = "refs/apart/"
 _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 
 

@@ -12,7 +12,7 @@ from bridge.checks import Check
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, environment, git
 from bridge.system.process import run
-from runner.admit.signature import check_list
+from runner.admit.signature import check_list, lists_somebody
 from runner.check.inventory import inventory, way_is_free
 from runner.check.presets import check_presets, load_problems
 from runner.context import RunnerContext, open_runner
@@ -39,7 +39,7 @@ def examine(path: Path | None) -> Iterator[Check]:
         yield Check("policy", ok=False, message=error.message, fix=error.fix)
         return
     yield Check("policy", ok=True, message=f"{policy.id}, labels: {', '.join(policy.labels) or 'none'}")
-    yield _trust(policy)
+    yield trust(policy)
     yield from inventory(policy)
     try:
         with open_runner(policy, lambda _: None) as context:
@@ -66,7 +66,8 @@ def _serving(policy: Policy) -> Check:
     return Check(SERVING, ok=None, message=message, fix=fix)
 
 
-def _trust(policy: Policy) -> Check:
+def trust(policy: Policy) -> Check:
+    """Check whose code runs, and whether a list of signers that the policy names is of any use."""
     if policy.trust.code_request == "allow":
         fix = "Set trust.code_request to deny, unless everybody who can push may use this host with your rights."
         return Check("trust", ok=None, message="everybody who can push to the bus can run code here", fix=fix)
@@ -83,8 +84,13 @@ def _signers(policy: Policy) -> Check:
     try:
         check_list(signers)
         run("ssh-keygen", "-Y", "match-principals", env=environment.for_isolated_git(), check=False)
+        names_somebody = lists_somebody(signers)
     except KakeyaError as error:
         return Check("trust", ok=False, message=error.message, fix=error.fix or "Install OpenSSH's client.")
+    if not names_somebody:
+        message = f"no line of {signers} can verify a signature now: only the code of approved requests runs"
+        fix = 'Add a line such as: alice@example.com namespaces="git" ssh-ed25519 AAAA... (no patterns as names)'
+        return Check("trust", ok=None, message=message, fix=fix)
     return Check("trust", ok=True, message=f"code runs if it is approved or signed with a key in {signers}")
 
 

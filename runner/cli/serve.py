@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from runner.check.presets import allowed_names
+from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
 from runner.host.awake import awake
@@ -32,6 +33,8 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
             f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
         )
+        if context.policy.trust.code_request == "signed" and (found := trust(context.policy)).ok is not True:
+            tell(f"{found.message}. {found.fix}")
         for error in context.presets.broken.values():
             tell(f"invalid preset ignored: {error.message}")
         try:

@@ -17,7 +17,7 @@ from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import KEPT
 from runner.bus.reading import read_each
-from runner.bus.tips import HEADS
+from runner.bus.tips import APART, HEADS
 from runner.state.ledger import Ledger
 
 _FILES = ("", "-wal", "-shm")
@@ -46,7 +46,8 @@ def open_ledger(
         reader = reader or Reader()
         found = _refill(ledger, store, HEADS, tell, reader)
         if (archive / "HEAD").exists():
-            found += _refill(ledger, Git.isolated(archive), "refs/heads/", tell, reader)
+            for prefix in ("refs/heads/", APART):
+                found += _refill(ledger, Git.isolated(archive), prefix, tell, reader)
         _find_pending(ledger, store, tell)
         ledger.filled()
         if found:
@@ -62,6 +63,8 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
     """Record each request that a runner has claimed, the earliest first. Returns how many there are."""
     listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
+    if prefix == APART:
+        tips = {name.partition("/")[2]: oid for name, oid in tips.items()}
     safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
     views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"), reader)
     touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)

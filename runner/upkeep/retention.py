@@ -20,7 +20,7 @@ from bridge.system.git import Git
 from runner.admit.unsigned_answers import answered_before_keys
 from runner.bus.bus import KEPT
 from runner.bus.reading import read_each
-from runner.bus.tips import HEADS
+from runner.bus.tips import APART, HEADS
 from runner.context import RunnerContext
 from runner.policy import Retention
 
@@ -29,6 +29,7 @@ _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
 # How many branches are archived, and then deleted, in one transaction.
 _AT_ONCE = 1000
+_HEADS = "refs/heads/"
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,27 @@ def answered_at(view: View) -> float:
 def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
     """Copy branches from the runner's store into the archive, and check that they arrived.
 
-    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``.
+    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. One whose
+    name git cannot hold beside that of an earlier one is kept below ``refs/apart/``.
     """
     kept = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
     if not (archive / "HEAD").exists():
         archive.mkdir(parents=True, exist_ok=True)
         kept("init", "--bare", "--quiet", "--template=", str(archive))
     there = _refs(kept)
+    heads = {ref.removeprefix(_HEADS): oid for ref, oid in there.items() if ref.startswith(_HEADS)}
+    within = {folder for name in heads for folder in branch_names.folders(name)}
     places = {}
     for branch, tip in tips.items():
-        taken = there.get(f"refs/heads/{branch}", tip) != tip
-        places[branch] = f"refs/again/{tip}" if taken else f"refs/heads/{branch}"
+        folders = branch_names.folders(branch)
+        if heads.get(branch, tip) != tip:
+            places[branch] = f"refs/again/{tip}"
+        elif branch in within or not heads.keys().isdisjoint(folders):
+            places[branch] = f"{APART}{tip}/{branch}"
+        else:
+            places[branch] = f"{_HEADS}{branch}"
+            heads[branch] = tip
+            within.update(folders)
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
     specs = "".join(f"{HEADS}{branch}:{place}\n" for branch, place in places.items())
     kept("fetch", *flags, "--", str(git.directory), stdin=specs)

@@ -250,7 +250,14 @@ def wide_tree(crowd: Crowd, size: int) -> str:
     return crowd.raw("tree", b"".join(b"100644 %08d\0" % i + blob for i in range(size // entry + 1)))
 
 
-def heavy(crowd: Crowd, what: str) -> str:
+def octopus(crowd: Crowd, middle: str) -> str:
+    """Make a commit of thousands of parents, as many before one of them as behind it."""
+    head, small = crowd.git.text("rev-parse", "main"), crowd.git("cat-file", "commit", "main").stdout
+    parents = "".join(f"parent {oid}\n" for oid in [*[head] * 4000, middle, *[head] * 4000])
+    return crowd.raw("commit", small.replace(b"author", f"{parents}author".encode(), 1))
+
+
+def heavy(crowd: Crowd, what: str) -> str:  # noqa: PLR0911
     if what == "a folder":
         return crowd.commit(wide_tree(crowd, limits.TREE_BYTES))
     if what == "the folder of the request":
@@ -265,6 +272,8 @@ def heavy(crowd: Crowd, what: str) -> str:
         for _ in range(4):
             commit = crowd.commit(None, "x\n", commit)
         return commit
+    if what == "a message between thousands of parents":
+        return octopus(crowd, crowd.commit(None, "x" * limits.COMMIT_BYTES))
     return crowd.commit(None, "x\n", crowd.commit(wide_tree(crowd, limits.TREE_BYTES)))
 
 
@@ -277,6 +286,7 @@ def heavy(crowd: Crowd, what: str) -> str:
         "a parent's message",
         "a parent's folder",
         "a message far below",
+        "a message between thousands of parents",
     ],
 )
 def test_row_30_an_object_beyond_its_limit_is_left_out_and_never_read(crowd, what):

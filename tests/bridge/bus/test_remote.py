@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge import limits
-from bridge.bus import objects
+from bridge.bus import objects, wire
 from bridge.bus.remote import PRIVATE, Pushed, Remote
 from bridge.client import Client
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
@@ -308,3 +308,85 @@ def test_once_the_time_is_over_no_fetch_is_tried(remote, monkeypatch):
     remote.push(BRANCH, commit, expect=None)
     monkeypatch.setattr(limits, "LISTED_S", 0.0)
     assert remote.fetch_listed({BRANCH: commit}) == {}
+
+
+@pytest.mark.parametrize("first", [f"{BRANCH}/noop-1700000001-abc123", BRANCH])
+def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_or_pushed(
+    remote, bus, git, first
+):
+    """Git cannot hold a branch beside one below it: somebody pushes one, deletes it, and the other comes."""
+    (second,) = {f"{BRANCH}/noop-1700000001-abc123", BRANCH} - {first}
+    commit, other = another(remote), another(remote, b"2")
+
+    def swap() -> None:
+        remote.git("update-ref", "--stdin", stdin=f"delete {PRIVATE}{second}\n")
+        remote.git("update-ref", PRIVATE + first, commit)
+        git(bus, "update-ref", "-d", f"refs/heads/{second}")
+
+    swap()
+    assert remote.push(second, other, expect=None) is Pushed.DONE
+    assert remote.known(second) == {second: other}
+    swap()
+    remote.git("push", "--quiet", "origin", f"{other}:refs/heads/{second}")
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {second: other}
+    remote.git("update-ref", "--stdin", stdin=f"delete {PRIVATE}{second}\n")
+    remote.git("update-ref", PRIVATE + first, commit)
+    assert remote.fetch(second) == {second: other}
+
+
+def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, monkeypatch):
+    there = Git.isolated(bus)
+    inner = there.text("mktree", stdin=f"100644 blob {objects.write_blob(there, b'x')}\tconfig\n")
+    raw = b"40000 .GIT\0" + bytes.fromhex(inner)
+    tree = there.text("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+    bad = objects.commit(there, tree, [], "x\n", objects.Identity("x", "x@y"))
+    there("update-ref", f"refs/heads/{BRANCH}1", bad)
+    good = another(remote)
+    remote.push(BRANCH, good, expect=None)
+    remote.git("config", "transfer.fsckObjects", "true")
+
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+
+    asked = []
+    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+    assert asked == [{BRANCH: good}]
+
+
+def test_a_partial_clone_has_all_of_a_request_after_one_fetch(bus, tmp_path, clone, git):
+    """Otherwise each object that is read costs a fetch of its own."""
+    git(bus, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--filter=tree:0", f"file://{bus}", "partial")
+    run = Client(clone).run("noop")
+    partial = Client(tmp_path / "partial")
+    settings = (tmp_path / "partial" / ".git" / "config").read_text()
+
+    tips = partial.remote.fetch_listed(partial.remote.listed("mac-bridge/*"))
+
+    assert (tmp_path / "partial" / ".git" / "config").read_text() == settings
+    git(tmp_path / "partial", "remote", "set-url", "origin", str(tmp_path / "nowhere"))
+    manifest = objects.read_blob(partial.git, tips[run.branch], wire.REQUEST, max_bytes=100_000)
+    assert manifest is not None
+
+
+def test_commands_that_fetch_one_branch_at_a_time_do_not_fail_each_other(remote, monkeypatch):
+    commit = another(remote)
+    remote.push(BRANCH, commit, expect=None)
+    fetches: list[str] = []
+
+    class Busy(Git):
+        """Git whose first fetches find that another process has just written the reference."""
+
+        def __call__(self, *args, **more):
+            if args[0] == "fetch":
+                fetches.append(args[-1])
+                if len(fetches) < 4:
+                    said = b"error: cannot lock ref 'refs/kakeya/x': is at 1 but expected 2"
+                    raise GitError(args, 1, stderr=said, message="failed")
+            return super().__call__(*args, **more)
+
+    monkeypatch.setattr("bridge.bus.remote._PAUSE_S", 0.0)
+    busy = replace(remote, git=Busy(remote.git.directory, remote.git.env))
+
+    assert busy.fetch(BRANCH) == {BRANCH: commit}
+    assert len(fetches) == 4

@@ -234,3 +234,53 @@ def test_nothing_of_it_is_a_branch_that_clients_and_runners_list(put, client, ke
 def test_readers_of_records_need_no_presets(client):
     assert read_runners(client.git, {}) == []
     assert Presence.model_validate(json.loads(content())).serves("anything")
+
+
+def forged(bus, kind):
+    """Return an object for a reference that holds no record."""
+    there = Git.isolated(bus)
+    tree = objects.overlay(there, None, {"x": b"x"})
+    if kind == "a large file":
+        return objects.write_blob(there, b"x" * (limits.COMMIT_BYTES + 1))
+    large = objects.commit(there, tree, [], "x" * (limits.COMMIT_BYTES + 1), WHO)
+    if kind == "upon a large commit":
+        return objects.commit(there, tree, [large], "x\n", WHO)
+    if kind == "a tag":
+        text = f"object {large}\ntype commit\ntag x\ntagger x <x@y> 1700000000 +0000\n\nx\n"
+        return there.text("hash-object", "-t", "tag", "-w", "--stdin", stdin=text)
+    return large
+
+
+@pytest.mark.parametrize("kind", ["a large commit", "upon a large commit", "a tag", "a large file"])
+def test_what_git_reads_at_each_fetch_is_never_kept_for_a_record(put, client, bus, kind):
+    """A reference to a large commit would slow down every later command, also once it is gone from the bus."""
+    put(content())
+    oid = forged(bus, kind)
+    Git.isolated(bus)("update-ref", presence.REFS + "f" * 16, oid)
+
+    for _ in range(2):
+        assert names(client) == ["mac"]
+    assert client.git.text("for-each-ref", "--format=%(refname)", presence.REFS) == REF
+
+
+@pytest.mark.parametrize(
+    "name", [b"y" * 300, b"\xff\xfe", b"/".join([b"z" * 200] * 25), INSTANCE.encode() + b"/x"]
+)
+def test_a_reference_that_cannot_be_written_here_hides_no_runner(put, client, bus, name):
+    commit = put(content()).encode()
+    there = Git.isolated(bus)
+    there("pack-refs", "--all")
+    file = bus / "packed-refs"
+    head, *lines = [line for line in file.read_bytes().split(b"\n") if line]
+    lines.append(commit + b" " + presence.REFS.encode() + name)
+    file.write_bytes(b"\n".join([head, *sorted(lines, key=lambda line: line.partition(b" ")[2]), b""]))
+
+    assert names(client) == ["mac"]
+
+
+def test_a_record_whose_commit_the_bus_has_lost_hides_no_other(put, client, bus):
+    lost = put(content(instance="f" * 16), ref=presence.REFS + "f" * 16)
+    put(content())
+    (bus / "objects" / lost[:2] / lost[2:]).unlink()
+
+    assert names(client) == ["mac"]

@@ -151,6 +151,43 @@ def test_the_end_of_what_comes_beside_the_polls_is_noticed_without_waiting():
         child.close()
 
 
+def test_a_slow_branch_that_comes_into_an_empty_store_delays_no_other(host, requester, endless, monkeypatch):
+    """Nothing else may be there for a while: that is no reason to wait for it."""
+    slow = requester.send(requester.manifest())
+    endless.names.add(requester.git.text("rev-parse", f"refs/remotes/origin/{slow}"))
+    monkeypatch.setattr(limits, "FETCH_S", 0.5)
+    with host.context() as context:
+        assert context.bus.fetch() == {}
+        monkeypatch.setattr(limits, "FETCH_S", 60.0)
+        honest = requester.send(requester.manifest())
+
+        assert [*context.bus.fetch()] == [honest]
+
+
+def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_once(
+    host, requester, endless, monkeypatch
+):
+    sent = [requester.send(requester.manifest()) for _ in range(3)]
+    endless.names.update(requester.git.text("rev-parse", f"refs/remotes/origin/{branch}") for branch in sent)
+    monkeypatch.setattr(limits, "FETCH_S", 0.1)
+    monkeypatch.setattr(fetching, "_ALONE_S", 0.1)
+    with host.context() as context:
+        while len(context.bus.quarantine.why) < len(sent):
+            assert context.bus.fetch() == {}
+        fetcher = context.bus._fetcher
+        first, child = fetcher._slow
+        child.close()
+        endless.names.clear()
+        monkeypatch.setattr(limits, "FETCH_S", 60.0)
+        monkeypatch.setattr(fetching, "_ALONE_S", 60.0)
+        fetcher._slow = first, fetcher._start_fetch(first)
+
+        while fetcher._slow:
+            context.bus.fetch()
+        assert context.bus.quarantine.why == {}
+        assert {*context.bus.fetch()} == {*sent}
+
+
 @pytest.fixture
 def costly(monkeypatch):
     """Commits that do not come in the time of a poll. A fetch that asks for one takes all its time, by a fake clock."""

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,9 @@ def branches(bus):
 def old(requester):
     """Put a request on the bus that stands as given, since so many days ago."""
 
-    def make(state: State, days: float) -> str:
+    def make(state: State, days: float, within: str = "mac-bridge") -> str:
         manifest = requester.manifest("touch")
-        branch = requester.send(manifest)
+        branch = requester.send(manifest, branch=f"{within}/touch-{manifest['nonce']}")
         tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
         if state is State.REQUESTED:
             return branch
@@ -88,6 +89,28 @@ def test_age_and_number(host, old, rule, left):
     with host.context() as context:
         sweep(context, Retention(**rule))
     assert branches(host.bus) == sorted(made[i] for i in left)
+
+
+def test_names_that_cannot_lie_beside_each_other_do_not_stop_the_archive(host, old, requester):
+    """Somebody asks as a branch, and when that is gone below its name, or the other way round."""
+    first = old(State.SUCCEEDED, days=31)
+    deep = old(State.SUCCEEDED, days=31, within="mac-bridge/touch-1700000000-abcdef")
+    with host.context() as context:
+        assert set(sweep(context, Retention(days=30)).deleted) == {first, deep}
+        requester.git("fetch", "--quiet", "--prune", "origin")
+        below = old(State.SUCCEEDED, days=31, within=first)
+        tip = requester.git.text("rev-parse", f"refs/remotes/origin/{below}")
+        beside = old(State.SUCCEEDED, days=31)
+        swept = sweep(context, Retention(days=30))
+    assert {below, beside} <= set(swept.deleted)
+    archive = Git.isolated(Path(swept.archive))
+    assert archive.text("rev-parse", f"refs/apart/{tip}/{below}") == tip
+    assert objects.resolve(archive, f"refs/heads/{beside}")
+    state = load_policy(host.policy("one")).state
+    for path in state.glob("ledger.sqlite*"):
+        path.unlink()
+    with host.context() as context:
+        assert context.ledger.seen(below) is not None
 
 
 def test_the_archive_verifies_as_the_bus_did(host, client, clone, runners, tmp_path):
