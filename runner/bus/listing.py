@@ -11,7 +11,7 @@ import hashlib
 import random
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from bridge import limits
@@ -29,6 +29,7 @@ _SHOWN = 20
 _CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
 _SEEN_BITS = 1 << 23
+_ID_DIGITS = 40  # of an object's name by SHA-1
 # No two requests share a commit. How many branches are at one is counted in so many places, whatever there is.
 _BUCKETS = 1 << 16
 
@@ -100,7 +101,7 @@ class Listing:
         """List the bus. Returns whether anything changed.
 
         Raises:
-            InfrastructureError: the bus cannot be reached.
+            InfrastructureError: the bus cannot be reached, or names its objects by SHA-256.
         """
         child = self._git.start("ls-remote", "--heads", "--refs", "--", self._url, timeout=NETWORK_TIMEOUT)
         digest, held, size = hashlib.blake2b(), [], 0
@@ -127,6 +128,19 @@ class Listing:
         self._digest = digest.digest()
         return True
 
+    def _branches(self, chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+        """Yield the names under our patterns and their commits."""
+        for name, oid in git_output.each_ref(git_output.each_line(chunks)):
+            if not name.startswith(self._prefixes):
+                continue
+            if len(oid) != _ID_DIGITS:
+                raise InfrastructureError(
+                    "the bus names its objects by SHA-256, which is not supported: "
+                    "use a bus that was made with --object-format=sha1",
+                    code="object_format",
+                )
+            yield name.removeprefix(_HEADS), oid
+
     def _take(self, chunks: Iterable[bytes]) -> None:
         """Read a listing. Of too many branches some are taken, among which each of them is sooner or later."""
         most = limits.BRANCHES
@@ -141,10 +155,7 @@ class Listing:
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
         self.odd = 0
         self.some_odd = []
-        for name, oid in git_output.each_ref(git_output.each_line(chunks)):
-            if not name.startswith(self._prefixes):
-                continue
-            branch = name.removeprefix(_HEADS)
+        for branch, oid in self._branches(chunks):
             known = self.tips.get(branch)
             if known is None and not branch_names.is_safe(branch):
                 self.odd += 1

@@ -59,7 +59,9 @@ def target(
     can load. Needs torch.
     """
     if retrieval and (start is None or name == CHATS):
-        raise BadInput("--retrieval refines a target that learnt from sources", "give its folder with --start")
+        raise BadInput(
+            "--retrieval refines a target that learnt from sources", "give its folder with --start"
+        )
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
