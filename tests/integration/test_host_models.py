@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-pytest.importorskip("mlx_lm", reason="the engine is not installed")
+pytest.importorskip("mlx", reason="the engine is not installed")
 
 from engine import models
 from engine.evals import needles

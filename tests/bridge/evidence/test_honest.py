@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -63,7 +60,7 @@ def codes(made: Report) -> set[str]:
 )
 def test_a_run_in_half_precision(name):
     """As MLX computes on a GPU: each cache moves predictions by what rounding does, and 8 bits err more."""
-    made = json.loads(gzip.decompress((Path(__file__).parent / "real" / f"{name}.json.gz").read_bytes()))
+    made = real(name)
     assert {model["dtype"] for model in made["models"]} == {name.rpartition("_")[2]}
     assert check_report(made) == []
 

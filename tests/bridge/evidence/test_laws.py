@@ -51,7 +51,7 @@ def test_the_definitions_are_those_that_the_engine_writes():
 
 
 def test_the_digests_of_what_is_bundled_are_the_engines(monkeypatch):
-    pytest.importorskip("mlx.core")
+    pytest.importorskip("mlx")
     files = importlib.import_module("engine.checkpoints.digests")
     prompts = importlib.import_module("engine.measure.prompts")
     folder = importlib.import_module("engine.models").__path__[0]

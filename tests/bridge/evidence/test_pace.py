@@ -125,7 +125,7 @@ def test_a_divergence_comes_with_its_least_and_greatest_prompt(interval, odd):
 
 
 def test_the_engine_claims_the_interval_that_the_gate_computes():
-    pytest.importorskip("mlx.core")
+    pytest.importorskip("mlx")
     claims_of = importlib.import_module("engine.evals.predictions").prediction_claims
     made = reports.restored_prefill()
     dice = random.Random(3)
