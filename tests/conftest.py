@@ -41,6 +41,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # The workers share the processors already: threads of the BLAS that wait for each other would take a tenth more.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# A shell that starts the tests in the background lets them ignore ^C, and all that they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each worker of pytest-xdist its share of the slow tests, at the beginning, so that none starts last.

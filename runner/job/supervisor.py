@@ -34,10 +34,8 @@ from runner.job.usage import Usage
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
-# Signals that this program, or Python itself, ignores or handles.
-_RESTORED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ,
-)  # fmt: skip
+# Whatever this program, Python or the shell that started the runner in the background ignores or handles.
+_RESTORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _WATCH_S = 0.25
 _KILL_S = 15.0
 _ROUNDS = 1_000

@@ -206,8 +206,16 @@ class TestWhatGoesIn:
 
         assert text == "True\n"
 
-    def test_it_begins_with_no_signal_ignored_or_blocked(self, run):
-        _, text = run(SHELL, "-c", "grep -E '^Sig(Blk|Ign):' /proc/self/status")
+    @pytest.mark.parametrize(
+        "ignored", [(), (signal.SIGQUIT, signal.SIGUSR1)], ids=["usually", "in the background"]
+    )
+    def test_it_begins_with_no_signal_ignored_or_blocked(self, run, ignored):
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+        try:
+            _, text = run(SHELL, "-c", "grep -E '^Sig(Blk|Ign):' /proc/self/status")
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
         masks = {line.split(":")[0]: int(line.split()[1], 16) for line in text.splitlines()}
         # Those that the C library keeps for itself cannot be set by a program, and may come ignored from a parent.
