@@ -219,7 +219,7 @@ class Remote:
         try:
             with within(limits.PRESENCE_S):
                 listed = self._listed_presences()
-                known = self._presence_refs()
+                known = self._refs(presence.REFS)
                 gone = "".join(f"delete {ref}\n" for ref in known if ref not in listed)
                 if gone:
                     self.git("update-ref", "--stdin", stdin=gone)
@@ -229,7 +229,7 @@ class Remote:
                     if known.get(ref) != oid
                 }
                 replace(self, private=presence.REFS).fetch_listed(new)
-                return {ref: oid for ref, oid in self._presence_refs().items() if listed.get(ref) == oid}
+                return {ref: oid for ref, oid in self._refs(presence.REFS).items() if listed.get(ref) == oid}
         except GitError as error:
             raise self._explain(error) from error
 
@@ -242,14 +242,9 @@ class Remote:
         finally:
             child.close()
 
-    def _presence_refs(self) -> dict[str, str]:
-        return git_output.refs(
-            self.git("for-each-ref", "--format=%(objectname) %(refname)", presence.REFS).stdout
-        )
-
     def known_presences(self) -> dict[str, str]:
         """Return the presence records that the last fetch brought, without asking the server."""
-        listed = {ref: oid for ref, oid in self._presence_refs().items() if presence.is_ref(ref)}
+        listed = {ref: oid for ref, oid in self._refs(presence.REFS).items() if presence.is_ref(ref)}
         if len(listed) <= limits.PRESENCES:
             return listed
         return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
@@ -261,19 +256,21 @@ class Remote:
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
         folders = [self.private + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
-        listed = git_output.refs(
-            self.git("for-each-ref", "--format=%(objectname) %(refname)", *folders).stdout
-        )
-        found = {ref.removeprefix(self.private): oid for ref, oid in listed.items()}
+        found = {ref.removeprefix(self.private): oid for ref, oid in self._refs(*folders).items()}
         return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
 
-    def _make_way(self, branches: Collection[str]) -> bool:
-        """Delete private refs that keep those of these branches from being written. Returns whether there were any.
+    def _refs(self, *prefixes: str) -> dict[str, str]:
+        """Return ``{name: object id}`` of the references of this clone below the prefixes."""
+        return git_output.refs(
+            self.git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes).stdout
+        )
 
-        Git cannot hold ``a/b`` beside ``a``. On the remote ``a`` is gone, or else ``a/b`` could not be there.
+    def _make_way(self, branches: Collection[str]) -> bool:
+        """Delete our references to branches that are gone, whose names leave no room for these; return whether any did.
+
+        Git cannot hold ``a/b`` beside ``a``. If the remote has ``a/b``, then ``a`` is gone from it.
         """
-        done = self.git("for-each-ref", "--format=%(objectname) %(refname)", self.private)
-        known = [ref.removeprefix(self.private) for ref in git_output.refs(done.stdout)]
+        known = [ref.removeprefix(self.private) for ref in self._refs(self.private)]
         above = {folder for branch in branches for folder in branch_names.folders(branch)}
         wanted = set(branches)
         blocking = [one for one in known if one in above or not wanted.isdisjoint(branch_names.folders(one))]

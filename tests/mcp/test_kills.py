@@ -130,7 +130,7 @@ def test_nothing_is_lost_and_nothing_runs_twice(served, clone, tmp_path):
         branches.add(answer["branch"])
 
     print(f"{KILLS} kills; the server died {dict(Counter(died))}")
-    assert len(died) >= KILLS // 4
+    assert len(died) > KILLS // 2
     assert {"asking", "waiting"} <= set(died)
     found = Client(clone, presets=served.presets).list(100)
     assert branches < {status.branch for status in found}

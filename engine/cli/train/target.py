@@ -10,6 +10,7 @@ from engine.errors import BadInput
 
 if TYPE_CHECKING:
     from engine.train.run import Trainer
+    from engine.train.tiny.target import TargetPlan
 
 CHATS = "tiny-chat"
 FAMILY = ("tiny", "tiny-hybrid", CHATS)
@@ -62,6 +63,7 @@ def target(
         raise BadInput(
             "--retrieval refines a target that learnt from sources", "give its folder with --start"
         )
+    from engine.train.tiny.target import TargetPlan, chat_plan, retrieval_plan
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
@@ -69,9 +71,12 @@ def target(
         use_threads(threads)
     made = out / "target"
     if name == CHATS:
-        run = _of_chats(out, steps, rows, seed, device, start)
+        run = _of_chats(out, chat_plan(steps, rows, seed), device, start)
     else:
-        run = _of_sources(name, out, steps, rows, seed, device, start, retrieval=retrieval)
+        make = retrieval_plan if retrieval else TargetPlan
+        run = _of_sources(
+            name, out, make(steps=steps, rows=rows, seed=seed), device, start, retrieval=retrieval
+        )
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     say = sayer(steps)
@@ -80,33 +85,24 @@ def target(
     click.echo(made)
 
 
-def _of_chats(out: Path, steps: int, rows: int, seed: int, device: str, start: Path | None) -> "Trainer[Any]":
+def _of_chats(out: Path, plan: "TargetPlan", device: str, start: Path | None) -> "Trainer[Any]":
     from engine.train.data import tokenizer
     from engine.train.tiny import shapes
-    from engine.train.tiny.target import chat_plan, chat_trainer
+    from engine.train.tiny.target import chat_trainer
 
     if start is None:
         raise BadInput(f"{CHATS} starts from another target", "give its folder with --start")
     words = tokenizer.with_chat_marks(tokenizer.load(start))
     tokenizer.save(words, out / "target")
-    plan = chat_plan(steps, rows, seed)
     return chat_trainer(shapes.TARGETS[CHATS], words, out, plan, device=device, start=start)
 
 
 def _of_sources(
-    name: str,
-    out: Path,
-    steps: int,
-    rows: int,
-    seed: int,
-    device: str,
-    start: Path | None,
-    *,
-    retrieval: bool,
+    name: str, out: Path, plan: "TargetPlan", device: str, start: Path | None, *, retrieval: bool
 ) -> "Trainer[Any]":
     from engine.train.data import corpus, tokenizer
     from engine.train.tiny import shapes
-    from engine.train.tiny.target import TargetPlan, retrieval_plan, trainer
+    from engine.train.tiny.target import trainer
 
     found = corpus.collect()
     click.echo(
@@ -121,7 +117,6 @@ def _of_sources(
     else:
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
-    plan = retrieval_plan(steps, rows, seed) if retrieval else TargetPlan(steps=steps, rows=rows, seed=seed)
     config = shapes.TARGETS[name]
     return trainer(
         config, words, found.train, found.held_out, out, plan, device=device, start=start, retrieval=retrieval

@@ -47,7 +47,7 @@ def _read(name: str) -> Report:
     data = (Path(__file__).parent / "real" / f"{name}.json.gz").read_bytes()
     made = dict(json.loads(gzip.decompress(data)))
     for model in made.get("models", []):
-        # Measured with the weights of their day, they are told here as if with those of today.
+        # Some were measured with earlier weights. The gate knows today's digests alone.
         known = bundled()["models"].get(model["id"], {}).get(model["role"], {})
         model |= {field: known[field] for field in DIGESTS if field in known}
     return made
