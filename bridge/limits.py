@@ -34,6 +34,8 @@ LISTED_S = 60.0
 
 # Git's own processes in the runner: address space, and how long a poll waits for new branches.
 GIT_MEMORY_BYTES = 1024 * MIB
+# The user's git while it talks to a server: memory of its own. Mapped packs, which may be larger, do not count.
+TALKING_GIT_BYTES = 2048 * MIB
 FETCH_S = 5.0
 SEARCH_S = 3.0
 # How long the runner waits for one branch that somebody else has pushed to, while or after its job runs.

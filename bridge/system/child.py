@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from bridge.errors import ProcessError
 from bridge.system import deadline
-from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, Expired, end_family, limit_child, start
+from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, Bounds, Expired, end_family, start
 
 # What a program that waits for questions has to end in once there are no more.
 _MOMENT_S = 0.5
@@ -34,6 +34,7 @@ class Child:
         env: Mapping[str, str],
         own_session: bool = False,
         memory: int | None = None,
+        own_memory: int | None = None,
         timeout: float | None = None,
         error: type[ProcessError] = ProcessError,
     ) -> None:
@@ -44,7 +45,7 @@ class Child:
         self._group = own_session
         self._limit = deadline.start(timeout)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
-        limit_child(self._child, memory)
+        self._bounds = Bounds(self._child, memory, own_memory)
         self._out = bytearray()
         self._selector = selectors.DefaultSelector()
         for pipe in (self._child.stdout, self._child.stderr):
@@ -175,6 +176,7 @@ class Child:
 
     def _receive(self, within: float) -> None:
         """Take what it has printed, as soon as there is something."""
+        self._bounds.keep()
         for key, _ in self._selector.select(within):
             data = os.read(key.fd, self._CHUNK)
             if not data:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bridge import limits
 from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import batch, environment
 from bridge.system.child import Child
@@ -30,6 +31,9 @@ FETCH_FLAGS = (
     "--no-filter",
     "--refmap=",
 )
+
+# These talk to a server, whose answers git collects in memory.
+_TALKING = frozenset({"fetch", "ls-remote", "push"})
 
 # These bring objects, remove some, or move the end of a shallow history.
 _CHANGING = frozenset({"fetch", "gc", "prune", "repack", "init"})
@@ -58,6 +62,8 @@ class Git:
     own_session: bool = False
     # The most address space that a call may have, in bytes, where the system can bound it.
     memory: int | None = None
+    # The most memory, mapped files left out, that a call which talks to a server may have.
+    talking_memory: int | None = None
     locate: str = "-C"
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -67,7 +73,7 @@ class Git:
         env = environment.for_user_git()
         if sys.stdin is None or not sys.stdin.isatty():
             env = environment.without_prompts(env)
-        return cls(Path(directory), env)
+        return cls(Path(directory), env, talking_memory=limits.TALKING_GIT_BYTES)
 
     @classmethod
     def isolated(
@@ -113,6 +119,7 @@ class Git:
                 own_session=self.own_session,
                 most=most,
                 memory=self.memory,
+                own_memory=self._own_memory(args),
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
@@ -138,11 +145,15 @@ class Git:
                 env=env,
                 own_session=self.own_session,
                 memory=self.memory,
+                own_memory=self._own_memory(args),
                 timeout=timeout,
                 error=GitError,
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
+
+    def _own_memory(self, args: tuple[str, ...]) -> int | None:
+        return self.talking_memory if args[0] in _TALKING else None
 
     def _before(self, args: tuple[str, ...]) -> None:
         """End what is kept to be asked if this call may change what it would say of an object."""

@@ -19,6 +19,8 @@ from bridge.errors import InfrastructureError
 
 # `<object id> <name>` or, as ls-remote has it, `<object id>\t<name>`.
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
+# What ls-remote has before the line of a symbolic reference: `ref: <target>\t<name>`.
+_LINK = re.compile(rb"ref: [^\t]*\t(.+)")
 _PORCELAIN_FIELDS = 3
 _MODE = re.compile(rb"[0-7]{1,7}")
 _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"}
@@ -76,6 +78,16 @@ def each_ref(listed: Iterable[bytes]) -> Iterator[tuple[str, str]]:
     for line in listed:
         if found := _REF.fullmatch(line):
             yield decode(found[2]), found[1].decode()
+
+
+def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
+    """Yield from ``ls-remote --symref`` name and object id of each reference, and whether it is a symbolic one."""
+    link = b""
+    for line in listed:
+        if named := _LINK.fullmatch(line):
+            link = named[1]
+        elif found := _REF.fullmatch(line):
+            yield decode(found[2]), found[1].decode(), found[2] == link
 
 
 def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterator[bytes]:

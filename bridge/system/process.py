@@ -6,6 +6,7 @@ Every program that is run to its end has a limit on its output and, if the calle
 from __future__ import annotations
 
 import os
+import re
 import resource
 import selectors
 import signal
@@ -43,6 +44,8 @@ _POLITE_S = 2.0
 _CPU_S = 900
 # How long an ended program's pipes are read on where something that it started holds them open.
 _LINGER_S = 2.0
+# What git writes while a pack comes in. Other processes of git, which may be at work beside ours, have their own.
+_PACK = re.compile(r"/objects/pack/tmp_[a-z]+_\w+$")
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,14 @@ def run(
     own_session: bool = False,
     most: int | None = None,
     memory: int | None = None,
+    own_memory: int | None = None,
 ) -> Completed:
     """Run a program to its end and return what it printed; past ``most`` bytes it is ended, and that is an error.
 
     Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned. ``memory``
-    bounds the address space of it and of each of its children, in bytes, where the system can do that. ``own_session``
-    keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children along.
+    bounds the address space of it and of each of its children, in bytes, where the system can do that; ``own_memory``
+    bounds that without mapped files. ``own_session`` keeps a terminal's ^C and prompts away from it. A program that has
+    to be ended takes its children along.
 
     Raises:
         ProcessError: it cannot be started, prints too much, takes longer than ``timeout`` seconds or than the block
@@ -96,8 +101,8 @@ def run(
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
     with child:
         try:
-            limit_child(child, memory)
-            talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most)
+            bounds = Bounds(child, memory, own_memory)
+            talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most, bounds)
             talk.to_the_end(timeout)
         except BaseException as error:
             end_family(child, group=own_session)
@@ -152,8 +157,9 @@ class _OverrunError(Exception):
 class _Talk:
     """The input and output of a running program, until it ends or must be ended."""
 
-    def __init__(self, child: Popen[bytes], stdin: bytes, most: int) -> None:
+    def __init__(self, child: Popen[bytes], stdin: bytes, most: int, bounds: Bounds) -> None:
         self._child = child
+        self._bounds = bounds
         self._left = memoryview(stdin)
         self._most = most
         self._said = 0
@@ -170,6 +176,7 @@ class _Talk:
             while selector.get_map() or self._child.poll() is None:
                 if why := limit.passed():
                     raise _OverrunError(why)
+                self._bounds.keep()
                 tick = min(TICK_S, limit.left())
                 if not selector.get_map():
                     with suppress(Expired):
@@ -225,27 +232,55 @@ class _Talk:
             pipe.close()
 
 
-def limit_child(child: Popen[bytes], memory: int | None) -> None:
-    """Bound the address space of a child and of what it starts, and their processor time, which outlives this process.
+class Bounds:
+    """The bounds of a child and of what it starts, set from outside: no Python code may run between fork and exec.
 
-    Done from outside, because no Python code may run between fork and exec.
+    ``memory`` bounds the address space, and the processor time with it, which outlives this process. ``own_memory``
+    bounds memory that is no mapped file, and not the processor time: what the user's git starts may stay.
     """
-    if memory is not None and hasattr(resource, "prlimit"):
-        with suppress(ProcessLookupError):
-            resource.prlimit(child.pid, resource.RLIMIT_AS, (memory, memory))
-            resource.prlimit(child.pid, resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+
+    def __init__(self, child: Popen[bytes], memory: int | None, own_memory: int | None) -> None:
+        self._pid = child.pid
+        self._limits: dict[int, int] = {}
+        if hasattr(resource, "prlimit"):
+            if memory is not None:
+                self._limits = {resource.RLIMIT_AS: memory, resource.RLIMIT_CPU: _CPU_S}
+            if own_memory is not None:
+                self._limits[resource.RLIMIT_DATA] = own_memory
+        self._next = 0.0
+        self.keep()
+
+    def keep(self) -> None:
+        """Set them again now and then: what the child was just starting when it was bounded has not inherited them."""
+        if self._limits and time.monotonic() >= self._next:
+            self._set(self._pid)
+            self._next = time.monotonic() + TICK_S
+
+    def _set(self, pid: int) -> None:
+        for which, most in self._limits.items():
+            # It may have ended, or may have less already.
+            with suppress(OSError, ValueError):
+                resource.prlimit(pid, which, (most, most))
+        with suppress(OSError):
+            for started in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+                self._set(int(started))
 
 
 def end_family(child: Popen[bytes], *, group: bool) -> None:
     """End a program and what it started: asked first, so that git can remove its locks, and then by force.
 
-    The program is reaped last: until then no other process can get its id, which is also the id of its group.
+    The program is reaped last: until then no other process can get its id, which is also the id of its group. What git
+    has received of a pack is removed, because git itself leaves it for two weeks.
     """
     import psutil  # noqa: PLC0415 - slow to import, and seldom needed
 
+    unfinished: set[Path] = set()
     with suppress(psutil.Error):
         family = [psutil.Process(child.pid)]
         family += [] if group else family[0].children(recursive=True)
+        for member in family:
+            with suppress(psutil.Error, OSError):
+                unfinished |= {Path(file.path) for file in member.open_files() if _PACK.search(file.path)}
         for signum in (signal.SIGTERM, signal.SIGKILL):
             for member in family:
                 with suppress(psutil.Error):
@@ -257,6 +292,9 @@ def end_family(child: Popen[bytes], *, group: bool) -> None:
             while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
                 time.sleep(0.02)
     child.wait()
+    for path in unfinished:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _lives(family: Sequence[psutil.Process]) -> bool:
