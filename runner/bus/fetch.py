@@ -218,6 +218,8 @@ class Fetcher:
                 self._check_whole()
                 return
         except ProcessError as error:
+            # Git has ended, and leaves what it was writing if what came is cut short or damaged.
+            self._sweep_up()
             raise _explain(error) from error
         finally:
             if len(commits) == 1 and self._slow is None and child.is_running:
@@ -289,6 +291,8 @@ class Fetcher:
             if b"couldn't find remote ref" in error.stderr.lower():
                 self._tips.set({branch: None})
                 return None
+            child.close()
+            self._sweep_up()
             raise _explain(error) from error
         finally:
             child.close()

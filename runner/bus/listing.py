@@ -91,7 +91,10 @@ class Listing:
         self.odd = 0
         self.some_odd: list[str] = []
         self.too_many = 0
-        self._told = (0, 0)
+        # Branches that are symbolic references, and one of them.
+        self.links = 0
+        self._a_link = ""
+        self._told = (0, 0, 0)
         # Used only above the limit: what the last listing held, and when branches were last chosen, in time and polls.
         self._before = _Seen()
         self._chosen_at = 0.0
@@ -103,7 +106,9 @@ class Listing:
         Raises:
             InfrastructureError: the bus cannot be reached, or names its objects by SHA-256.
         """
-        child = self._git.start("ls-remote", "--heads", "--refs", "--", self._url, timeout=NETWORK_TIMEOUT)
+        child = self._git.start(
+            "ls-remote", "--heads", "--refs", "--symref", "--", self._url, timeout=NETWORK_TIMEOUT
+        )
         digest, held, size = hashlib.blake2b(), [], 0
         self._polls += 1
         try:
@@ -130,8 +135,14 @@ class Listing:
 
     def _branches(self, chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
         """Yield the names under our patterns and their commits."""
-        for name, oid in git_output.each_ref(git_output.each_line(chunks)):
+        self.links = 0
+        for name, oid, is_link in git_output.each_listed(git_output.each_line(chunks)):
             if not name.startswith(self._prefixes):
+                continue
+            if is_link:
+                # An answer to it would be pushed to the branch that it stands for.
+                self.links += 1
+                self._a_link = name.removeprefix(_HEADS)[: limits.BRANCH_CHARS]
                 continue
             if len(oid) != _ID_DIGITS:
                 raise InfrastructureError(
@@ -199,5 +210,10 @@ class Listing:
                 f"the bus holds {self.too_many} request branches more than the {limits.BRANCHES} that are looked at; "
                 "they have their turns, and what is new is looked at first"
             )
-        self._told = (self.odd, self.too_many)
+        if self.links > self._told[2]:
+            said.append(
+                f"{self.links} branches are left out: they are symbolic references, which stand for other branches, "
+                f"such as {self._a_link!a}"
+            )
+        self._told = (self.odd, self.too_many, self.links)
         return said

@@ -50,6 +50,9 @@ class Poller:
         self._left_out: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
         self._patience = Patience()
+        # Branches that this process has answered, and back-off for those that it answers again and again.
+        self._answered: set[str] = set()
+        self._again = Patience()
         # Why each unanswered request waits, as text for the operator.
         self._why: dict[str, str] = {}
 
@@ -72,6 +75,8 @@ class Poller:
             self._known &= set(tips.values())
             self._tips = tips
         self._patience.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
+        self._answered &= tips.keys()
+        self._again.keep(tips)
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
         self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
         worked = False
@@ -94,6 +99,7 @@ class Poller:
             if branch not in self._settled
             and branch not in waiting
             and self._patience.allows(_at(branch, tip))
+            and self._again.allows(branch)
         }
         self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
         for view in self._in_turn(self._read(fresh)):
@@ -208,7 +214,20 @@ class Poller:
             return False
         # Usually this runner or a faster one has moved the branch now. If not, the bus drops pushes: back off.
         self._patience.failed(_at(view.branch, view.tip))
+        self._note_answer(view.branch, published)
         return published is not None
+
+    def _note_answer(self, branch: str, published: State | None) -> None:
+        """Back off if a branch needs one answer after another: the bus may write what is pushed to it elsewhere."""
+        if published is None or not published.is_final:
+            return
+        if branch not in self._answered:
+            self._answered.add(branch)
+        elif self._again.failed(branch) == _FAILURES:
+            self._context.tell(
+                f"{branch} needs one answer after another, so it is looked at less often: does somebody push to it "
+                "again and again, or is it another name of a branch on the bus?"
+            )
 
     def _handle(self, candidate: Candidate, action: Action) -> State | None:
         """Carry out the action. The ledger counts it first: a request that kills the runner is not retried for ever."""
