@@ -125,4 +125,7 @@ def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    anyio.run(serve)
+    try:
+        anyio.run(serve)
+    except* BrokenPipeError:
+        say("the agent went away while it was being answered")

@@ -62,9 +62,13 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        finally:
+            # Gone after the replacement; left where the disk is full.
+            Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}", "choose another --out") from error

@@ -129,3 +129,34 @@ def test_without_the_extra_the_command_to_install_it_is_told(monkeypatch):
     assert isinstance(error, UsageError)
     assert error.code == "missing_extra"
     assert f"{sys.executable} -m pip install '.[mcp]'" in error.fix
+
+
+def test_an_agent_that_goes_away_while_it_is_answered_is_no_bug(door):
+    """Its end of both pipes is closed before the answer to what it asked last is written."""
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "an agent", "version": "1"},
+    }
+    server = subprocess.Popen(
+        door.argv,
+        env=door.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with server:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        server.stdin.write(f"{json.dumps(asked)}\n")
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.stdout.close()
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        last = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+        server.stdin.write(f"{json.dumps(ready)}\n{json.dumps(last)}\n")
+        server.stdin.close()
+        said = server.stderr.read()
+
+    assert said == "the agent went away while it was being answered\n"
+    assert server.returncode == 0

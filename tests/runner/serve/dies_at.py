@@ -58,20 +58,20 @@ def run(policy: str, last: int, steps: str) -> None:
             if count == last:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        call, start, write, replace, limit = (
-            Git.__call__, Git.start, Ledger._write, Path.replace, process.limit_child
+        call, start, write, replace, bounds = (
+            Git.__call__, Git.start, Ledger._write, Path.replace, process.Bounds
         )  # fmt: skip
 
-        def limit_child(child, memory):
+        def bound(child, *limits):
             if "push" in child.args:
                 step("git push, under way")
-            limit(child, memory)
+            return bounds(child, *limits)
 
         Git.__call__ = lambda git, *args, **more: (step(f"git {args[0]}"), call(git, *args, **more))[1]
         Git.start = lambda git, *args, **more: (step(f"git {args[0]}"), start(git, *args, **more))[1]
         Ledger._write = lambda ledger: (step("ledger"), write(ledger))[1]
         Path.replace = lambda path, target: (step(f"replace {Path(target).name}"), replace(path, target))[1]
-        process.limit_child = limit_child
+        process.Bounds = bound
         with open_runner(load_policy(Path(policy)), lambda line: print(line, flush=True)) as context:
             serve(context, limit=1)
 
