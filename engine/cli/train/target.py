@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.progress import Bounded
 from engine.cli.train.progress import sayer
 from engine.errors import BadInput
 
@@ -63,7 +64,8 @@ def target(
         raise BadInput(
             "--retrieval refines a target that learnt from sources", "give its folder with --start"
         )
-    from engine.train.tiny.target import TargetPlan, chat_plan, retrieval_plan
+    from engine.train.tiny import refine
+    from engine.train.tiny.target import TargetPlan, chat_plan
     from engine.train.with_torch import check_device, use_threads
 
     check_device(device)
@@ -73,7 +75,7 @@ def target(
     if name == CHATS:
         run = _of_chats(out, chat_plan(steps, rows, seed), device, start)
     else:
-        make = retrieval_plan if retrieval else TargetPlan
+        make = refine.plan if retrieval else TargetPlan
         run = _of_sources(
             name, out, make(steps=steps, rows=rows, seed=seed), device, start, retrieval=retrieval
         )
@@ -101,7 +103,7 @@ def _of_sources(
     name: str, out: Path, plan: "TargetPlan", device: str, start: Path | None, *, retrieval: bool
 ) -> "Trainer[Any]":
     from engine.train.data import corpus, tokenizer
-    from engine.train.tiny import shapes
+    from engine.train.tiny import refine, shapes
     from engine.train.tiny.target import trainer
 
     found = corpus.collect()
@@ -118,6 +120,9 @@ def _of_sources(
         words = tokenizer.train(file.text for file in found.train if file.source == "python")
     tokenizer.save(words, made)
     config = shapes.TARGETS[name]
-    return trainer(
-        config, words, found.train, found.held_out, out, plan, device=device, start=start, retrieval=retrieval
-    )
+    if retrieval and start is not None:
+        said = Bounded(lambda done: click.echo(f"the target wrote {done} rows", err=True))
+        return refine.trainer(
+            config, words, found.train, found.held_out, out, plan, device=device, start=start, say=said
+        )
+    return trainer(config, words, found.train, found.held_out, out, plan, device=device, start=start)

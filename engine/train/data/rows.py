@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SHORT = 120  # tokens that one task fills
+WHOLE = 1.0  # the weight of every token of a row that is text alone
 
 
 class Rows:
@@ -26,6 +27,10 @@ class Rows:
         task_share: the share of rows that hold generated tasks.
         library_share: the share of source rows taken from the standard library.
         mix: the kinds of tasks.
+
+    Attributes:
+        own: rows ``[count, length]`` that a target wrote, or None.
+        own_share: the share of rows that are taken from those.
     """
 
     def __init__(
@@ -41,6 +46,8 @@ class Rows:
         self.tokenizer = tokenizer
         self.seed = seed
         self.task_share, self.library_share, self.mix = task_share, library_share, mix
+        self.own: np.ndarray | None = None
+        self.own_share = 0.0
         end = tokenizer.token_to_id(END)
         if end is None:
             raise ValueError(f"the tokenizer does not know {END}")
@@ -66,15 +73,24 @@ class Rows:
         return tokens.astype(np.int64), weights[:, 1:].astype(np.float32)
 
     def _row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
-        if rng.random() < self.task_share:
+        drawn = rng.random()
+        if drawn < self.task_share:
             return self._task_row(rng, length)
+        if self.own is not None and drawn < self.task_share + self.own_share:
+            return self._own_row(rng, length, self.own)
         return self._source_row(rng, length)
+
+    @staticmethod
+    def _own_row(rng: random.Random, length: int, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = -(-length // own.shape[1])
+        row = np.concatenate([own[rng.randrange(len(own))] for _ in range(count)])
+        return row[:length], np.full(length, WHOLE, np.float32)
 
     def _source_row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
         library, others = self.streams
         stream = library if rng.random() < self.library_share or len(others) <= length else others
         start = rng.randrange(len(stream) - length)
-        return stream[start : start + length], np.ones(length, np.float32)
+        return stream[start : start + length], np.full(length, WHOLE, np.float32)
 
     def _task_row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
         ids: list[int] = []

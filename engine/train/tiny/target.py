@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.train.data import tasks
 from engine.train.data.conversations import ChatRows
 from engine.train.data.corpus import File
 from engine.train.data.rows import Rows, windows
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 EVAL_LENGTH, EVAL_WINDOWS = 512, 48
-HARD_SHARE = 0.6  # of the rows, that hold tasks, in a run for retrieval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +161,6 @@ def _grow(weights: dict[str, torch.Tensor], entries: int) -> None:
         weights["model.embed_tokens.weight"] = torch.cat([held, held.mean(0, keepdim=True).expand(more, -1)])
 
 
-def retrieval_plan(steps: int, rows: int, seed: int) -> TargetPlan:
-    """Return the plan of a run on mostly hard tasks: about half of the rates, because the weights are trained."""
-    return TargetPlan(steps=steps, rows=rows, seed=seed, matrix_rate=2.5e-3, other_rate=1.5e-3, warm_up=20)
-
-
 def chat_plan(steps: int, rows: int, seed: int) -> TargetPlan:
     """Return the plan of a run on chats: short rows, and a third of the rates, because the weights are trained."""
     return TargetPlan(
@@ -209,7 +202,6 @@ def trainer(
     *,
     device: str = "cpu",
     start: Path | None = None,
-    retrieval: bool = False,
 ) -> Trainer[TargetLearner]:
     """Return the run that trains a target.
 
@@ -222,13 +214,11 @@ def trainer(
         plan: how long and how fast.
         device: ``cpu`` or ``cuda``.
         start: a folder whose weights to begin with; None for fresh ones.
-        retrieval: whether most rows are tasks, and most of those hard.
 
     Raises:
         BadInput: another plan or shape was begun in the folder.
     """
-    hard: dict[str, Any] = {"task_share": HARD_SHARE, "mix": tasks.HARD} if retrieval else {}
-    rows = Rows(tokenizer, train, plan.seed, **hard)
+    rows = Rows(tokenizer, train, plan.seed)
     learner = TargetLearner(
         config, list(windows(tokenizer, held_out, EVAL_LENGTH)), plan, device=device, start=start
     )
