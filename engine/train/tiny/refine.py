@@ -162,7 +162,7 @@ def trainer(
 ) -> Trainer[Refiner]:
     """Return the run that refines the target in ``start``; ``say`` gets how many rows it has written so far.
 
-    The rest is as for :func:`engine.train.tiny.target.trainer`.
+    The rest is as for :func:``engine.train.tiny.target.trainer``.
     """
     rows = Rows(tokenizer, train, plan.seed, task_share=TASK_SHARE, mix=tasks.HARD)
     folder.mkdir(parents=True, exist_ok=True)
