@@ -9,6 +9,7 @@ from engine.errors import BadInput
 from engine.mx import nn
 from engine.tokens import Tokenizer
 from engine.train.data import corpus, generate
+from engine.train.data.kept import made_once
 from engine.train.run import Source
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
@@ -25,15 +26,14 @@ def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], kept: Path) -> np.nda
         paths: files and folders; none for this machine's Python sources.
         kept: an ``.npy`` file.
     """
-    if kept.exists():
-        found: np.ndarray = np.load(kept)
-        return found
-    texts = read_text(paths) if paths else [file.text for file in corpus.collect().train]
-    end = tokenizer.eos_token_id
-    parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
-    ids = np.concatenate([np.asarray(part, np.uint32) for part in parts]) if parts else np.zeros(0, np.uint32)
-    np.save(kept, ids)
-    return ids
+
+    def make() -> np.ndarray:
+        texts = read_text(paths) if paths else [file.text for file in corpus.collect().train]
+        end = tokenizer.eos_token_id
+        parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
+        return np.concatenate([np.zeros(0, np.uint32), *(np.asarray(part, np.uint32) for part in parts)])
+
+    return made_once(kept, make)
 
 
 def written_rows(
@@ -47,15 +47,14 @@ def written_rows(
     say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``kept``."""
-    if kept.exists():
-        found: np.ndarray = np.load(kept)
-        return found
-    longest = min(LONGEST, length // 2)
-    check_length(ids, longest, "an opening")
-    openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
-    rows = generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
-    np.save(kept, rows)
-    return rows
+
+    def make() -> np.ndarray:
+        longest = min(LONGEST, length // 2)
+        check_length(ids, longest, "an opening")
+        openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
+        return generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
+
+    return made_once(kept, make)
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:

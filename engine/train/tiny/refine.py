@@ -1,11 +1,12 @@
-"""Refine a trained target for recall, and leave the rest of what it says as it was.
+"""Refine a trained target: teach it recall, and change little else.
 
-Answers to retrieval tasks are learnt from the text. Everything else is learnt from the target as it was: its
-distributions (KL divergence), and where its text matters most, the states between its layers. So the drafter
-that reads those states still fits, and answers repeat themselves as before.
+The text teaches the answers to retrieval tasks. At all other tokens the teacher is the target before the run: its
+distributions (KL divergence) and, in source text and in rows that it wrote, also the states between its layers.
+So its drafter, which reads those states, still fits.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from engine.train.data import tasks
 from engine.train.data.corpus import File
+from engine.train.data.kept import made_once
 from engine.train.data.rows import WHOLE, Rows, windows
 from engine.train.run import Trainer
 from engine.train.tiny.target import EVAL_LENGTH, TargetLearner, TargetPlan
@@ -65,17 +67,16 @@ def written(
 
     Made once, then read from ``kept``.
     """
-    if kept.exists():
-        found: np.ndarray = np.load(kept)
-        return found
-    from engine import models
-    from engine.train.data import generate
 
-    drawn = openings(tokenizer, files, np.random.default_rng((seed, 3)), OWN_ROWS)
-    target = models.load(str(start), draft=False).target
-    rows = generate.rows(target, drawn, length=OWN_TOKENS, shortest=OPENING // 3, seed=seed, say=say)
-    np.save(kept, rows)
-    return rows
+    def make() -> np.ndarray:
+        from engine import models
+        from engine.train.data import generate
+
+        drawn = openings(tokenizer, files, np.random.default_rng((seed, 3)), OWN_ROWS)
+        target = models.load(str(start), draft=False).target
+        return generate.rows(target, drawn, length=OWN_TOKENS, shortest=OPENING // 3, seed=seed, say=say)
+
+    return made_once(kept, make)
 
 
 class Refiner(TargetLearner):
@@ -91,8 +92,7 @@ class Refiner(TargetLearner):
         device: str = "cpu",
     ) -> None:
         super().__init__(config, held_out, plan, device=device, start=start)
-        teacher = TargetLearner(config, held_out, plan, device=device, start=start).model
-        self.teacher = teacher.eval().requires_grad_(requires_grad=False)
+        self.teacher = deepcopy(self.model).eval().requires_grad_(requires_grad=False)
 
     def export(self, folder: Path) -> None:
         """Write the model: each weight is ``LEARNT`` of what it became, and the rest of what it was.
