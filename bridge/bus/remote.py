@@ -166,6 +166,8 @@ class Remote:
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
         self._slow.put(late)
+        self.not_come.difference_update(tips)
+        self.not_come.update(wanted.keys() - tips.keys() - late.keys())
         for branch in self._set_aside.put(tips, self.private):
             del tips[branch]
         return tips
@@ -174,6 +176,11 @@ class Remote:
     def left_out(self) -> list[str]:
         """The branches that this process left out because their commits came too slowly, now or a while ago."""
         return sorted(self._slow.left_out)
+
+    @cached_property
+    def not_come(self) -> set[str]:
+        """The branches that the server listed to this process, and whose commits could not be fetched."""
+        return set()
 
     def _try_listed(self, listed: Mapping[str, str], late: dict[str, str]) -> dict[str, str]:
         """Fetch branches together; if that fails or takes too long, in parts, as far as there is time.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from bridge.bus import branch_names
+from bridge.bus.remote import Remote
 from bridge.cli.common import client_of, key_option, remote_option, state_text
 from bridge.cli.screen import Grid, console
 from bridge.client import Client
@@ -48,16 +49,17 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
     client = client_of(context)
     if claims is not None:
         _trends(client, limit, claims or None, as_json=as_json)
-        _say_left_out(client.remote.left_out)
+        _say_left_out(client.remote)
         return
     found = client.list(limit)
-    _say_left_out(client.remote.left_out)
+    _say_left_out(client.remote)
     if as_json:
         for status in found:
             put_json(status.as_dict())
         return
     if not found:
-        say("there are no requests on the remote. Send one: kakeya run noop --wait")
+        if not client.remote.not_come and not client.remote.left_out:
+            say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
     table = Grid("state", "preset", "age", "runner", "branch")
     for status in found:
@@ -67,11 +69,16 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
     _say_why(found)
 
 
-def _say_left_out(branches: Sequence[str]) -> None:
-    """Say how many requests are missing because their branches come too slowly, and how to read one."""
+def _say_left_out(remote: Remote) -> None:
+    """Say how many requests are missing and why, and how to read one."""
+    _say_missing(remote.left_out, "came too slowly")
+    _say_missing(sorted(remote.not_come), "could not be fetched")
+
+
+def _say_missing(branches: Sequence[str], why: str) -> None:
     if branches:
         count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
-        say(f"{count} left out, which came too slowly. Fetch one with: kakeya status {branches[0]}")
+        say(f"{count} left out, which {why}. Fetch one with: kakeya status {branches[0]}")
 
 
 def _say_why(found: Sequence[Status]) -> None:

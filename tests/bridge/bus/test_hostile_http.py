@@ -141,3 +141,21 @@ def test_row_94_a_fetch_that_is_ended_leaves_no_unfinished_pack(clone, serve, wa
 
     assert failed
     assert [path.name for path in packs.glob("tmp_*")] == ["tmp_pack_others"]
+
+
+def test_a_listing_of_commits_that_the_server_does_not_have_is_not_called_empty(clone, serve):
+    def lacking(handler):
+        if handler.command == "GET":
+            kind = "application/x-git-upload-pack-advertisement"
+            return servers.say(handler, 200, servers.advertisement(f"refs/heads/{BRANCH}"), Content_Type=kind)
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        answer = servers.packet(b"ERR upload-pack: not our ref " + servers.OID.encode())
+        return servers.say(handler, 200, answer, Content_Type="application/x-git-upload-pack-result")
+
+    serve(lacking)
+    argv = [sys.executable, "-P", "-m", "bridge", "list"]
+
+    done = subprocess.run(argv, cwd=clone, capture_output=True, text=True, check=True)
+
+    assert f"left out, which could not be fetched. Fetch one with: kakeya status {BRANCH}" in done.stderr
+    assert "there are no requests" not in done.stdout + done.stderr
