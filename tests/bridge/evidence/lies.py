@@ -365,7 +365,7 @@ def three_warm(report: Report) -> None:
             "repeat": i,
             "prefill_s": 0.3 + i / 7,
             "decode_s": 2.1 + i / 3,
-            "e2e_s": 2.41 + i / 2,
+            "e2e_s": 2.40003 + i / 7 + i / 3,
         }
         for i in range(3)
     ]
