@@ -27,7 +27,7 @@ MOST = 0.6
 BESIDE_S = 5.0
 
 # What of a row may be neither prefill nor decoding: the engine reads one clock for both, so that nothing is left.
-HIDDEN, HIDDEN_S = 1e-3, 1e-4
+HIDDEN, HIDDEN_S = 1e-3, 1e-3
 
 # A performance counter gives far more digits than these.
 DIGITS = 1e-6
