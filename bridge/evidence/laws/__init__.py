@@ -23,6 +23,7 @@ from bridge.evidence.laws import (
     needles,
     older,
     pace,
+    plain,
     predictions,
     quality,
     relative,
@@ -45,7 +46,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "Text": (text, vocabulary, answers),
     "Quality": (quality, codecs, predictions, relative),
     "Cells of the server": (served,),
-    "Identity": (identity,),
+    "Identity": (identity, plain),
     "Meaning": (meaning, fields, closed),
     "Reports of schema 2": (older,),
 }

@@ -132,13 +132,29 @@ def configured_number_of_prompts(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def configured_boundary(index: ReportIndex) -> Iterator[str]:
     boundary = option(index.report.config, "boundary")
-    for arm in index.arms_of("candidate") if isinstance(boundary, int) else ():
+    for arm in index.arms_of("candidate"):
         told = arm.options.get("boundary", boundary)
-        if told != boundary:
+        if isinstance(boundary, int) and told != boundary:
             yield f"{arm.name} leaves {told} layers raw at either end; {boundary} are configured"
         raw = arm.options.get("raw_layers")
-        if boundary and isinstance(raw, list) and len(raw) < boundary:
-            yield f"{arm.name} leaves {len(raw)} layers raw; {boundary} at either end are configured"
+        if told and not (isinstance(raw, list) and isinstance(told, int) and len(raw) >= told):
+            yield f"{arm.name} leaves {told} layers raw at either end, and does not tell which"
+
+
+@law(
+    "NOT_COVERED", (*FOUND, *QUANT), "arms.options.raw_layers rows.memory.layers",
+    "raw_layers names layers of the cache, each once",
+)  # fmt: skip
+def layers_that_are_there(index: ReportIndex) -> Iterator[str]:
+    counts = {row.arm: len(row.memory.layers) for row in index.rows if row.memory}
+    for arm in index.all_arms:
+        raw = arm.options.get("raw_layers")
+        if raw is None or arm.name not in counts:
+            continue
+        known = [*range(counts[arm.name])]
+        places = raw if isinstance(raw, list) and all(type(at) is int for at in raw) else [-1]
+        if len({*places}) != len(places) or not {*places} <= {*known}:
+            yield f"{arm.name} leaves the layers {str(raw)[:60]} raw; its cache has {len(known)}"
 
 
 @law(
@@ -241,7 +257,9 @@ def every_configured_code(index: ReportIndex) -> Iterator[str]:
     "after the rows of an interrupted run, the next row starts soon after the run was resumed",
 )  # fmt: skip
 def resumed_rows(index: ReportIndex) -> Iterator[str]:
-    resumed = index.resumed
+    resumed, told = index.resumed, option(index.report.config, "resumed_rows")
+    if told is not None and (type(told) is not int or told < 0):
+        yield f"{told!r} rows are said to be resumed"
     if resumed > len(index.rows):
         yield f"{resumed} rows are resumed, and there are {len(index.rows)}"
         return

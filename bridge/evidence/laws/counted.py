@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.evidence.laws.identity import bundled_target
+from bridge.evidence.laws.identity import bundled_target, least_of_the_name
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.laws.loops import RECOMPUTING
 from bridge.evidence.parts import Arm
@@ -255,7 +255,7 @@ def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool, 
 )  # fmt: skip
 def peak_above_the_model(index: ReportIndex) -> Iterator[str]:
     target = index.target
-    count = _whole(getattr(target, "parameters", None))
+    count = _whole(getattr(target, "parameters", None)) or (least_of_the_name(target) if target else None)
     size = {"float32": 4, "float16": 2, "bfloat16": 2}.get(getattr(target, "dtype", ""))
     if target is None or not count or not size or target.quantization:
         return

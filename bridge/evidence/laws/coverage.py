@@ -175,6 +175,15 @@ def configured_blocks(index: ReportIndex) -> Iterator[str]:
         yield f"{len(index.prompts)} prompts; {most} are configured"
 
 
+def _impossible(config: Any) -> set[str]:
+    """Return the codecs that no vector of the configured size can have: no group fits, or it is no power of two."""
+    dim, groups = config.get("dim"), config.get("groups")
+    if not isinstance(dim, int) or not _numbers(groups) or config.get("model"):
+        return set()
+    fits = any(group and dim % group == 0 for group in groups)
+    return {*(() if fits else ("affine",)), *(("classic",) if dim & (dim - 1) else ())}
+
+
 @law(
     "NOT_COVERED", CODEC, "config.codecs config.distributions config.n_vectors config.dim rows",
     "each code was measured on each configured distribution, on the configured number and size of vectors",
@@ -193,6 +202,7 @@ def configured_codes(index: ReportIndex) -> Iterator[str]:
     told = {"classic" if row.codec.lower()[:2] in ("d4", "e8") else row.codec for row in index.rows}
     codecs = config.get("codecs")
     lacks = {str(name) for name in codecs} - told if isinstance(codecs, list | tuple) else set()
+    lacks -= _impossible(config)
     if lacks:
         yield f"{min(lacks)} is configured, and was not measured"
     about = [

@@ -198,17 +198,21 @@ def _inner(row: Any) -> Iterator[str]:
 
 
 @law(
-    "MEANING_UNKNOWN", FOUND, "arms.name arms.cache arms.role",
-    "a candidate whose name contains a cache is named exactly after its own cache",
+    "MEANING_UNKNOWN", (*FOUND, *QUANT), "arms.name arms.cache arms.role",
+    "a candidate whose name contains a cache is named exactly after its own cache; a scored cache has no other name",
 )  # fmt: skip
 def caches_are_names(index: ReportIndex) -> Iterator[str]:
+    scored = index.report.kind in QUANT
     for arm in index.arms_of("candidate"):
-        if "@" in arm.name and arm.name not in (arm.cache, f"restored {arm.cache}"):
+        named = "@" in arm.name or (scored and not arm.cache.startswith(arm.name))
+        if named and arm.name not in (arm.cache, f"restored {arm.cache}"):
             yield f"{arm.name} keeps {arm.cache}"
 
 
 _PATCH = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+|[a-z]")
 POSITIONS = ("before the question",)
+# Beside MLX, drafters run in torch, on one of its devices.
+_RUNTIME = re.compile(r"torch [a-z]{1,20}(?::\d{1,3})?")
 
 
 @law(
@@ -222,6 +226,9 @@ def options_and_patches(index: ReportIndex) -> Iterator[str]:
             yield f"{arm.name} is patched in {odd[0][:60]!r}, which is not a dotted name"
         if arm.options.get("positions", POSITIONS[0]) not in POSITIONS:
             yield f"{arm.name} works at {str(arm.options['positions'])[:60]!r}"
+        runtime = arm.options.get("runtime", "torch cpu")
+        if not (isinstance(runtime, str) and _RUNTIME.fullmatch(runtime)):
+            yield f"{arm.name} runs in {str(runtime)[:60]!r}"
         if arm.options.get("through", "mlx_lm.stream_generate") != "mlx_lm.stream_generate":
             yield f"{arm.name} goes through {str(arm.options['through'])[:60]!r}"
 

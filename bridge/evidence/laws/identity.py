@@ -25,7 +25,7 @@ _NOTHING = re.compile(
 _PATH = re.compile(r"[./~\\]|[A-Za-z]:[/\\]")
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(?<!\d_)(\d{1,4}(?:\.\d)?)[bB](?![A-Za-z0-9])")
 # Such a name tells the parameters that a token uses, and the number of experts.
-_EXPERTS = re.compile(r"(?<![A-Za-z0-9.])\d{1,4}[eE](?![A-Za-z0-9])")
+EXPERTS = re.compile(r"(?<![A-Za-z0-9.])\d{1,4}[eE](?![A-Za-z0-9])")
 _VERSION = re.compile(r"v?\d+[0-9A-Za-z]*(?:[.+!-][0-9A-Za-z]+)*\+?|not installed")
 _MOST_CORES = 4096
 # Macs without Apple's chips have Intel's; a virtual one may not say more than its architecture.
@@ -105,9 +105,16 @@ def size_in_the_name(index: ReportIndex) -> Iterator[str]:
             size = max(sizes)
             # A quantized model's values are packed, up to sixteen to a number that counts as one parameter.
             least = size / 32 if model.quantization else size / 2
-            most = math.inf if _EXPERTS.search(model.id) else 2 * size
+            most = math.inf if EXPERTS.search(model.id) else 2 * size
             if not least <= count <= most:
                 yield f"{model.id} has {count} parameters; its name says {size:g}"
+
+
+def least_of_the_name(model: Any) -> int | None:
+    """Return the fewest parameters that a model's name allows; None if it tells no size, or that of experts."""
+    name = model.id.rpartition("/")[2]
+    sizes = [float(size) * 1e9 for size in _BILLIONS.findall(name)]
+    return int(max(sizes) / 2) if sizes and not model.quantization and not EXPERTS.search(name) else None
 
 
 @law(

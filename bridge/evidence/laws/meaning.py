@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterator
 
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.law import ALL, CODEC, DECODED, MODELLED, PROMPTED, QUANT, SPEC, law
+from bridge.evidence.laws.law import (
+    ALL,
+    CODEC,
+    DECODED,
+    FOUND,
+    MODELLED,
+    PROMPTED,
+    QUANT,
+    SPEC,
+    SWEEP,
+    law,
+)
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
 # What any claim may say in place of its definition.
@@ -142,6 +153,37 @@ def known_caches(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("candidate", "reference", "baseline"):
         if arm.cache not in ("raw", *OWN) and floor_of(arm.cache) is None:
             yield f"{arm.name} uses the cache {arm.cache}, whose format the gate does not know"
+
+
+@law("MEANING_UNKNOWN", SWEEP, "rows.cache", "the gate knows the format of the caches that passes went over")
+def known_caches_of_passes(index: ReportIndex) -> Iterator[str]:
+    for name in sorted({row.cache for row in index.rows}):
+        if name != "raw" and floor_of(name) is None:
+            yield f"passes over the cache {name}, whose format the gate does not know"
+
+
+@law(
+    "MEANING_UNKNOWN", (*SPEC, *FOUND, *QUANT), "arms.name arms.role arms.cache",
+    "what is named after a drafter, and what keeps a compared cache, is a candidate",
+)  # fmt: skip
+def candidates_are_called_so(index: ReportIndex) -> Iterator[str]:
+    for arm in index.arms_of("reference", "verify1"):
+        drafter, slash, _ = arm.name.partition("/")
+        if slash and drafter in DRAFTERS:
+            yield f"{arm.name} drafts, and has the role {arm.role}"
+        elif index.report.kind not in SPEC and arm.cache != "raw":
+            yield f"{arm.name} keeps {arm.cache}, and has the role {arm.role}"
+
+
+@law(
+    "MEANING_UNKNOWN", PROMPTED, "claims.against arms.role",
+    "no claim compares with a control: anything is better than noise",
+)  # fmt: skip
+def controls_are_beaten_by_all(index: ReportIndex) -> Iterator[str]:
+    controls = {arm.name for arm in index.arms_of("identity", "poison", "evicted")}
+    for claim in index.claims:
+        if claim.against in controls:
+            yield f"{claim.name} of {claim.arm} is against the control {claim.against}"
 
 
 @law("MEANING_UNKNOWN", PROMPTED, "arms.name arms.role", "an arm is not called by the name of another role")

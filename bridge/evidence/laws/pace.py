@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from bridge.evidence.laws.law import DECODED, NATIVE, SPEC, SWEEP, law
+from bridge.evidence.laws.identity import EXPERTS
+from bridge.evidence.laws.law import DECODED, NATIVE, SPEC, SWEEP, TIMED, law
 from bridge.evidence.laws.rounds import OURS
 from bridge.evidence.names import SPEEDUPS
-from bridge.evidence.report_index import ReportIndex, rate_of, took_of
+from bridge.evidence.report_index import LONG, ReportIndex, rate_of, took_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
@@ -35,6 +37,10 @@ AHEAD = 3.0
 
 # Rates of whole thousandths were written down, and times computed from them.
 THOUSANDTH, EXACTLY, MOST = 1e-3, 1e-5, 1e9
+# Bytes a second, several times those of the fastest machines.
+MEMORY = {"cpu": 5e12, "gpu": 50e12}
+_ACTIVE = re.compile(r"(?<![A-Za-z])[aA]\d{1,3}(?:\.\d)?[bB](?![A-Za-z])")
+WIDTHS = {"float32": 32, "float16": 16, "bfloat16": 16}
 # Two pauses of a clock are never the same.
 SAME_PAUSE, FEWEST_PAUSES = 1e-9, 8
 
@@ -179,6 +185,37 @@ def one_pass_a_token(index: ReportIndex) -> Iterator[str]:
             apart = sum(min(map(rate_of, ours)) > AHEAD * max(map(rate_of, theirs)) for ours, theirs in known)
             if apart * 2 > len(known):
                 yield f"{base.name} is more than {AHEAD:g} times as fast as {check.name}"
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", (*TIMED, *SWEEP), "rows.decode_s rows.seconds models.parameters identity.device",
+    "a pass takes as long at least as any memory needs to give half of the model's weights",
+)  # fmt: skip
+def weights_are_read(index: ReportIndex) -> Iterator[str]:
+    target = index.target
+    count = getattr(target, "parameters", None) if target is not None else None
+    bits = WIDTHS.get(getattr(target, "dtype", ""))
+    if type(count) is not int or bits is None or target.quantization or _has_experts(target):
+        return
+    memory = next(
+        (rate for device, rate in MEMORY.items() if index.report.identity.device.startswith(device)), None
+    )
+    least = count * bits / 8 / 2 / memory if memory else 0.0
+    took = median(
+        round_of(row) if isinstance(row, Decode) else row.seconds for row in index.rows
+        if not row.warmup and (not isinstance(row, Decode) or row.decode_tokens >= LONG)
+    )  # fmt: skip
+    if took < least:
+        yield f"passes take {took:.3g} s; to read {count} parameters takes {least:.3g} s at least"
+
+
+def _has_experts(model: Any) -> bool:
+    """Return whether a pass reads a part of a model's weights alone: its name may tell the active part (30B-A3B)."""
+    if _ACTIVE.search(model.id):
+        return True
+    return "moe" in f"{model.id} {getattr(model, 'architecture', '')}".lower() or bool(
+        EXPERTS.search(model.id)
+    )
 
 
 @law(

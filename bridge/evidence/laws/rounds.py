@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.evidence.laws.law import FOUND, SPEC, law
+from bridge.evidence.laws.meaning import DRAFTERS
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
@@ -139,6 +140,28 @@ def told_and_done(index: ReportIndex) -> Iterator[str]:
             idle = [row for row in rows if row.counters.get("rounds_lookup")]
             if idle:
                 yield f"{arm.name} counts rounds of a lookup that it was told not to use"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.commits rows.tokens arms.loop",
+    "the rounds of the engine's loop commit exactly the tokens of the answer",
+)  # fmt: skip
+def rounds_make_the_answer(index: ReportIndex) -> Iterator[str]:
+    for i, row, arm in _drafted(index):
+        committed = sum(row.commits or [])
+        if arm.loop == OURS and committed != len(row.tokens):
+            yield f"row {i}: rounds committed {committed} tokens, and the answer has {len(row.tokens)}"
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "arms.name arms.loop arms.options",
+    "what is named after a drafter of the engine, or rolls back, drafts in the engine's own loop",
+)  # fmt: skip
+def drafters_in_their_loop(index: ReportIndex) -> Iterator[str]:
+    for arm in index.all_arms:
+        ours = arm.name.partition("/")[0] in DRAFTERS and "/" in arm.name
+        if (ours or "rollback" in arm.options) and arm.loop != OURS and not arm.loop.startswith(_PACKAGE):
+            yield f"{arm.name} drafts in {arm.loop}; the engine drafts in {OURS}"
 
 
 @law(

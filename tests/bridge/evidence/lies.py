@@ -365,7 +365,7 @@ def three_warm(report: Report) -> None:
             "repeat": i,
             "prefill_s": 0.3 + i / 7,
             "decode_s": 2.1 + i / 3,
-            "e2e_s": 2.41 + i / 2,
+            "e2e_s": 2.40003 + i / 7 + i / 3,
         }
         for i in range(3)
     ]
@@ -1129,7 +1129,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "half precision for nothing": ("QUALITY_IMPOSSIBLE",),
     "an answer that the question gives away": ("ROW_CONTRADICTS", "TEXT_CONTRADICTS",),
     "the same answer to all": ("TEXT_CONTRADICTS",),
-    "the native cache called a reference": ("CLOCK_IMPLAUSIBLE",),
+    "the native cache called a reference": ("CLOCK_IMPLAUSIBLE", "MEANING_UNKNOWN"),
     "noise on one prompt": ("NOT_COVERED",),
     "all layers left raw, and told": ("BYTES_IMPOSSIBLE",),
     "the native cache called restored": ("BYTES_IMPOSSIBLE", "NOT_COVERED",),
@@ -1293,7 +1293,8 @@ TWINS: dict[str, Lie] = {
     ),
     "a codec with one scale a vector": Lie(
         CODEC, all_of(put("config", "dim", to=128), each(
-            None, setting(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5, rel_mse=0.083))),
+            None, setting(codec="voronoi", dim=128, stored_bits_per_value=2.25, limit=2**-4.5, rel_mse=0.083,
+                          rel_mse_stderr=0.0013))),
     ),
     "the published formula's bits": Lie(
         CODEC, each(None, setting(codec="e8 Q1", dim=64, stored_bits_per_value=2.125, limit=2**-4.25))

@@ -454,7 +454,9 @@ MEANING = {
     ),
     "a lookup called a draft model": Lie(
         SPEC,
-        lambda r: r["arms"].append(r["arms"][2] | {"name": "dflash/x", "options": {"lookup": True, "adaptive": False}}),
+        lambda r: r["arms"].append(r["arms"][2] | {
+            "name": "dflash/x", "loop": "engine.dflash.stream_generate", "options": {"lookup": True, "adaptive": False},
+        }),
         ("MEANING_UNKNOWN",),
     ),
     "one pass a token called the baseline": Lie(

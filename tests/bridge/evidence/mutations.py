@@ -273,7 +273,8 @@ def _codec(made: Report) -> None:
 
 def _drafting(made: Report) -> None:
     """Name the arm as the engine does, and count a round for the first token too."""
-    made["arms"][2].update(name="dflash/auto", options={"block_size": 8, "lookup": False, "adaptive": False})
+    options = {"block_size": 8, "lookup": False, "adaptive": False}
+    made["arms"][2].update(name="dflash/auto", loop="engine.dflash.stream_generate", options=options)
     for one in (*made["rows"], *made["claims"]):
         one.update({"arm": "dflash/auto"} if one["arm"] == "dflash" else {})
     made["config"].update(
