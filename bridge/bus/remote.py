@@ -45,6 +45,7 @@ _NO_ACCESS = re.compile(
     r"|terminal prompts disabled",
     re.IGNORECASE,
 )
+_MOVED = re.compile(r"returned error: 30[12378]\b")
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
@@ -81,6 +82,9 @@ class Remote:
                 "Add one with: git remote add origin URL"
             )  # fmt: skip
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
+        if git.maybe("config", "--get-regexp", r"^http\.(.*\.)?extraheader$"):
+            # Git sends such a header, with a token in it, to whatever server the first one redirects to.
+            git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
         return cls(git, name)
 
     @property
@@ -357,6 +361,13 @@ class Remote:
                 f"{self.name} does not let you push {branch!r}: {error.words()}",
                 fix=fix,
                 code="no_push_right",
+            )
+        if _MOVED.search(said):
+            return InfrastructureError(
+                f"{self.name} redirects to another address: {error.words()}",
+                fix="Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
+                "the server, or if http.extraHeader is set, which may hold a token.",
+                code="unreachable",
             )
         if _NO_ACCESS.search(said):
             return InfrastructureError(

@@ -159,3 +159,45 @@ def test_a_listing_of_commits_that_the_server_does_not_have_is_not_called_empty(
 
     assert f"left out, which could not be fetched. Fetch one with: kakeya status {BRANCH}" in done.stderr
     assert "there are no requests" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_row_96_a_header_of_the_users_git_follows_no_redirect_to_another_host(clone, serve, git, web):
+    """CI systems write a token into this header. The other host speaks git, so that a client that follows goes on."""
+    kind = "application/x-git-upload-pack-advertisement"
+    offer = servers.advertisement(f"refs/heads/{BRANCH}")
+    thief = servers.Http(lambda handler: servers.say(handler, 200, offer, Content_Type=kind))
+    serve(lambda handler: servers.say(handler, 302, Location=f"{thief.url}{handler.path}"))
+    git(
+        clone,
+        "config",
+        f"http.{git(clone, 'remote', 'get-url', 'origin')}.extraHeader",
+        "Authorization: secret",
+    )
+    client = Client(clone)
+
+    if web:
+        watch = pytest.importorskip("bridge.web.watch").Watch(client)
+        assert "redirects to another address" in watch.look().problem
+    else:
+        for ask in (client.list, lambda: client.status(BRANCH), lambda: client.run("noop")):
+            with pytest.raises(InfrastructureError, match="redirects to another address"):
+                ask()
+
+    assert thief.asked == []
+    thief.close()
+
+
+def test_a_redirect_is_followed_where_no_header_would_go_along(clone, serve, git, http_bus):
+    serve(lambda handler: servers.say(handler, 302, Location=f"{http_bus.origin}{handler.path}"))
+    path = http_bus.url.removeprefix(http_bus.origin)
+    git(
+        clone,
+        "remote",
+        "set-url",
+        "origin",
+        f"{git(clone, 'remote', 'get-url', 'origin')[: -len('/bus.git')]}{path}",
+    )
+
+    assert Client(clone).list() == []
+    assert http_bus.requests
