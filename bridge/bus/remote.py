@@ -129,7 +129,7 @@ class Remote:
                 self.git(*argv, timeout=NETWORK_TIMEOUT)
             except GitError as error:
                 # Either what is gone stands in the way, or another command in this clone notes the same branch.
-                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(_said(error))):
+                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(error.printed())):
                     raise
                 pause(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - no secret
             else:
@@ -306,7 +306,7 @@ class Remote:
                 timeout=NETWORK_TIMEOUT,
             )  # fmt: skip
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
@@ -334,7 +334,7 @@ class Remote:
         try:
             self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         self.git("update-ref", "-d", self.private + branch)
@@ -342,7 +342,7 @@ class Remote:
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
-        said = _said(error)
+        said = error.printed()
         if "shallow update not allowed" in said:
             fix = "Run: git fetch --unshallow"
             return UsageError(
@@ -390,7 +390,3 @@ class Remote:
     @property
     def _is_address(self) -> bool:
         return self.name not in self.git.text("remote").split("\n")
-
-
-def _said(error: ProcessError) -> str:
-    return (error.stderr + error.stdout).decode("utf-8", "replace")

@@ -201,3 +201,23 @@ def test_a_redirect_is_followed_where_no_header_would_go_along(clone, serve, git
 
     assert Client(clone).list() == []
     assert http_bus.requests
+
+
+@pytest.mark.parametrize(
+    "word", ["[remote rejected] (", "[remote rejected]", "repository ", "cannot lock ref '"]
+)
+def test_row_98_a_long_line_from_a_server_keeps_nobody_busy(clone, serve, word):
+    """Each of these once took minutes, because a pattern began anew at each word and read to the line's end."""
+
+    def refuse(handler):
+        offer = servers.packet(b"ERR " + word.encode() * (60_000 // len(word)))
+        body = servers.packet(b"# service=git-upload-pack\n") + b"0000" + offer
+        kind = "application/x-git-upload-pack-advertisement"
+        return servers.say(handler, 200, body, Content_Type=kind)
+
+    serve(refuse)
+
+    for _ in range(20):
+        with pytest.raises(InfrastructureError) as caught:
+            Client(clone).remote.fetch(BRANCH)
+    assert len(caught.value.message) <= 1_000
