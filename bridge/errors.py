@@ -56,6 +56,8 @@ MAX_MESSAGE = 1000
 # Of what git passes on, these lines at most, and so many characters.
 _MAX_LINES = 4
 _MAX_WORDS = 500
+# Of what a program printed as its output, so many bytes are searched for why it failed.
+_MAX_PRINTED = 256 << 10
 # What git adds once ssh or the server has said why; a message that is nothing else is kept.
 _ADDED = re.compile(
     r"fatal: Could not read from remote repository\.|Please make sure you have the correct access rights"
@@ -153,6 +155,11 @@ class ProcessError(InfrastructureError):
             return self.message
         return self._telling()
 
+    def printed(self) -> str:
+        """Return what it printed, messages first. Long lines are cut: patterns may take quadratic time on one line."""
+        text = (self.stderr + self.stdout[:_MAX_PRINTED]).decode("utf-8", "replace")
+        return "\n".join(line[:MAX_MESSAGE] for line in text.split("\n"))
+
     def _telling(self) -> str:
         return one_line(self._said()[-1])
 
@@ -170,7 +177,7 @@ class GitError(ProcessError):
         """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
         said = self._said()
         telling = [line for line in said if not _ADDED.fullmatch(line)] or said[:1]
-        declined = _DECLINED.search((self.stdout + self.stderr).decode("utf-8", "replace"))
+        declined = _DECLINED.search(self.printed())
         if declined:
             telling.append(declined[1])
         words = one_line("; ".join(telling[-_MAX_LINES:]))

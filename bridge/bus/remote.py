@@ -45,6 +45,7 @@ _NO_ACCESS = re.compile(
     r"|terminal prompts disabled",
     re.IGNORECASE,
 )
+_MOVED = re.compile(r"returned error: 30[12378]\b")
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
@@ -81,6 +82,9 @@ class Remote:
                 "Add one with: git remote add origin URL"
             )  # fmt: skip
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
+        if git.maybe("config", "--get-regexp", r"^http\.(.*\.)?extraheader$"):
+            # Git sends such a header, with a token in it, to whatever server the first one redirects to.
+            git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
         return cls(git, name)
 
     @property
@@ -125,7 +129,7 @@ class Remote:
                 self.git(*argv, timeout=NETWORK_TIMEOUT)
             except GitError as error:
                 # Either what is gone stands in the way, or another command in this clone notes the same branch.
-                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(_said(error))):
+                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(error.printed())):
                     raise
                 pause(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - no secret
             else:
@@ -302,7 +306,7 @@ class Remote:
                 timeout=NETWORK_TIMEOUT,
             )  # fmt: skip
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
@@ -330,7 +334,7 @@ class Remote:
         try:
             self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(_said(error)):
+            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
                 return Pushed.STALE
             raise self._explain(error, branch) from error
         self.git("update-ref", "-d", self.private + branch)
@@ -338,7 +342,7 @@ class Remote:
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
-        said = _said(error)
+        said = error.printed()
         if "shallow update not allowed" in said:
             fix = "Run: git fetch --unshallow"
             return UsageError(
@@ -357,6 +361,13 @@ class Remote:
                 f"{self.name} does not let you push {branch!r}: {error.words()}",
                 fix=fix,
                 code="no_push_right",
+            )
+        if _MOVED.search(said):
+            return InfrastructureError(
+                f"{self.name} redirects to another address: {error.words()}",
+                fix="Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
+                "the server, or if http.extraHeader is set, which may hold a token.",
+                code="unreachable",
             )
         if _NO_ACCESS.search(said):
             return InfrastructureError(
@@ -379,7 +390,3 @@ class Remote:
     @property
     def _is_address(self) -> bool:
         return self.name not in self.git.text("remote").split("\n")
-
-
-def _said(error: ProcessError) -> str:
-    return (error.stderr + error.stdout).decode("utf-8", "replace")

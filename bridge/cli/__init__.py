@@ -7,7 +7,7 @@ from typing import NoReturn
 import click
 
 from bridge.console import CONTEXT, LazyGroup, run_program
-from bridge.system import environment
+from bridge.system import ending, environment
 from bridge.system.version import version_option
 
 COMMANDS = {
@@ -53,4 +53,5 @@ def cli(context: click.Context, repo: str) -> None:
 def main() -> NoReturn:
     """Run the command line."""
     environment.without_plugins()
+    ending.end_on_signals()
     run_program(cli, "kakeya")

@@ -9,7 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from bridge.console import say
-from bridge.system import loopback
+from bridge.system import loopback, process
 
 
 def serve_http(server: Server[Any], port: int) -> None:
@@ -30,4 +30,7 @@ def serve_http(server: Server[Any], port: int) -> None:
     say(f"serving MCP at http://{loopback.HOST}:{port}/mcp")
     # Uvicorn's default logging would write to standard output.
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listener])
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        process.end_children()

@@ -22,12 +22,16 @@ from bridge.errors import UsageError, as_told
 from bridge.mcp.bounds import text_of, to_dict, told
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
+from bridge.system import ending, process
 from bridge.system.validation import describe
 
 if TYPE_CHECKING:
     from bridge.mcp.calls import Place
 
 Context = ServerRequestContext[Any, Any]
+
+# How long calls may go on once the agent has left, so that a push is not cut off.
+_LAST_CALLS_S = 5.0
 
 
 def make_server(repo: str, remote: str, public_key: str | None = None) -> Server[Any]:
@@ -125,7 +129,11 @@ def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
+    # The thread that reads standard input cannot be interrupted.
+    ending.end_on_interrupt()
     try:
         anyio.run(serve)
     except* BrokenPipeError:
         say("the agent went away while it was being answered")
+    finally:
+        process.end_children(_LAST_CALLS_S)

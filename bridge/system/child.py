@@ -10,7 +10,18 @@ from contextlib import suppress
 
 from bridge.errors import ProcessError
 from bridge.system import deadline
-from bridge.system.process import MOST_ERRORS, PIPE, TICK_S, Bounds, Expired, end_family, start
+from bridge.system.process import (
+    MOST_ERRORS,
+    PIPE,
+    TICK_S,
+    Bounds,
+    Expired,
+    check_open,
+    end_family,
+    forget,
+    note,
+    start,
+)
 
 # What a program that waits for questions has to end in once there are no more.
 _MOMENT_S = 0.5
@@ -44,7 +55,9 @@ class Child:
         self._said = 0
         self._group = own_session
         self._limit = deadline.start(timeout)
+        check_open(self.argv)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
+        note(self._child, group=own_session)
         self._bounds = Bounds(self._child, memory, own_memory)
         self._out = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -142,6 +155,7 @@ class Child:
                 with suppress(BrokenPipeError):
                     pipe.close()
         self._child.wait()
+        forget(self._child)
 
     def _end_by_itself(self) -> None:
         """Give it a moment to end, now that nothing more is asked. One in the middle of an answer is not heard out."""

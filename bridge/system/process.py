@@ -11,8 +11,9 @@ import resource
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,9 @@ _CPU_S = 900
 _LINGER_S = 2.0
 # What git writes while a pack comes in. Other processes of git, which may be at work beside ours, have their own.
 _PACK = re.compile(r"/objects/pack/tmp_[a-z]+_\w+$")
+# The programs that are run to their end or through pipes, and whether each leads a group. They end with this process.
+_CHILDREN: dict[subprocess.Popen[bytes], bool] = {}
+_CLOSED = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def run(
         ProcessError: it cannot be started, prints too much, takes longer than ``timeout`` seconds or than the block
             that it is called in may (see bridge.system.deadline), or (with ``check``) ends with anything but 0.
     """
+    check_open(argv)
     try:
         child = subprocess.Popen(
             argv,
@@ -99,6 +104,7 @@ def run(
         )
     except OSError as error:
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
+    note(child, group=own_session)
     with child:
         try:
             bounds = Bounds(child, memory, own_memory)
@@ -109,6 +115,8 @@ def run(
             if isinstance(error, _OverrunError):
                 raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
             raise
+        finally:
+            forget(child)
         if talk.lingers and own_session:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -266,33 +274,82 @@ class Bounds:
                 self._set(int(started))
 
 
+def note(child: Popen[bytes], *, group: bool) -> None:
+    """Let ``end_children`` end a program, with its group if it leads one, until ``forget`` is called."""
+    _CHILDREN[child] = group
+
+
+def forget(child: Popen[bytes]) -> None:
+    """Take note that a program has ended."""
+    _CHILDREN.pop(child, None)
+
+
+def end_children(after: float = 0.0) -> None:
+    """End what other threads, or the code that a signal has interrupted, still run. Nothing more is run after that.
+
+    Threads that this process waits for at its end get ``after`` seconds to finish. It may be called by a signal's
+    handler, so it reaps nothing: that takes a lock, which may be held.
+    """
+    until = time.monotonic() + after
+    for thread in threading.enumerate() if after else ():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
+    _CLOSED.set()
+    running = {child.pid: group for child, group in list(_CHILDREN.items()) if child.returncode is None}
+    if running:
+        _remove(_end(running))
+
+
+def check_open(argv: tuple[str, ...]) -> None:
+    """Raise a ProcessError once ``end_children`` was called."""
+    if _CLOSED.is_set():
+        raise ProcessError(argv, None, message=f"{argv[0]} was not started, because this process is ending")
+
+
 def end_family(child: Popen[bytes], *, group: bool) -> None:
-    """End a program and what it started: asked first, so that git can remove its locks, and then by force.
+    """End a program and what it started.
 
     The program is reaped last: until then no other process can get its id, which is also the id of its group. What git
     has received of a pack is removed, because git itself leaves it for two weeks.
     """
+    unfinished = _end({child.pid: group})
+    child.wait()
+    _remove(unfinished)
+
+
+def _end(programs: Mapping[int, bool]) -> set[Path]:
+    """End programs with their children, or the groups that they lead, and return the packs that they were writing.
+
+    They are asked first, so that git can remove its locks, and then ended by force.
+    """
     import psutil  # noqa: PLC0415 - slow to import, and seldom needed
 
     unfinished: set[Path] = set()
-    with suppress(psutil.Error):
-        family = [psutil.Process(child.pid)]
-        family += [] if group else family[0].children(recursive=True)
+    family: list[psutil.Process] = []
+    groups: list[int] = []
+    for pid, group in programs.items():
+        with suppress(psutil.Error):
+            family.append(psutil.Process(pid))
+            groups += [pid] if group else []
+            family += [] if group else family[-1].children(recursive=True)
+    for member in family:
+        with suppress(psutil.Error, OSError):
+            unfinished |= {Path(file.path) for file in member.open_files() if _PACK.search(file.path)}
+    for signum in (signal.SIGTERM, signal.SIGKILL):
         for member in family:
-            with suppress(psutil.Error, OSError):
-                unfinished |= {Path(file.path) for file in member.open_files() if _PACK.search(file.path)}
-        for signum in (signal.SIGTERM, signal.SIGKILL):
-            for member in family:
-                with suppress(psutil.Error):
-                    member.send_signal(signum)
-            if group:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signum)
-            until = time.monotonic() + _POLITE_S
-            while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
-                time.sleep(0.02)
-    child.wait()
-    for path in unfinished:
+            with suppress(psutil.Error):
+                member.send_signal(signum)
+        for pid in groups:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signum)
+        until = time.monotonic() + _POLITE_S
+        while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
+            time.sleep(0.02)
+    return unfinished
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
         with suppress(OSError):
             path.unlink()
 

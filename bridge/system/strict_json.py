@@ -13,7 +13,9 @@ from bridge.errors import ManifestError
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 8
 MAX_DIGITS = 18
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A text is counted in pieces of so many bytes, because a split into its strings takes many times the memory.
+_PIECE = 1 << 18
+_BACKSLASHES = re.compile(rb"\\*")
 
 
 def loads(
@@ -33,7 +35,7 @@ def loads(
         raise ManifestError(f"{what} is larger than {max_bytes} bytes", code="too_large")
     nests, values = _count(raw)
     if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
-        nests, values = _count(_STRING.sub(b"", raw))
+        nests, values = _count_outside(raw)
     if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
         most = f"{limits.JSON_VALUES} values, {limits.JSON_NESTS} of them lists and objects, are the most"
         raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
@@ -65,6 +67,24 @@ def _count(raw: bytes) -> tuple[int, int]:
     return nests, nests + raw.count(b",") + 1
 
 
+def _count_outside(raw: bytes) -> tuple[int, int]:
+    """Return what ``_count`` does, without the marks in strings, in a time that grows with the length alone."""
+    nests, values, inside, start = 0, 1, False, 0
+    while start < len(raw):
+        end = start + _PIECE
+        if raw[end - 1 : end] == b"\\":
+            # No escape may be cut in two.
+            run = _BACKSLASHES.match(raw, end)
+            end = (run.end() if run else end) + 1
+        piece = raw[start:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        counted = _count(b"".join(parts[inside::2]))
+        nests, values = nests + counted[0], values + counted[1] - 1
+        inside ^= len(parts) % 2 == 0
+        start = end
+    return nests, values
+
+
 def dumps(value: object) -> str:
     """Write JSON for people and for digests: sorted keys, two spaces, nothing that ``loads`` refuses."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
@@ -73,8 +93,8 @@ def dumps(value: object) -> str:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ManifestError(f"names {twice!r} twice")
     return found
 

@@ -8,7 +8,7 @@ import uvicorn
 
 from bridge.client import Client
 from bridge.console import say
-from bridge.system import loopback
+from bridge.system import loopback, process
 from bridge.web.app import make_app
 from bridge.web.figures import Figures
 from bridge.web.runs import Runs
@@ -49,3 +49,4 @@ def serve(client: Client, port: int, poll_s: float) -> None:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         stop.set()
+        process.end_children()

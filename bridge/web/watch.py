@@ -45,7 +45,9 @@ class Watch:
         self.presets = client.presets
         self.patterns = client.patterns
         self.snapshot = Snapshot()
-        self._remote = replace(client.remote, git=self.git, private=PRIVATE)
+        self._remote = replace(
+            client.remote, git=replace(client.remote.git, own_session=True), private=PRIVATE
+        )
         self.address = self._remote.url
         self._rows: dict[str, Row] = {}
         self._since: dict[str, tuple[str, float]] = {}

@@ -8,6 +8,7 @@ from typing import NoReturn
 import click
 
 from bridge.console import CONTEXT, LazyGroup, run_program
+from bridge.system import ending
 from bridge.system.version import version_option
 
 COMMANDS = {
@@ -47,4 +48,5 @@ def cli(context: click.Context, policy: Path | None) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
+    ending.end_on_signals()
     run_program(cli, "kakeya-runner")

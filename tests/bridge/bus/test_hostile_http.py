@@ -14,10 +14,11 @@ from itertools import count
 
 import pytest
 
+from bridge.bus.remote import Remote
 from bridge.client import Client
-from bridge.errors import InfrastructureError
+from bridge.errors import MAX_MESSAGE, GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
-from bridge.system.process import Bounds
+from bridge.system.process import KEPT_ERRORS, Bounds
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus
@@ -159,3 +160,67 @@ def test_a_listing_of_commits_that_the_server_does_not_have_is_not_called_empty(
 
     assert f"left out, which could not be fetched. Fetch one with: kakeya status {BRANCH}" in done.stderr
     assert "there are no requests" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_row_96_a_header_of_the_users_git_follows_no_redirect_to_another_host(clone, serve, git, web):
+    """CI systems write a token into this header. The other host speaks git, so that a client that follows goes on."""
+    kind = "application/x-git-upload-pack-advertisement"
+    offer = servers.advertisement(f"refs/heads/{BRANCH}")
+    thief = servers.Http(lambda handler: servers.say(handler, 200, offer, Content_Type=kind))
+    serve(lambda handler: servers.say(handler, 302, Location=f"{thief.url}{handler.path}"))
+    git(
+        clone,
+        "config",
+        f"http.{git(clone, 'remote', 'get-url', 'origin')}.extraHeader",
+        "Authorization: secret",
+    )
+    client = Client(clone)
+
+    if web:
+        watch = pytest.importorskip("bridge.web.watch").Watch(client)
+        assert "redirects to another address" in watch.look().problem
+    else:
+        for ask in (client.list, lambda: client.status(BRANCH), lambda: client.run("noop")):
+            with pytest.raises(InfrastructureError, match="redirects to another address"):
+                ask()
+
+    assert thief.asked == []
+    thief.close()
+
+
+def test_a_redirect_is_followed_where_no_header_would_go_along(clone, serve, git, http_bus):
+    serve(lambda handler: servers.say(handler, 302, Location=f"{http_bus.origin}{handler.path}"))
+    path = http_bus.url.removeprefix(http_bus.origin)
+    git(
+        clone,
+        "remote",
+        "set-url",
+        "origin",
+        f"{git(clone, 'remote', 'get-url', 'origin')[: -len('/bus.git')]}{path}",
+    )
+
+    assert Client(clone).list() == []
+    assert http_bus.requests
+
+
+@pytest.mark.parametrize(
+    "word", [b"[remote rejected] (", b"[remote rejected]", b"repository ", b"cannot lock ref '"]
+)
+def test_row_98_a_long_line_from_a_server_keeps_nobody_busy(user_git, word):
+    """Some of these once took minutes, because a pattern began anew at each word and read to the line's end."""
+    said = (b"remote: " + word * KEPT_ERRORS)[:KEPT_ERRORS]
+
+    error = GitError(("git", "push"), 1, said, said)
+    told = Remote(user_git, "origin")._explain(error, BRANCH)
+
+    assert isinstance(told, InfrastructureError)
+    assert len(told.message) <= MAX_MESSAGE
+
+
+def test_what_a_server_says_after_a_long_line_is_still_understood(user_git):
+    said = b"remote: " + b"x" * 100_000 + b"\n!\tx:x\t[remote rejected] (protected branch)\n"
+
+    told = Remote(user_git, "origin")._explain(GitError(("git", "push"), 1, b"", said), BRANCH)
+
+    assert isinstance(told, RefusedError)

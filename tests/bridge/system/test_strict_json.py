@@ -128,6 +128,58 @@ def test_sixteen_megabytes_of_tiny_lists_cost_no_memory():
         tracemalloc.stop()
 
 
+def many(count):
+    return b",".join(b'"%06x":1' % i for i in range(count))
+
+
+TEDIOUS = {
+    "a name that stands twice, after 200,000 others": b"{" + many(200_000) + b',"030d3f":1}',
+    "a million escaped marks in a string without an end": b"[" * (NESTS + 1) + b'"' + b'\\"' * 1_000_000,
+    "a million escapes outside of strings": b"[" * (NESTS + 1) + b"\\" * 1_000_001,
+    "three million strings": b"[" * (NESTS + 1) + b'"":11,' * 3_000_000,
+}
+
+
+@pytest.mark.parametrize("data", TEDIOUS.values(), ids=TEDIOUS)
+def test_row_97_no_text_takes_more_time_or_memory_than_its_length_allows(data):
+    """Each of them once took minutes to years, or forty times its size."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError):
+            strict_json.loads(data, max_bytes=len(data))
+        assert tracemalloc.get_traced_memory()[1] < max(2 * len(data), 128 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+@examples(200)
+@given(st.text('"\\,[]{}a', max_size=60), st.integers(1, 9))
+def test_marks_are_counted_outside_of_strings_wherever_the_text_is_cut(text, piece):
+    """What cannot be JSON is counted up to there at least."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "_PIECE", piece)
+        nests, values = strict_json._count_outside(text.encode())
+
+    outside, inside, escaped = "", False, False
+    for mark in text:
+        if mark == "\\" and not inside:
+            break
+        if inside and not escaped and mark == "\\":
+            escaped = True
+            continue
+        if mark == '"' and not escaped:
+            inside = not inside
+        elif not inside:
+            outside += mark
+        escaped = False
+    opened = outside.count("[") + outside.count("{")
+    least = (opened, opened + outside.count(",") + 1)
+    assert nests >= least[0]
+    assert values >= least[1]
+    if "\\" not in text:
+        assert (nests, values) == least
+
+
 def test_the_message_says_where():
     with pytest.raises(ManifestError, match="line 2, column 3"):
         strict_json.loads(b"{\n  oops}")
