@@ -283,7 +283,9 @@ def rooms_are_steps(index: ReportIndex) -> Iterator[str]:
             for array in layer.arrays if len(array.shape) == 4  # noqa: PLR2004
         }  # fmt: skip
         first = STEP * -(-max(prompt.n_tokens - 1, 1) // STEP)
-        if held < first and any(room % STEP for room in rooms):
+        # A cache grows for drafts that are refused, too.
+        reached = held + max(row.drafted or [0]) if isinstance(row, Decode) else held
+        if reached < first and any(room % STEP for room in rooms):
             yield f"row {i}: room for {min(rooms)} positions is no whole number of steps of {STEP}"
             return
         if rooms and not row.warmup:

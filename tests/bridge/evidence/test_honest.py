@@ -65,6 +65,13 @@ def test_a_run_in_half_precision(name):
     assert check_report(made) == []
 
 
+def test_refused_drafts_may_have_made_a_cache_grow():
+    """Answers of ten tokens that end just below 256 positions, and drafts that reached beyond them."""
+    made = real("bench_needles")
+    assert {row["stop"] for row in made["rows"] if "stop" in row} == {"eos"}
+    assert check_report(made) == []
+
+
 def test_a_loop_that_computes_ahead_has_room_for_the_next_step():
     """After 256 positions, mlx-lm has put the last token in as well, and one forward pass a token has not."""
 
