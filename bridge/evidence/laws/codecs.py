@@ -218,7 +218,7 @@ def _most_stderr(row: CodecRow, error: float, *, exact: bool) -> float:
 
 
 def _between(errors: tuple[float, ...] | None, dim: int) -> float | None:
-    """Return the error at a size of vectors, between those of the sizes beside it; None if it is beyond them."""
+    """Return the error at a size of vectors, interpolated between the nearest known sizes; None outside of these."""
     for (one, low), (other, high) in pairwise(zip(DIMS, errors or (), strict=False)):
         if one <= dim <= other:
             return low + (high - low) * math.log(dim / one) / math.log(other / one)

@@ -284,7 +284,7 @@ def rooms_are_steps(index: ReportIndex) -> Iterator[str]:
         }  # fmt: skip
         first = STEP * -(-max(prompt.n_tokens - 1, 1) // STEP)
         # A cache grows for drafts that are refused, too.
-        reached = held + max(row.drafted or [0]) if isinstance(row, Decode) else held
+        reached = held + max(row.drafted or [0])
         if reached < first and any(room % STEP for room in rooms):
             yield f"row {i}: room for {min(rooms)} positions is no whole number of steps of {STEP}"
             return

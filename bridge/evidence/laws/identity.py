@@ -99,10 +99,14 @@ def facts_of_bundled_models(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def size_in_the_name(index: ReportIndex) -> Iterator[str]:
     for model in index.report.models:
-        sizes = [float(size) * 1e9 for size in _BILLIONS.findall(model.id.rpartition("/")[2])]
+        size = _size_of_the_name(model)
         count = getattr(model, "parameters", None)
-        if model.role == "target" and sizes and isinstance(count, int) and not isinstance(count, bool):
-            size = max(sizes)
+        if (
+            model.role == "target"
+            and size is not None
+            and isinstance(count, int)
+            and not isinstance(count, bool)
+        ):
             # A quantized model's values are packed, up to sixteen to a number that counts as one parameter.
             least = size / 32 if model.quantization else size / 2
             most = math.inf if EXPERTS.search(model.id) else 2 * size
@@ -112,9 +116,15 @@ def size_in_the_name(index: ReportIndex) -> Iterator[str]:
 
 def least_of_the_name(model: Any) -> int | None:
     """Return the fewest parameters that a model's name allows; None if it tells no size, or that of experts."""
+    size = _size_of_the_name(model)
     name = model.id.rpartition("/")[2]
-    sizes = [float(size) * 1e9 for size in _BILLIONS.findall(name)]
-    return int(max(sizes) / 2) if sizes and not model.quantization and not EXPERTS.search(name) else None
+    return int(size / 2) if size is not None and not model.quantization and not EXPERTS.search(name) else None
+
+
+def _size_of_the_name(model: Any) -> float | None:
+    """Return the number of parameters that a model's name tells; None if it tells none."""
+    sizes = _BILLIONS.findall(model.id.rpartition("/")[2])
+    return max(float(size) * 1e9 for size in sizes) if sizes else None
 
 
 @law(

@@ -18,6 +18,7 @@ from bridge.evidence.laws.law import (
     SWEEP,
     law,
 )
+from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
 # What any claim may say in place of its definition.
@@ -168,8 +169,7 @@ def known_caches_of_passes(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def candidates_are_called_so(index: ReportIndex) -> Iterator[str]:
     for arm in index.arms_of("reference", "verify1"):
-        drafter, slash, _ = arm.name.partition("/")
-        if slash and drafter in DRAFTERS:
+        if drafter_of_the_name(arm):
             yield f"{arm.name} drafts, and has the role {arm.role}"
         elif index.report.kind not in SPEC and arm.cache != "raw":
             yield f"{arm.name} keeps {arm.cache}, and has the role {arm.role}"
@@ -194,12 +194,19 @@ def names_and_roles(index: ReportIndex) -> Iterator[str]:
             yield f"{arm.name} has the role {arm.role}"
 
 
-DRAFTERS = {
+# Of each drafter, whether it looks up and whether it adapts.
+_DRAFTERS = {
     "dflash": (False, False),
     "torch": (False, False),
     "lookup": (True, False),
     "adaptive": (True, True),
 }
+
+
+def drafter_of_the_name(arm: Arm) -> str | None:
+    """Return the drafter of the engine after which an arm is named, as in ``dflash/auto``; None without one."""
+    drafter, slash, _ = arm.name.partition("/")
+    return drafter if slash and drafter in _DRAFTERS else None
 
 
 @law(
@@ -208,10 +215,10 @@ DRAFTERS = {
 )  # fmt: skip
 def names_and_options(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
-        drafter, slash, _ = arm.name.partition("/")
-        if slash and drafter in DRAFTERS:
+        drafter = drafter_of_the_name(arm)
+        if drafter:
             told = tuple(arm.options.get(name) for name in ("lookup", "adaptive"))
-            if told != DRAFTERS[drafter]:
+            if told != _DRAFTERS[drafter]:
                 yield f"{arm.name} has lookup {told[0]} and adaptive {told[1]}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.evidence.laws.law import FOUND, SPEC, law
-from bridge.evidence.laws.meaning import DRAFTERS
+from bridge.evidence.laws.meaning import drafter_of_the_name
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
@@ -159,8 +159,8 @@ def rounds_make_the_answer(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def drafters_in_their_loop(index: ReportIndex) -> Iterator[str]:
     for arm in index.all_arms:
-        ours = arm.name.partition("/")[0] in DRAFTERS and "/" in arm.name
-        if (ours or "rollback" in arm.options) and arm.loop != OURS and not arm.loop.startswith(_PACKAGE):
+        ours = drafter_of_the_name(arm) or "rollback" in arm.options
+        if ours and arm.loop != OURS and not arm.loop.startswith(_PACKAGE):
             yield f"{arm.name} drafts in {arm.loop}; the engine drafts in {OURS}"
 
 

@@ -55,7 +55,7 @@ def arm(name: str, /, **fields: Any) -> Edit:
 
 
 def options(name: str | None = None, /, **fields: Any) -> Edit:
-    """Change an arm's options, or those of every candidate; None takes an option out."""
+    """Change the options of one arm, or of every candidate. An option that is set to None is removed."""
 
     def edit(made: Report) -> None:
         for one in made["arms"]:
@@ -278,7 +278,7 @@ def large_model(name: str, parameters: int | None) -> Edit:
 
 
 def more_clients(count: int) -> Edit:
-    """Answers of two clients for those of more: the same questions again, under other numbers."""
+    """Pass off the answers to two clients as answers to more clients, with the questions repeated under new numbers."""
 
     def edit(made: Report) -> None:
         made["config"]["clients"] = [1, count]
