@@ -13,7 +13,7 @@ from bridge.evidence.kinds import Report
 from bridge.evidence.names import missing_in
 from bridge.evidence.parts import Arm, Claim, Prompt, Workload
 from bridge.evidence.rows import Decode, Memory, QuantRow
-from bridge.evidence.stats import median
+from bridge.evidence.stats import bounds_of_median, median
 
 STOCK_LOOP = "mlx_lm.generate_step"
 # Below this the first and the last pass decide what a token took: a loop that computes ahead may have finished early.
@@ -155,13 +155,10 @@ class ReportIndex:
             yield from self.decodes(arm, prompt)
 
     def rates(self, arm: str | None, prompt: str) -> tuple[float, float]:
-        """Return the least and the greatest of the repeats' decoded tokens a second; there must be a repeat."""
-
-        def look() -> tuple[float, float]:
-            rates = [rate_of(row) for row in self.decodes(arm, prompt)]
-            return min(rates), max(rates)
-
-        return self.once(("rates", arm, prompt), look)
+        """Return the decoded tokens a second between which the median over repeats lies; there must be a repeat."""
+        return self.once(
+            ("rates", arm, prompt), lambda: bounds_of_median(map(rate_of, self.decodes(arm, prompt)))
+        )
 
     def rate(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of decoded tokens a second; NaN if none is known."""

@@ -12,7 +12,7 @@ from bridge.evidence.parts import Arm, Claim
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex, rate_of, where_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.rule import rule
-from bridge.evidence.stats import median
+from bridge.evidence.stats import bounds_of_median, median
 
 SAMPLES = 5
 REPEATS = 3
@@ -109,11 +109,10 @@ def speedup_oracle_loop(index: ReportIndex) -> Iterator[str]:
 
 @rule("SPEEDUP_PREFILL_VARIANCE")
 def speedup_prefill_variance(index: ReportIndex) -> Iterator[str]:
-    """Prefill of one prompt must take about equally long each time."""
+    """Prefill of one prompt must take about equally long each time: its median is claimed."""
 
     def took(arm: str, prompt: str) -> tuple[float, float]:
-        times = [row.prefill_s for row in index.decodes(arm, prompt)]
-        return min(times), max(times)
+        return bounds_of_median(row.prefill_s for row in index.decodes(arm, prompt))
 
     for claim, arm in _arms(index, QUOTIENTS):
         for prompt in index.common(claim):
@@ -189,7 +188,7 @@ def _hidden(index: ReportIndex, arm: str, prompt: str) -> list[tuple[float, Deco
 
 @rule("DECODE_SPREAD")
 def decode_spread(index: ReportIndex) -> Iterator[str]:
-    """Decoding of one prompt must take about equally long each time."""
+    """Decoding of one prompt must take about equally long each time: its median is claimed."""
     for claim, arm in _arms(index, TIMED):
         for prompt in index.common(claim):
             least, most = index.rates(arm, prompt)

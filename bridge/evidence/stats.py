@@ -25,6 +25,21 @@ def median(values: Iterable[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def bounds_of_median(values: Iterable[float], level: float = 0.9) -> tuple[float, float]:
+    """Return the two values between which the median lies with a probability of at least ``level``.
+
+    They are the k-th from each end for the largest such k, whatever the distribution (Conover 1999, section 3.2);
+    of few values, which cannot say it so surely, the least and the greatest. There must be a value.
+    """
+    ordered, k, beyond = sorted(values), 0, 0.0
+    while k < len(ordered) // 2:
+        beyond += 2 * math.comb(len(ordered), k) / 2 ** len(ordered)
+        if k and beyond > 1 - level:
+            break
+        k += 1
+    return (ordered[k - 1], ordered[-k]) if k else (ordered[0], ordered[-1])
+
+
 def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Return the two-sided interval of a share (Clopper and Pearson 1934)."""
     tail = (1 - level) / 2

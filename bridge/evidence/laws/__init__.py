@@ -27,6 +27,7 @@ from bridge.evidence.laws import (
     predictions,
     quality,
     relative,
+    repeats,
     rooms,
     rounds,
     served,
@@ -39,7 +40,7 @@ from bridge.evidence.laws import (
 from bridge.evidence.laws.law import Law
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
-    "Time": (time, turns, pace),
+    "Time": (time, repeats, turns, pace),
     "Rounds": (rounds, loops, lookups),
     "Coverage and baselines": (coverage, configured, needles),
     "Bytes": (stored, counted, rooms),

@@ -57,6 +57,7 @@ _SPEC = {
         "block_size",
         "max_tokens",
         "repeats",
+        "max_repeats",
     ),
     "package",
 }
@@ -65,7 +66,7 @@ CONFIG: dict[str, set[str]] = {
     **dict.fromkeys((*SPEC, "kakeya.native"), _SPEC | _RESUMED),
     "kakeya.recall": _NEEDLES | _RESUMED | {"boundary"},
     "kakeya.restored-prefill": _NEEDLES | _RESUMED | {
-        *("sink", "window", "restorer", "repeats", "fixed_length", "recompute", "layers")
+        *("sink", "window", "restorer", "repeats", "max_repeats", "fixed_length", "recompute", "layers")
     },
     "kakeya.verify-l": _RESUMED | {"repeats", "caches", "lengths", "contexts", "cache"},
     "kakeya.kv-quant": _RESUMED | {"caches", "tokens", "store", "boundary", "source", "max_prompts"},

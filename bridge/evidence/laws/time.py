@@ -249,35 +249,3 @@ def starts_in_order(index: ReportIndex) -> Iterator[str]:
         end = start + took_of(row)
     if end > index.report.seconds + ROUNDED:
         yield f"the last row ended after {end:.4g} s of a run of {index.report.seconds:.4g} s"
-
-
-@law(
-    "RUNS_MISNUMBERED", (*DECODED, *SWEEP), "rows.repeat rows.warmup config.repeats",
-    "each arm and prompt has the configured number of repeats, in order and without a gap, with warm-up first and at "
-    "most one profiled run last",
-)  # fmt: skip
-def numbered_repeats(index: ReportIndex) -> Iterator[str]:
-    cells: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for row in index.rows:
-        key = (row.arm, row.prompt) if isinstance(row, Decode) else (row.length, row.context)
-        cells[key].append(row)
-    asked = getattr(index.report.config, "repeats", None)
-    for (one, other), rows in cells.items():
-        cell, odd = f"{one} on {other}", None
-        counted = [row.repeat for row in rows if not row.warmup]
-        places = [i for i, row in enumerate(rows) if not row.warmup]
-        late = [row for row in rows[places[0] :] if row.warmup] if places else []
-        if counted and counted != [*range(counted[0], counted[0] + len(counted))]:
-            odd = f"repeats of {cell} are numbered {', '.join(map(str, counted[:8]))}"
-        elif counted and counted[0] not in (0, 1):
-            odd = f"the first counted repeat of {cell} is number {counted[0]}"
-        elif isinstance(asked, int) and not isinstance(asked, bool) and len(counted) != asked:
-            odd = f"{cell} was run {len(counted)} times, and {asked} repeats are configured"
-        elif (
-            len(late) > 1
-            or any(getattr(row, "profile", None) is None for row in late)
-            or (late and not rows[-1].warmup)
-        ):
-            odd = f"runs of {cell} are set aside after others were counted"
-        if odd:
-            yield odd

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bridge.evidence.table.entry import missing, noise, wrong
 
+_OR_MORE = "measure again when the machine is idle, or with more repeats (`--max-repeats 11`)"
+
 ENTRIES = (
     # Speed
     wrong(
@@ -54,11 +56,15 @@ ENTRIES = (
     ),
     noise(
         "SPEEDUP_PREFILL_VARIANCE",
-        "identical prefill differs by more than 3 times within an arm, so the machine was busy",
+        "identical prefill differs by more than 3 times within an arm, so the machine was busy: all of fewer than 8 "
+        "repeats, and of more those between which the median lies with a probability of 90 %",
+        _OR_MORE,
     ),
     noise(
         "DECODE_SPREAD",
-        "identical decoding differs by more than 2 times within an arm, so the machine was busy",
+        "identical decoding differs by more than 2 times within an arm, so the machine was busy: all of fewer than 8 "
+        "repeats, and of more those between which the median lies with a probability of 90 %",
+        _OR_MORE,
     ),
     noise(
         "TIMES_UNCLEAR",

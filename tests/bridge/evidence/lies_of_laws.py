@@ -106,6 +106,9 @@ TIME = {
         SPEC, put("rows", 0, "started_s", to=0.0), ("CLOCK_IMPLAUSIBLE",)
     ),
     "five repeats, of which three are told": Lie(SPEC, put("config", "repeats", to=5), ("RUNS_MISNUMBERED",)),
+    "repeats that went on though their times were close": Lie(
+        SPEC, all_of(put("config", "repeats", to=2), put("config", "max_repeats", to=9)), ("RUNS_MISNUMBERED",)
+    ),
     "repeats with a gap": Lie(
         SPEC, each("dflash", on_repeat(2, setting(repeat=3))), ("RUNS_MISNUMBERED",)
     ),

@@ -145,12 +145,12 @@ SPEC_ARMS = [
 RATES = {"mlx-lm": 25.0, "one-pass": 23.0, "dflash": 50.0}
 
 
-def spec_bench(kind: str = "kakeya.spec-bench") -> Report:
+def spec_bench(kind: str = "kakeya.spec-bench", repeats: int = REPEATS) -> Report:
     clock = Clock()
     prompts = [prompt(f"code-{i}", "code", text) for i, text in enumerate(CODE_TEXTS)]
     rows = []
     for asked in prompts:
-        for repeat in range(REPEATS):
+        for repeat in range(repeats):
             for name, rate in RATES.items():
                 fields = rounds() if name == "dflash" else {}
                 held = memory(300 if name == "dflash" else 400)
