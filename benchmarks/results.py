@@ -70,7 +70,15 @@ def _of_pair(pair: str) -> list[Run]:
         return Run(f"{name}-{pair}", (group, sub, "--model", pair, *more), quick, needs)
 
     return [
-        run("spec", "bench spec --max-tokens 64", *few, "--repeats", "3", "--max-tokens", "40"),
+        run(
+            "spec",
+            "bench spec --max-tokens 64 --max-repeats 11",
+            *few,
+            "--repeats",
+            "3",
+            "--max-tokens",
+            "40",
+        ),
         run("verify-l", "bench verify-l", "--contexts", "128", "--repeats", "5"),
         run("parity-package", "eval parity --max-prompts 10", *few, needs="dflash"),
         run("parity-half", "eval parity --against float32 --max-prompts 10", *few),

@@ -23,6 +23,7 @@ from engine.measure.arm import Arm, Decode
 from engine.measure.job import Job
 from engine.measure.rows import CHUNK, STOCK_LOOP, Row
 from engine.measure.schedule import Turn, interleave
+from engine.measure.steady import until_steady
 from engine.models import Pair
 from engine.mx import mx, nn
 
@@ -188,6 +189,7 @@ def job(
     most: int,
     chat: bool,
     repeats: int = 1,
+    max_repeats: int | None = None,
     ends: bool = True,
     predictions: Predictions | None = None,
 ) -> Job:
@@ -202,6 +204,7 @@ def job(
         most: tokens of an answer.
         chat: whether the prompts are in the chat template.
         repeats: of each arm on each prompt; with more than one, another one before them warms up.
+        max_repeats: where their times differ much, as many; None for no more.
         ends: whether tokens that end answers end these.
         predictions: compares the predictions within each prompt; None compares answers alone.
     """
@@ -217,6 +220,7 @@ def job(
         sections,
         config,
         turns=list(interleave(arms, needles, range(repeats + warms))),
+        further=until_steady(arms, needles, repeats, max_repeats or repeats),
         names=names,
         measure=lambda turn: [
             row(turn, pair, most, ends=ends, warmup=warms and turn.repeat == 0)

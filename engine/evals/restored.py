@@ -42,6 +42,7 @@ class RestoredPlan:
         seed: of prompts and noise.
         chat: ask through the tokenizer's chat template.
         repeats: of each arm on each prompt; more than one are timed, after a warm-up.
+        max_repeats: where their times differ much, as many; None for no more.
         fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
         recompute: also decode with every position computed again for each token.
         layers: ``full``: full-attention layers evict; ``sliding``: sliding ones do, and full-attention layers keep
@@ -58,6 +59,7 @@ class RestoredPlan:
     seed: int = 42
     chat: bool = False
     repeats: int = 1
+    max_repeats: int | None = None
     fixed_length: bool = False
     recompute: bool = False
     layers: str = "full"

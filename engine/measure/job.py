@@ -1,8 +1,9 @@
 """Runs a measurement: its turns one after the other, their rows into a journal, the journal into a report."""
 
 import gc
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +12,18 @@ from engine.measure import provenance, report
 from engine.measure.journal import Journal
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn
+from engine.measure.steady import Further
 
 Made = dict[str, Any]
 
 
 def _nothing(_: list[Row]) -> None:
     """Leave the rows as they are."""
+
+
+def _no_turns(_: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
+    """Add none."""
+    return iter(())
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Job:
         names: from a turn to the fields that identify its rows; the journal finds a turn by them.
         measure: from a turn to the rest of each of its rows.
         claims: from the sections and ``rows`` to the report's claims.
+        further: from the rows so far to turns that follow these, asked for again after each list of them.
         finish: completes the rows when all are there.
         one_report: whether all rows make one report.
     """
@@ -42,6 +50,7 @@ class Job:
     names: Callable[[Turn[Any, Any]], Row]
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
     claims: Callable[[Made], list[Made]]
+    further: Further = _no_turns
     finish: Callable[[list[Row]], None] = _nothing
     one_report: bool = True
 
@@ -64,23 +73,26 @@ def measure(
     Args:
         job: what is measured.
         out: the report's file, beside which the rows are kept; None keeps them in memory.
-        on_start: told the number of turns.
+        on_start: told the number of turns, and anew if there are more.
         on_step: called after each.
     """
     began = time.perf_counter()
     key = tuple(job.names(job.turns[0])) if job.turns else ()
     known = {**job.sections, "config": job.config, "code": provenance.code()}
     journal = Journal(out, known, key, tell=job.one_report)
-    on_start(len(job.turns))
+    total = 0
     gc.collect()
     gc.freeze()  # what is there now stays, so that collecting before each run is quick
     try:
-        for turn in job.turns:
-            names = job.names(turn)
-            if tuple(names.values()) not in journal:
-                for row in list(job.measure(turn)):
-                    journal.append(names | row)
-            on_step()
+        for turns in itertools.chain([job.turns], job.further(journal.rows)):
+            total += len(turns)
+            on_start(total)
+            for turn in turns:
+                names = job.names(turn)
+                if tuple(names.values()) not in journal:
+                    for row in list(job.measure(turn)):
+                        journal.append(names | row)
+                on_step()
     finally:
         gc.unfreeze()
     job.finish(journal.rows)

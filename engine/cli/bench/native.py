@@ -28,7 +28,7 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     found = prompts.read(options["prompts"], options["max_prompts"])
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     chat = pair.chats if options["chat"] is None else options["chat"]
-    lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats")}
+    lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
     source = str(options["prompts"] or "bundled")
     workload = prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)

@@ -47,8 +47,29 @@ def asked(command: Callable[..., Any]) -> Callable[..., Any]:
     )(decoding(command))
 
 
+def repeats(default: int, more: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds ``--repeats`` and ``--max-repeats``.
+
+    Args:
+        default: of the first.
+        more: what its help says besides.
+    """
+    count = click.IntRange(1, 100)
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option(
+            "--max-repeats",
+            type=count,
+            help="While times of equal runs differ much, repeat on, up to so often in all.  [default: --repeats]",
+        )(command)
+        about = f"Runs of each arm and prompt.{more}"
+        return click.option("--repeats", type=count, default=default, show_default=True, help=about)(command)
+
+    return add
+
+
 def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``."""
+    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, and :func:``repeats``."""
     for option in reversed(
         (
             click.option(
@@ -69,7 +90,7 @@ def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Cache spec: raw, e8v@4.25, affine@4g64, ...",
             ),
             click.option("--max-tokens", type=click.IntRange(1, 1 << 16), default=128, show_default=True),
-            click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True),
+            repeats(5),
         )
     ):
         command = option(command)

@@ -26,12 +26,16 @@ ROUND_LEGEND = (
 )
 
 
+def _repeats(rows: Sequence[dict[str, Any]]) -> int:
+    return len({row["repeat"] for row in rows if not row["warmup"]})
+
+
 def spec_table(report: dict[str, Any]) -> None:
     """Print one line per arm: rates, ratios, acceptance, shares of time, bytes, identity."""
     rows = Rows.of(report["rows"])
     config = report["config"]
     shown = _table(
-        f"{config['model']}: {len(report['prompts'])} prompts, {config['repeats']} repeats, up to "
+        f"{config['model']}: {len(report['prompts'])} prompts, {_repeats(report['rows'])} repeats, up to "
         f"{config['max_tokens']} tokens, {config['cache']} caches",
         "arm", "tok/s", "quartiles", "x", "worst", "tau", "acc", "syncs", "d/v/o %", "KiB", "same",
     )  # fmt: skip

@@ -64,7 +64,7 @@ def plan_of(asked: dict[str, Any]) -> Any:
     from engine.evals.speculation.bench import SpeculationPlan
 
     names = (
-        *("drafters", "rollbacks", "loops", "cache", "max_tokens", "repeats", "package"),
+        *("drafters", "rollbacks", "loops", "cache", "max_tokens", "repeats", "max_repeats", "package"),
         *("fixed_length", "content_channel", "torch_device"),
     )
     return SpeculationPlan(block=asked["block_size"], **{name: asked[name] for name in names})

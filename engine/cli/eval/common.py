@@ -48,6 +48,7 @@ def find_needles(
         most=plan.max_tokens,
         chat=plan.chat,
         repeats=getattr(plan, "repeats", 1),
+        max_repeats=getattr(plan, "max_repeats", None),
         ends=not getattr(plan, "fixed_length", False),
         predictions=predictions,
     )  # fmt: skip

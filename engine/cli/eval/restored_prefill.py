@@ -68,13 +68,7 @@ from engine.cli.types import Names, Numbers
     show_default=True,
     help="Maximum tokens per answer.",
 )
-@click.option(
-    "--repeats",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="Runs of each arm and prompt. More than one are timed, after a warm-up; claims about time need three.",
-)
+@options.repeats(1, " More than one are timed, after a warm-up; claims about time need three.")
 @click.option(
     "--fixed-length", is_flag=True, help="Decode --max-tokens tokens, past the natural end of answers."
 )

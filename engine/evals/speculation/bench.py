@@ -1,6 +1,6 @@
 """Compares speculative with plain decoding: the same prompts, interleaved arms, every run in the report."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from engine.measure import rows
 from engine.measure.arm import Arm
 from engine.measure.prompts import Prompt
 from engine.measure.schedule import Turn, interleave
+from engine.measure.steady import Further, until_steady
 from engine.models import Pair
 from engine.mx import integers, mx, number
 
@@ -39,6 +40,7 @@ class SpeculationPlan:
         block: the most rows to verify at once; None takes the drafter's own.
         max_tokens: decoded after each prompt, at most.
         repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
+        max_repeats: where their times differ much, as many; None for no more.
         package: whether the ``dflash`` package takes part where it is installed.
         content_channel: begin answers behind the mark of the content channel; for chat models.
         torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
@@ -52,6 +54,7 @@ class SpeculationPlan:
     block: int | None = None
     max_tokens: int = 128
     repeats: int = 5
+    max_repeats: int | None = None
     package: bool = True
     fixed_length: bool = False
     content_channel: bool = False
@@ -101,10 +104,22 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
 def turns(
     arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], repeats: int
 ) -> list[Turn[SpeculationArm, Prompt]]:
-    """Return the schedule: repeat 0 is warm-up, and at the end drafting arms run once more with a profile."""
-    counted = list(interleave(arms, prompts, range(repeats + 1)))
-    drafting = [(arm, prompt) for prompt in prompts for arm in arms if arm.profile]
-    return counted + [Turn(arm, prompt, repeats + 1, profile=True) for arm, prompt in drafting]
+    """Return the schedule: repeat 0 is warm-up."""
+    return list(interleave(arms, prompts, range(repeats + 1)))
+
+
+def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: SpeculationPlan) -> Further:
+    """Return what follows: repeats until times are steady, and at the end drafting arms once more with a profile."""
+    more = until_steady(arms, prompts, plan.repeats, plan.max_repeats or plan.repeats)
+
+    def follow(found: Sequence[rows.Row]) -> Iterator[list[Turn[SpeculationArm, Prompt]]]:
+        last = plan.repeats
+        for turns in more(found):
+            yield turns
+            last += 1
+        yield [Turn(arm, prompt, last + 1, profile=True) for prompt in prompts for arm in arms if arm.profile]
+
+    return follow
 
 
 def names(turn: Turn[SpeculationArm, Prompt]) -> rows.Row:

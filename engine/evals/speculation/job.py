@@ -48,7 +48,7 @@ def speculation(
 def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat: bool = False) -> Job:
     """Return the job that measures only mlx-lm's own generation and one forward pass per token.
 
-    Of the plan, caches, lengths and repeats count.
+    Of the plan, caches, lengths, repeats and their maximum count.
 
     Raises:
         BadInput: the cache is none of mlx-lm's own.
@@ -114,6 +114,7 @@ def _job(
         sections,
         {**asked, **asdict(plan), **told},
         turns=spec.turns(arms, prompts, plan.repeats),
+        further=spec.further(arms, prompts, plan),
         names=spec.names,
         measure=lambda turn: [spec.row(turn, plan.max_tokens, ends, times=plan.tells_times)],
         claims=lambda made: speculation_claims(made["rows"], made["arms"], made["prompts"]),

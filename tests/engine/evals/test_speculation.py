@@ -191,7 +191,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path
         evals_job.run(job, out)
     made, journal = evals_job.run(job, out)
     assert made["config"]["resumed_rows"] == journal.resumed == 6
-    assert len(calls) == len(job.turns) + 1
+    assert len(calls) == len(made["rows"]) + 1
     whole, _ = evals_job.run(job)
     named = [[(row["arm"], row["prompt"], row["repeat"]) for row in found["rows"]] for found in (made, whole)]
     assert named[0] == named[1]

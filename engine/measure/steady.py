@@ -1,0 +1,79 @@
+"""Whether equal runs took about equally long, and the further repeats of those that did not."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from engine.errors import BadInput
+from engine.measure.rows import Row
+from engine.measure.schedule import Turn, interleave
+
+Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
+
+LEVEL = 0.9
+# By how many times equal prefills and equal rates of decoding may differ: what the gate of the bridge accepts.
+SPREADS = (3.0, 2.0)
+# No further repeat begins so many seconds after the run did: what runs on a deadline is to keep what it has.
+BEGINS_WITHIN = 1800.0
+
+
+def bounds_of_median(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Return the two values between which the median lies with a probability of at least ``level``.
+
+    They are the k-th from each end for the largest such k, whatever the distribution (Conover 1999, section 3.2);
+    of few values, which cannot say it so surely, the least and the greatest.
+    """
+    ordered, k, beyond = sorted(values), 0, 0.0
+    while k < len(ordered) // 2:
+        beyond += 2 * math.comb(len(ordered), k) / 2 ** len(ordered)
+        if k and beyond > 1 - level:
+            break
+        k += 1
+    return (ordered[k - 1], ordered[-k]) if k else (ordered[0], ordered[-1])
+
+
+def steady(rows: Sequence[Row]) -> bool:
+    """Return whether each arm read and decoded each prompt in about the same time in every repeat."""
+    times: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        if not row.get("warmup") and row["decode_tokens"] and row["decode_s"]:
+            rate = row["decode_tokens"] / row["decode_s"]
+            times[row["arm"], row["prompt"]].append((row["prefill_s"], rate))
+    return all(
+        high <= most * low
+        for some in times.values()
+        for most, (low, high) in zip(SPREADS, map(bounds_of_median, zip(*some, strict=True)), strict=True)
+    )
+
+
+def until_steady(arms: Sequence[Any], prompts: Sequence[Any], repeats: int, most: int) -> Further:
+    """Return what yields the turns of further repeats of a measurement, one by one, until its rows are steady.
+
+    What decides are the rows alone, so that a reader can repeat it: nobody stopped when a figure suited.
+
+    Args:
+        arms: all that were measured.
+        prompts: each arm ran on each.
+        repeats: the last one that there is, counted from 1.
+        most: the last one that there may be.
+
+    Raises:
+        BadInput: there may be fewer than there are.
+    """
+    if most < repeats:
+        raise BadInput(f"at most {most} repeats cannot be {repeats}", "choose --max-repeats above --repeats")
+
+    def further(rows: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
+        for repeat in range(repeats + 1, most + 1):
+            before = [row for row in rows if row["repeat"] < repeat]
+            if steady(before) or ended(before) > BEGINS_WITHIN:
+                return
+            yield list(interleave(arms, prompts, [repeat]))
+
+    return further
+
+
+def ended(rows: Sequence[Row]) -> float:
+    """Return when the last row ended, in seconds since the run began."""
+    return max(float(row["started_s"] + row["e2e_s"]) for row in rows)

@@ -1,0 +1,92 @@
+import time
+
+import pytest
+
+from engine.errors import BadInput
+from engine.measure import job as jobs
+from engine.measure.schedule import interleave
+from engine.measure.steady import BEGINS_WITHIN, steady, until_steady
+
+
+def row(seconds=1.0, repeat=1, prefill=1.0, **more):
+    told = {"arm": "a", "prompt": "p", "repeat": repeat, "warmup": repeat == 0, "started_s": 0.0}
+    whole = {"prefill_s": prefill, "decode_s": seconds, "decode_tokens": 8, "e2e_s": prefill + seconds}
+    return told | whole | more
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_steady"),
+    [
+        ([row(1.0), row(1.9)], True),
+        ([row(1.0), row(2.1)], False),
+        ([row(1.0), row(2.1, arm="b")], True),
+        ([row(1.0), row(2.1, prompt="q")], True),
+        ([row(1.0), row(2.1, warmup=True)], True),
+        ([row(prefill=1.0), row(prefill=2.9)], True),
+        ([row(prefill=1.0), row(prefill=3.1)], False),
+        ([row(5.0), *[row(1.0)] * 6], False),
+        ([row(5.0), *[row(1.0)] * 7], True),
+        ([row(1.0), row(0.0, decode_tokens=0)], True),
+        ([], True),
+    ],
+)
+def test_runs_are_steady_if_the_median_is_known_closely(rows, is_steady):
+    assert steady(rows) == is_steady
+
+
+def job_of(took, repeats, most):
+    """A job of one arm and one prompt, each repeat of which takes the next of these seconds."""
+    ran = []
+
+    def measure(turn):
+        ran.append(turn.repeat)
+        told = row(took[turn.repeat - 1], turn.repeat, started_s=time.perf_counter())
+        return [{name: told[name] for name in told if name not in ("arm", "prompt", "repeat")}]
+
+    made = jobs.Job(
+        "kind",
+        {},
+        {},
+        turns=list(interleave(["a"], ["p"], range(1, repeats + 1))),
+        names=lambda turn: {"arm": turn.arm, "prompt": turn.prompt, "repeat": turn.repeat},
+        measure=measure,
+        claims=lambda _: [],
+        further=until_steady(["a"], ["p"], repeats, most),
+    )
+    return made, ran
+
+
+@pytest.mark.parametrize(
+    ("took", "most", "last"),
+    [
+        ([1, 1, 1], 9, 3),
+        ([1, 1, 5, 1, 1, 1, 1, 1], 9, 8),
+        ([1, 1, 5, 1, 1, 1, 1, 1], 6, 6),
+        ([1, 1, 5], 3, 3),
+        ([1, 1, BEGINS_WITHIN], 9, 3),
+    ],
+)
+def test_repeats_go_on_until_times_are_steady(took, most, last):
+    job, ran = job_of(took, 3, most)
+    totals, steps = [], []
+    measured = jobs.measure(job, None, totals.append, lambda: steps.append(1))
+    assert ran == [*range(1, last + 1)] == [one["repeat"] for one in measured.journal.rows]
+    assert totals == [*range(3, last + 1)]
+    assert len(steps) == last
+
+
+def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_path):
+    took, out = [1, 1, 5, 1, 1, 1, 1, 1], tmp_path / "out.json"
+    job, ran = job_of(took[:5], 3, 9)
+    with pytest.raises(IndexError):
+        jobs.measure(job, out)
+    assert ran == [1, 2, 3, 4, 5, 6]
+    job, ran = job_of(took, 3, 9)
+    measured = jobs.measure(job, out)
+    assert ran == [6, 7, 8]
+    assert len(measured.journal.rows) == 8
+
+
+def test_there_may_not_be_fewer_repeats_than_there_are():
+    with pytest.raises(BadInput, match="at most 2 repeats cannot be 3"):
+        until_steady([], [], 3, 2)
