@@ -90,17 +90,34 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
     """
     found: dict[str, Workload] = {}
     for name in names:
-        path = BUNDLED.get(name, Path(name))
-        called = path.stem.replace(" ", "-")
+        called = BUNDLED.get(name, Path(name)).stem.replace(" ", "-")
         if called in found or not NAME.fullmatch(called):
             raise BadInput(
                 f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
             )
-        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in read(path, most)]
-        asks = {prompt.task for prompt in prompts}
-        source = "bundled" if name in BUNDLED else str(path)
-        found[called] = Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or task, source)
+        one = read_set(name, most, task, called)
+        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in one.prompts]
+        found[called] = replace(one, prompts=prompts)
     return list(found.values())
+
+
+def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
+    """Read one set of prompts as a workload; for the arguments see :func:``read_sets``.
+
+    Args:
+        name: of :data:``BUNDLED``, or the path of a file.
+        most: only the first so many.
+        task: of a file of ``id`` and ``text``.
+        called: the workload's name.
+
+    Raises:
+        BadInput: as :func:``read``.
+    """
+    path = BUNDLED.get(name, Path(name))
+    prompts = read(path, most)
+    asks = {prompt.task for prompt in prompts}
+    source = "bundled" if name in BUNDLED else str(path)
+    return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or task, source)
 
 
 def _within(workload: str, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridge.evidence.table.entry import missing, noise, wrong
 
-_OR_MORE = "measure again when the machine is idle, or with more repeats (`--max-repeats 11`)"
+_OR_MORE = "measure again when the machine is idle, or with more repeats"
 
 ENTRIES = (
     # Speed

@@ -25,12 +25,11 @@ def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
     from engine.measure import prompts
     from engine.models import load
 
-    found = prompts.read(options["prompts"], options["max_prompts"])
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
-    source = str(options["prompts"] or "bundled")
-    workload = prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)
+    asked = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
+    workload = prompts.read_set(*asked, spec_report.WORKLOAD)
     job = spec_report.baseline(pair, workload, plan, chat=chat)
     carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

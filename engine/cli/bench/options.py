@@ -43,7 +43,8 @@ def embed_scale(command: Callable[..., Any]) -> Callable[..., Any]:
 def asked(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--prompts``, and :func:``decoding``."""
     return click.option(
-        "--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".'
+        "--prompts",
+        help="Prompt set: one of the engine's own (code, functions, sums) or a JSON lines file.  [default: code]",
     )(decoding(command))
 
 

@@ -68,9 +68,8 @@ def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
     from engine.models import fit
 
     if not options["needles"]:
-        found = prompts.read(options["prompts"], options["max_prompts"])
-        source = str(options["prompts"] or "bundled")
-        return [prompts.Workload(spec_report.WORKLOAD, found, options["task"], source)]
+        asked = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
+        return [prompts.read_set(*asked, spec_report.WORKLOAD)]
     fit.check_context(pair.parts["target"].config, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
     lengths = [options["needles"]]

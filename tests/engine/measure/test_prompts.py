@@ -55,6 +55,24 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
     assert [len(workload.prompts) for workload in found] == [10, 10, 30]
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "first"),
+    [("code", "chat", "ring-buffer"), ("functions", "code", "functions/0"), ("sums", "maths", "question-1")],
+)
+def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, task, first):
+    found = prompts.read_set(name, 2, "chat", "w")
+    assert (found.name, found.task, found.source) == ("w", task, "bundled")
+    assert found.prompts[0].id == first
+    assert len(found.prompts) == 2
+
+
+def test_a_single_file_is_named_as_its_source(tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"question": "1 + 1?"}\n')
+    found = prompts.read_set(str(own), None, "chat", "w")
+    assert (found.task, found.source, len(found.prompts)) == ("maths", str(own), 1)
+
+
 def test_there_are_three_kinds_of_prompts():
     code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
