@@ -66,6 +66,8 @@ UNCHECKED = (
               "another order, or a value above what there was to measure; the job's argv binds it"),
     Unchecked(("config.max_tokens",), ANY,
               "if every answer ends before it, no row shows it; the job's argv binds it"),
+    Unchecked(("config.max_repeats",), ANY,
+              "a run that ended with steady times had not come to it; the job's argv binds it"),
     Unchecked(("config.chunk", "config.temperature"), ANY, _OPTION),
     Unchecked(("config.loops", "config.fixed_length", "config.torch_device"), ANY,
               "plain decoding does not depend on loops, and answers may all reach max_tokens by themselves"),
