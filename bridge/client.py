@@ -190,7 +190,7 @@ class Client:
         """
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
-            raise no_such_request(branch, self._remote_name)
+            raise no_such_request(branch, self.remote)
         if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
             self._viewed = history.read_view(self.git, branch, tip)
         return self._viewed
