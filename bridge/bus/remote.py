@@ -78,6 +78,8 @@ class Remote:
     name: str
     # Where fetched branches are noted. Two processes that write the same references get in each other's way.
     private: str = PRIVATE
+    # Git found that the file system of this clone ignores case, as on macOS.
+    ignores_case: bool = False
 
     @classmethod
     def of(cls, git: Git, name: str) -> Remote:
@@ -96,10 +98,11 @@ class Remote:
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.
             git = replace(git, options=(*git.options, "-c", f"remote.{name}.mirror=false"))
-        if git.maybe("config", "--get-regexp", r"^http\.(.*\.)?extraheader$"):
+        settings = git.maybe("config", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$") or ""
+        if re.search(r"^http\.", settings, re.MULTILINE):
             # Git sends such a header, with a token in it, to whatever server the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
-        return cls(git, name)
+        return cls(git, name, ignores_case="core.ignorecase true" in settings.split("\n"))
 
     @property
     def url(self) -> str:
@@ -179,7 +182,15 @@ class Remote:
             raise self._explain(error) from error
         finally:
             child.close()
-        return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+        found = {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+        return self._apart(found) if self.ignores_case else found
+
+    def _apart(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Leave out branches whose references would be the same file as another one's: lower case comes first."""
+        chosen: dict[str, str] = {}
+        for branch in sorted(listed, reverse=True):
+            chosen.setdefault(branch.lower(), branch)
+        return {branch: oid for branch, oid in listed.items() if chosen[branch.lower()] == branch}
 
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bridge import evidence
 from bridge.errors import ManifestError
@@ -14,6 +15,9 @@ from bridge.report.text import cell, cut
 from bridge.system import strict_json
 
 MAX_CLAIMS = 300
+# A page stays one that a browser can show and a server can keep: honest reports have a tenth of that.
+MAX_TABLE_ROWS = 2_000
+MAX_POINTS = 10_000
 
 Shown = tuple[list[Table], list[Plot]]
 
@@ -48,9 +52,17 @@ def measured(path: str, data: bytes | None) -> Measured:
         created_at=cut(text(report.get("created_at"))),
         seconds=number(report.get("seconds")),
         claims=claims_in(report),
-        tables=tuple(tables + rows.about(report) + _others(report)),
-        plots=tuple(plots),
+        tables=tuple(map(_bounded, tables + rows.about(report) + _others(report))),
+        plots=tuple(plot for plot in plots if sum(len(one.points) for one in plot.series) <= MAX_POINTS),
     )
+
+
+def _bounded(table: Table) -> Table:
+    """Return a table without the rows beyond the limit."""
+    if len(table.rows) <= MAX_TABLE_ROWS:
+        return table
+    note = f"The first {MAX_TABLE_ROWS} of {len(table.rows)} rows. {table.note}".strip()
+    return replace(table, rows=table.rows[:MAX_TABLE_ROWS], note=note)
 
 
 def claims_in(report: Row) -> tuple[Claim, ...]:
@@ -63,7 +75,8 @@ def claims_in(report: Row) -> tuple[Claim, ...]:
 
 def figures(report: Row) -> tuple[Claim, ...]:
     """Return the claims of a report and, for kinds whose rows are figures, these too."""
-    return (*claims_in(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
+    more = codec.figures(report)[:MAX_TABLE_ROWS] if report.get("kind") == "kakeya.codec-rd" else ()
+    return (*claims_in(report), *more)
 
 
 def _claim(claim: Row) -> Claim:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from bridge import limits
+from bridge.bus import history
 from bridge.bus.history import View
 from bridge.bus.wire import State
-from bridge.errors import InfrastructureError, WaitTimeout
-from bridge.requests.status import Event, Status, events, status_of
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system import github
 from bridge.system.deadline import pause as pause_for
@@ -41,14 +42,16 @@ def follow(
     look: Callable[[], View],
     timeout: float | None,
     about: Callable[[View], Status] = status_of,
+    sent: str | None = None,
 ) -> Iterator[Event]:
     """Yield all states and pieces of log of a request as they arrive, until it has ended.
 
     ``look`` fetches the request's branch from the remote at ``url``. ``about`` returns what is known about a branch
-    without news.
+    without news. ``sent`` is the request commit that this clone sent, if it sent one.
 
     Raises:
         WaitTimeout: the request has not ended after ``timeout`` seconds.
+        RefusedError: the branch was deleted or rewritten meanwhile.
         InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -59,6 +62,8 @@ def follow(
     seen: str | None = None
     while True:
         view = _next_view(look, view, url, longest, deadline, timeout or 0)
+        if seen is None and sent is not None and not history.is_ancestor(git, sent, view.tip):
+            raise RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
         if view.tip != seen:
             for event in events(git, view, seen):
                 now = (event.status.state, event.status.detail)
@@ -128,6 +133,11 @@ def _next_view(
     try:
         with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
             return look() if last is None else _patiently(look, longest, deadline)
+    except UsageError as error:
+        if last is None or error.code != "no_such_request":
+            raise
+        gone = f"{last.branch} is gone from the remote: it was deleted while it was being followed"
+        raise RefusedError(gone, code="gone") from error
     except InfrastructureError as error:
         if deadline is None or time.monotonic() < deadline:
             raise
