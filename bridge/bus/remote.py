@@ -207,11 +207,12 @@ class Remote:
             }
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
-        self._slow.put(late)
         self.not_come.difference_update(tips)
         self.not_come.update(wanted.keys() - tips.keys() - late.keys())
-        for branch in self._set_aside.put(tips, self.private):
-            del tips[branch]
+        with within(limits.LISTED_S):
+            for branch in self._set_aside.put(tips, self.private, late):
+                del tips[branch]
+        self._slow.put(late)
         return tips
 
     @property
