@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bridge import evidence
@@ -18,6 +18,8 @@ MAX_CLAIMS = 300
 # A page stays one that a browser can show and a server can keep: honest reports have a tenth of that.
 MAX_TABLE_ROWS = 2_000
 MAX_POINTS = 10_000
+# Cells and points of all reports of one run together, and what a report counts for at least.
+MAX_SHOWN, _LEAST = 200_000, 100
 
 Shown = tuple[list[Table], list[Plot]]
 
@@ -34,6 +36,20 @@ def read(data: bytes) -> Row:
     if not isinstance(found, dict):
         raise ManifestError("the report is not a JSON object")
     return found
+
+
+def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measured]:
+    """Yield the views of the reports of one run. Beyond the limit, reports are named and not read."""
+    room = MAX_SHOWN
+    for path, data in files:
+        if room <= 0:
+            yield Measured(path, "", problem="it is not shown, because the page would be too large")
+            continue
+        one = measured(path, data)
+        cells = sum(len(table.rows) * len(table.columns) for table in one.tables)
+        points = sum(len(series.points) for plot in one.plots for series in plot.series)
+        room -= max(_LEAST, cells + points)
+        yield one
 
 
 def measured(path: str, data: bytes | None) -> Measured:

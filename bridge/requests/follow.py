@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bridge import limits
 from bridge.bus import history
@@ -34,6 +35,9 @@ FIRST_NOTE_S = 5.0
 # So long a runner on this machine may need for a claim, which then needs no reason why the request waits.
 CLAIM_S = 1.0
 NOTE_S = 60.0
+# So long a branch must be gone or rewritten: a server that has several copies may show an older one for a moment.
+CHANGED_S = 3.0
+CHANGED_POLL_S = 0.5
 
 
 def follow(
@@ -61,9 +65,8 @@ def follow(
     view: View | None = None
     seen: str | None = None
     while True:
-        view = _next_view(look, view, url, longest, deadline, timeout or 0)
-        if seen is None and sent is not None and not history.is_ancestor(git, sent, view.tip):
-            raise RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
+        steady = partial(_steady, git, look, seen or sent)
+        view = _next_view(steady, view, url, longest, deadline, timeout or 0)
         if view.tip != seen:
             for event in events(git, view, seen):
                 now = (event.status.state, event.status.detail)
@@ -133,15 +136,32 @@ def _next_view(
     try:
         with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
             return look() if last is None else _patiently(look, longest, deadline)
-    except UsageError as error:
-        if last is None or error.code != "no_such_request":
-            raise
-        gone = f"{last.branch} is gone from the remote: it was deleted while it was being followed"
-        raise RefusedError(gone, code="gone") from error
     except InfrastructureError as error:
         if deadline is None or time.monotonic() < deadline:
             raise
         raise (_no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
+
+
+def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
+    """Fetch a branch on which the commit ``known`` was.
+
+    Raises:
+        RefusedError: for a while the branch is not there, or does not contain that commit.
+    """
+    until = time.monotonic() + CHANGED_S
+    while True:
+        try:
+            view = look()
+            if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
+                return view
+            error = RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
+        except UsageError as missing:
+            if known is None or missing.code != "no_such_request":
+                raise
+            error = RefusedError(f"{missing.message}: it was there, and was deleted", code="gone")
+        if time.monotonic() >= until:
+            raise error
+        pause_for(CHANGED_POLL_S)
 
 
 def _until_note(view: View) -> float:

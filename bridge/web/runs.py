@@ -56,6 +56,8 @@ class Runs:
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.
         self._turn = threading.BoundedSemaphore(2)
+        # And two logs, which may be long.
+        self._log_turn = threading.BoundedSemaphore(2)
 
     def answered(self, view: View) -> Answered:
         """Verify an answer and return its view."""
@@ -95,9 +97,10 @@ class Runs:
 
     def log(self, view: View, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
-        raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
-        text = clean.log(raw)
-        return LogText(text[-most:], cut=len(raw) >= most)
+        with self._log_turn:
+            raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
+            text = clean.log(raw)
+            return LogText(text[-most:], cut=len(raw) >= most)
 
     def _kept_log(self, view: View, most: int) -> str:
         try:

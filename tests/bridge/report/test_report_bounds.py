@@ -49,6 +49,17 @@ def test_row_101_no_table_has_a_column_for_each_of_many_rows(kind, row):
     assert len(shown.plots) <= MAX_COLUMNS + 3
 
 
+def test_row_101_the_reports_of_one_run_have_a_limit_together(monkeypatch):
+    report = json.dumps({"kind": "kakeya.verify-l", "rows": [passed(i) for i in range(MANY)]}).encode()
+    monkeypatch.setattr(measured, "MAX_SHOWN", 20_000)
+
+    shown = list(measured.each_measured((f"{i}.json", report) for i in range(5)))
+
+    assert [bool(one.tables) for one in shown] == [True, True, False, False, False]
+    assert [one.path for one in shown] == [f"{i}.json" for i in range(5)]
+    assert "too large" in shown[-1].problem
+
+
 def test_row_101_tables_and_plots_beyond_the_limits_are_cut_or_left_out(monkeypatch):
     report = json.dumps({"kind": "kakeya.verify-l", "rows": [passed(i) for i in range(MANY)]}).encode()
     assert len(measured.measured("report.json", report).plots) == 1

@@ -141,3 +141,28 @@ def is_closed(connection):
         except TimeoutError:
             return False
     return False
+
+
+def test_row_102_two_logs_are_read_at_a_time(monkeypatch):
+    kept = Runs(watch=None)
+    entered, leave, most = [], threading.Event(), []
+
+    def read(view, most_bytes):
+        entered.append(view)
+        most.append(len(entered))
+        leave.wait(60)
+        entered.pop()
+        return "a log"
+
+    monkeypatch.setattr(kept, "_streamed", read)
+    threads = [threading.Thread(target=kept.log, args=(view("a"),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(entered) < 2:
+        time.sleep(0.01)
+    leave.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(most) == 6
+    assert max(most) == 2
