@@ -28,7 +28,7 @@ from bridge.requests.outbox import Sent, asked_at, by_age
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import send
 from bridge.requests.sightings import Sightings
-from bridge.requests.status import Event, Status, mark_unsigned, status_of
+from bridge.requests.status import REWRITTEN, Event, Status, mark_unsigned, status_of
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason, Seen
 from bridge.system import environment, github
@@ -190,7 +190,7 @@ class Client:
         """
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
-            raise no_such_request(branch, self._remote_name)
+            raise no_such_request(branch, self.remote)
         if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
             self._viewed = history.read_view(self.git, branch, tip)
         return self._viewed
@@ -204,8 +204,16 @@ class Client:
     def status(self, branch: str) -> Status:
         """Return a request's status, with its runner and, if available, its GitHub Actions run."""
         actions = github.actions_run(self.remote.url, branch)
-        (status,) = mark_unsigned(self.git, self.pin, [self._about(self.view(branch))])
+        view = self.view(branch)
+        (status,) = mark_unsigned(self.git, self.pin, [self._about(view)])
+        if self._is_rewritten(view):
+            status = replace(status, detail="; ".join(filter(None, (REWRITTEN, status.detail))))
         return replace(status, actions=actions)
+
+    def _is_rewritten(self, view: View) -> bool:
+        """Return whether a request was sent from here on this branch, and is no longer on it."""
+        sent = self.sent.commit_of(view.branch)
+        return sent is not None and not history.is_ancestor(self.git, sent, view.tip)
 
     def _about(self, view: View) -> Status:
         """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
@@ -248,7 +256,14 @@ class Client:
         Raises:
             WaitTimeout: it has not ended after ``timeout`` seconds.
         """
-        return follow(self.git, self.remote.url, lambda: self._seen(branch), timeout, self._about)
+        return follow(
+            self.git,
+            self.remote.url,
+            lambda: self._seen(branch),
+            timeout,
+            self._about,
+            self.sent.commit_of(branch),
+        )
 
     def _seen(self, branch: str) -> View:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
@@ -326,9 +341,12 @@ class Client:
         )
 
     def _verify(self, view: View) -> Report:
-        from bridge.verify.check import verify  # noqa: PLC0415 - slow to import, and a request is sent without it
+        # Slow to import, and a request is sent without it.
+        from bridge.verify.check import verify  # noqa: PLC0415
+        from bridge.verify.known_answers import KnownAnswers  # noqa: PLC0415
 
-        return verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
+        report = verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
+        return KnownAnswers(self.git).compare(report)
 
     # Last in the class, because its name hides the builtin from the methods after it.
     def list(self, limit: int = 50) -> list[Status]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from bridge.bus import branch_names, history, objects
 from bridge.bus.history import View
 from bridge.bus.presence import Standing
+from bridge.bus.remote import Remote
 from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
@@ -134,9 +135,22 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
+    yield from _odd_addresses(client.remote, url)
     yield _push_right(client)
     views = history.read_views(client.git, here)
     yield from _runners(client, views)
+
+
+def _odd_addresses(remote: Remote, url: str) -> Iterator[Check]:
+    """Say what git's settings for the remote put at risk."""
+    if url.startswith("https:") and not remote.is_verified:
+        message = "the server's certificate is not checked: whoever is on the way can read your token and forge answers"
+        fix = "Unset GIT_SSL_NO_VERIFY and http.sslVerify, and name your own authority with http.sslCAInfo."
+        yield Check("remote", ok=None, message=message, fix=fix)
+    if remote.pushes_to != url:
+        message = f"requests are pushed to another address, {remote.pushes_to}"
+        fix = "It must be the same repository. See: git config --get-regexp '^(remote|url)\\.'"
+        yield Check("remote", ok=None, message=message, fix=fix)
 
 
 def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:

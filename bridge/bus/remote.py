@@ -34,6 +34,9 @@ _PARTS = 8
 _TRIES = 8
 _PAUSE_S = 0.3
 
+# Runners serve no repository of SHA-256.
+_ID_DIGITS = 40
+
 # What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
 _NO_RIGHT = re.compile(
@@ -46,6 +49,14 @@ _NO_ACCESS = re.compile(
     re.IGNORECASE,
 )
 _MOVED = re.compile(r"returned error: 30[12378]\b")
+# In the words of GnuTLS, OpenSSL and macOS.
+_CERTIFICATE = re.compile(
+    r"^fatal: unable to access .*: (?:server certificate verification failed|SSL: |SSL certificate|SSL peer)",
+    re.MULTILINE,
+)
+_OTHER_HASH = re.compile(
+    r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
+)
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
@@ -67,6 +78,8 @@ class Remote:
     name: str
     # Where fetched branches are noted. Two processes that write the same references get in each other's way.
     private: str = PRIVATE
+    # Git found that the file system of this clone ignores case, as on macOS.
+    ignores_case: bool = False
 
     @classmethod
     def of(cls, git: Git, name: str) -> Remote:
@@ -82,15 +95,30 @@ class Remote:
                 "Add one with: git remote add origin URL"
             )  # fmt: skip
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
-        if git.maybe("config", "--get-regexp", r"^http\.(.*\.)?extraheader$"):
+        if name in known and "=" not in name:
+            # A mirror would push all branches, with force, and git refuses to push a single one from it.
+            git = replace(git, options=(*git.options, "-c", f"remote.{name}.mirror=false"))
+        settings = git.maybe("config", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$") or ""
+        if re.search(r"^http\.", settings, re.MULTILINE):
             # Git sends such a header, with a token in it, to whatever server the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
-        return cls(git, name)
+        return cls(git, name, ignores_case="core.ignorecase true" in settings.split("\n"))
 
     @property
     def url(self) -> str:
         """The URL that is fetched from."""
         return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
+
+    @property
+    def pushes_to(self) -> str:
+        """The URL that is pushed to. ``remote.NAME.pushurl`` or ``url.X.pushInsteadOf`` may name another one."""
+        return self.git("remote", "get-url", "--push", self.name, ok=(0, 2, 128)).text or self.name
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether git checks the certificate of the server. Only an HTTPS URL has one."""
+        settings = ("config", "--type=bool", "--get-urlmatch", "http.sslVerify", self.url)
+        return not (self.git.env.get("GIT_SSL_NO_VERIFY") or self.git.maybe(*settings) == "false")
 
     def fetch(self, *patterns: str) -> dict[str, str]:
         """Fetch one branch, or the newest requests under patterns, and return ``{branch: commit id}``.
@@ -145,6 +173,8 @@ class Remote:
         found: dict[str, str] = {}
         try:
             for ref, oid in git_output.each_ref(git_output.each_line(child.chunks())):
+                if len(oid) != _ID_DIGITS:
+                    raise _other_hash(self.name)
                 branch = ref.removeprefix("refs/heads/")
                 if ref.startswith(heads) and len(found) < limits.BRANCHES and branch_names.is_safe(branch):
                     found[branch] = oid
@@ -152,7 +182,15 @@ class Remote:
             raise self._explain(error) from error
         finally:
             child.close()
-        return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+        found = {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+        return self._apart(found) if self.ignores_case else found
+
+    def _apart(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Leave out branches whose references would be the same file as another one's: lower case comes first."""
+        chosen: dict[str, str] = {}
+        for branch in sorted(listed, reverse=True):
+            chosen.setdefault(branch.lower(), branch)
+        return {branch: oid for branch, oid in listed.items() if chosen[branch.lower()] == branch}
 
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.
@@ -169,11 +207,12 @@ class Remote:
             }
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
-        self._slow.put(late)
         self.not_come.difference_update(tips)
         self.not_come.update(wanted.keys() - tips.keys() - late.keys())
-        for branch in self._set_aside.put(tips, self.private):
-            del tips[branch]
+        with within(limits.LISTED_S):
+            for branch in self._set_aside.put(tips, self.private, late):
+                del tips[branch]
+        self._slow.put(late)
         return tips
 
     @property
@@ -343,41 +382,59 @@ class Remote:
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
         said = error.printed()
+        return (
+            self._unfit(said) or (branch and self._refused(error, said, branch)) or self._failed(error, said)
+        )
+
+    def _unfit(self, said: str) -> UsageError | None:
+        """Return why this clone and this remote can never work together."""
+        if _OTHER_HASH.search(said):
+            return _other_hash(self.name)
         if "shallow update not allowed" in said:
-            fix = "Run: git fetch --unshallow"
-            return UsageError(
-                "the remote cannot take a commit whose history this shallow clone lacks", fix=fix
-            )
+            message = "the remote cannot take a commit whose history this shallow clone lacks"
+            return UsageError(message, fix="Run: git fetch --unshallow")
+        return None
+
+    def _refused(self, error: ProcessError, said: str, branch: str) -> RefusedError | None:
+        """Return why the server does not take a branch."""
         blocked = _BLOCKED.search(said)
-        if branch and blocked:
+        if blocked:
             blocking = blocked[1] or branch.rsplit("/", 1)[0]
             fix = f"Delete the branch {blocking!r} on the remote, or choose another place with --prefix."
             return RefusedError(
                 f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
             )
-        if branch and _NO_RIGHT.search(said):
+        if _NO_RIGHT.search(said):
             fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
             return RefusedError(
                 f"{self.name} does not let you push {branch!r}: {error.words()}",
                 fix=fix,
                 code="no_push_right",
             )
-        if _MOVED.search(said):
-            return InfrastructureError(
-                f"{self.name} redirects to another address: {error.words()}",
-                fix="Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
-                "the server, or if http.extraHeader is set, which may hold a token.",
-                code="unreachable",
+        return None
+
+    def _failed(self, error: ProcessError, said: str) -> InfrastructureError:
+        """Return why the server was not reached, or did not do what it was asked for."""
+        message, code = f"{self.name}: {error.words()}", "remote_failed"
+        fix = "Try again; `kakeya doctor` checks the remote."
+        if _CERTIFICATE.search(said):
+            message = f"cannot tell whether the server of {self.name} is the right one: {error.words()}"
+            fix = (
+                "Check this machine's clock, the address and the server's certificate. If its authority is your "
+                "own, name it with: git config http.sslCAInfo FILE"
             )
-        if _NO_ACCESS.search(said):
-            return InfrastructureError(
-                f"cannot reach {self.name}: {error.words()}", fix=self._how_to_check(), code="unreachable"
+            code = "unreachable"
+        elif _MOVED.search(said):
+            message = f"{self.name} redirects to another address: {error.words()}"
+            fix = (
+                "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
+                "the server, or if http.extraHeader is set, which may hold a token."
             )
-        return InfrastructureError(
-            f"{self.name}: {error.words()}",
-            code="remote_failed",
-            fix="Try again; `kakeya doctor` checks the remote.",
-        )
+            code = "unreachable"
+        elif _NO_ACCESS.search(said):
+            message, code = f"cannot reach {self.name}: {error.words()}", "unreachable"
+            fix = self._how_to_check()
+        return InfrastructureError(message, fix=fix, code=code)
 
     def _how_to_check(self) -> str:
         """Return commands that work where the user is, for a remote that was named and for an address alike."""
@@ -390,3 +447,9 @@ class Remote:
     @property
     def _is_address(self) -> bool:
         return self.name not in self.git.text("remote").split("\n")
+
+
+def _other_hash(name: str) -> UsageError:
+    message = f"{name} names its objects by SHA-256, which is not supported"
+    fix = "Use a bus that was made with --object-format=sha1."
+    return UsageError(message, fix=fix, code="object_format")

@@ -15,13 +15,19 @@ from pathlib import Path
 from bridge import limits
 from bridge.bus import lookup
 from bridge.bus.ancestry import with_heavy_history
+from bridge.errors import ProcessError
 from bridge.system import local_files
+from bridge.system.deadline import time_left
 from bridge.system.git import Git
 
 _NAME = "kakeya-set-aside"
 _MOST = 1_000
 _ID = re.compile(r"[0-9a-f]{40,64}")
 _LINE_BYTES = 65
+# How long the histories of all branches of a list may take to read together, and of a part of them if that fails.
+_TOGETHER_S = 5.0
+_ALONE_S = 1.0
+_PARTS = 8
 
 
 class SetAside:
@@ -36,20 +42,43 @@ class SetAside:
         known = set(self._read())
         return {branch: oid for branch, oid in listed.items() if oid not in known}
 
-    def put(self, fetched: Mapping[str, str], prefix: str) -> list[str]:
-        """Drop references, ``prefix`` and the branch, to what is no commit or too large. Returns these branches."""
+    def put(self, fetched: Mapping[str, str], prefix: str, late: dict[str, str] | None = None) -> list[str]:
+        """Drop references, ``prefix`` and the branch, to what is no commit or too large. Returns these branches.
+
+        With ``late``, branches whose history takes long to read are dropped too, and put into it: a few megabytes may
+        stand for a history that takes minutes.
+        """
         new = {*fetched.values()} - self._weighed
         found = lookup.locate(self._git, new)
         # What is no commit is nothing that we read, and may stand for anything.
         heavy = {oid for oid, it in found.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
-        heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
-        self._weighed = new - heavy | self._weighed.intersection(fetched.values())
-        branches = [branch for branch, oid in fetched.items() if oid in heavy]
+        slow: set[str] = set()
+        if late is None:
+            heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
+        else:
+            heavy |= self._weigh(sorted(new - heavy), f"{prefix}*", _TOGETHER_S, slow)
+            late |= {branch: oid for branch, oid in fetched.items() if oid in slow}
+        self._weighed = new - heavy - slow | self._weighed.intersection(fetched.values())
+        branches = [branch for branch, oid in fetched.items() if oid in heavy | slow]
         if heavy:
             self.note(heavy)
+        if branches:
             drop = "".join(f"delete {prefix}{branch}\n" for branch in branches)
             self._git("update-ref", "--stdin", stdin=drop)
         return branches
+
+    def _weigh(self, commits: list[str], but: str, time_s: float, slow: set[str]) -> set[str]:
+        """Return the commits with a heavy history. Those that take too long alone, or get no time, are ``slow``."""
+        if not commits:
+            return set()
+        try:
+            return with_heavy_history(self._git, commits, but=but, timeout=min(time_s, max(0.0, time_left())))
+        except ProcessError:
+            if len(commits) == 1 or time_left() <= 0:
+                slow |= set(commits)
+                return set()
+        parts = [commits[i::_PARTS] for i in range(min(_PARTS, len(commits)))]
+        return set().union(*(self._weigh(part, but, _ALONE_S, slow) for part in parts))
 
     @cached_property
     def _path(self) -> Path:

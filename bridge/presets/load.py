@@ -86,7 +86,7 @@ def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
     if not (root / FRAGMENTS).exists():
         return None
     try:
-        known |= read_yaml(root / FRAGMENTS)
+        known |= _read(root / FRAGMENTS)
     except PresetError as error:
         return error
     return None
@@ -112,8 +112,15 @@ def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
     return presets[name]
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file of a folder, in which a pipe would be waited for."""
+    if not path.is_file():
+        raise PresetError(f"cannot read {path}: it is not a regular file")
+    return read_yaml(path)
+
+
 def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
-    raw = read_yaml(path)
+    raw = _read(path)
     merged: dict[str, Any] = {}
     used = raw.pop("use", [])
     if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):

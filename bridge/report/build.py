@@ -11,7 +11,7 @@ from bridge.bus.wire import Result, Violation
 from bridge.checks import Check
 from bridge.evidence.table import TABLE
 from bridge.report.compare import compared
-from bridge.report.measured import measured
+from bridge.report.measured import each_measured
 from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunsView, RunView, Table
 from bridge.report.rows import flat, without_empty
 from bridge.report.source import Source, reports_of
@@ -54,7 +54,7 @@ def _run(source: Source) -> RunView:
         versions=tuple(result.versions.items()),
         evidence=_evidence(source),
         gate=_gate(result),
-        reports=tuple(measured(path, source.files.get(path)) for path in reports_of(result)),
+        reports=tuple(each_measured((path, source.files.get(path)) for path in reports_of(result))),
         steps=_steps(result),
         logs=tuple(
             _log(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs

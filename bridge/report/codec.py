@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from bridge.report.loose import Row, items, number, text
 from bridge.report.model import Claim, Plot, Point, Series, Table
+from bridge.report.rows import MAX_COLUMNS
 from bridge.report.text import number as shown
 
 # Above this, a code is as large as the plain numbers, and would only compress the rest of the plot.
@@ -92,7 +93,8 @@ def _family(row: Row) -> str:
 
 
 def _sources(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(text(row["distribution"]) for row in rows))
+    """Return the distributions, not more than a table may have columns."""
+    return list(dict.fromkeys(text(row["distribution"]) for row in rows))[:MAX_COLUMNS]
 
 
 def _series(rows: list[Row], take: Callable[[Row], float]) -> list[Series]:

@@ -16,6 +16,8 @@ from bridge.report.text import cut
 from bridge.report.text import number as shown
 
 _MOST_DRAWN = 20
+# An honest report has a few hundred.
+_MOST_FIGURES = 5_000
 # Facts that always differ between runs and do not affect their figures.
 _UNLIKE_BY_NATURE = ("branch", "request commit", "started", "finished", "seconds", "why")
 
@@ -23,11 +25,13 @@ Key = tuple[str, str]
 
 
 def figures_of(source: Source) -> dict[Key, Claim]:
-    """Return the figures of all readable reports of an answer, by name and subject."""
+    """Return the figures of all readable reports of an answer, by name and subject, up to a number."""
     found: dict[Key, Claim] = {}
     for report in _reports(source):
         for claim in figures(report):
             found.setdefault((claim.name, claim.about), claim)
+        if len(found) >= _MOST_FIGURES:
+            break
     return found
 
 
@@ -44,8 +48,8 @@ def compared(
     """Return the tables and plots of a comparison. The first run is the baseline."""
     found = [figures_of(source) for source in sources]
     keys = list(dict.fromkeys(key for one in found for key in one))
-    names = list(dict.fromkeys(name for name, _ in keys))
-    keys.sort(key=lambda key: names.index(key[0]))
+    places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
+    keys.sort(key=lambda key: places[key[0]])
     tables = [_overview(runs), _figures(found, keys), _unlike(sources, runs)]
     return tuple(table for table in tables if table.rows), tuple(_quotients(found, keys))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from bridge.evidence.stats import exact_interval
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
 from bridge.report.model import Cell, Plot, Point, Series, Table
-from bridge.report.rows import without_empty
+from bridge.report.rows import MAX_COLUMNS, without_empty
 from bridge.report.text import number as shown
 from bridge.report.text import size
 
@@ -70,7 +70,7 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
                 wanted = text(prompts[prompt].get("expected"))
                 hit = all(wanted in text(row.get("text")) for row in rows)
                 found.setdefault(arm, {}).setdefault(length, []).append(hit)
-    lengths = sorted({length for by in found.values() for length in by})
+    lengths = sorted({length for by in found.values() for length in by})[:MAX_COLUMNS]
     if not lengths:
         return [], []
     cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in found.items())

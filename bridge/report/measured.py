@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from bridge import evidence
 from bridge.errors import ManifestError
@@ -14,6 +15,11 @@ from bridge.report.text import cell, cut
 from bridge.system import strict_json
 
 MAX_CLAIMS = 300
+# A page stays one that a browser can show and a server can keep: honest reports have a tenth of that.
+MAX_TABLE_ROWS = 2_000
+MAX_POINTS = 10_000
+# Cells and points of all reports of one run together, and what a report counts for at least.
+MAX_SHOWN, _LEAST = 200_000, 100
 
 Shown = tuple[list[Table], list[Plot]]
 
@@ -32,6 +38,20 @@ def read(data: bytes) -> Row:
     return found
 
 
+def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measured]:
+    """Yield the views of the reports of one run. Beyond the limit, reports are named and not read."""
+    room = MAX_SHOWN
+    for path, data in files:
+        if room <= 0:
+            yield Measured(path, "", problem="it is not shown, because the page would be too large")
+            continue
+        one = measured(path, data)
+        cells = sum(len(table.rows) * len(table.columns) for table in one.tables)
+        points = sum(len(series.points) for plot in one.plots for series in plot.series)
+        room -= max(_LEAST, cells + points)
+        yield one
+
+
 def measured(path: str, data: bytes | None) -> Measured:
     """Return the view of one report, or the reason why it cannot be read."""
     if data is None:
@@ -48,9 +68,17 @@ def measured(path: str, data: bytes | None) -> Measured:
         created_at=cut(text(report.get("created_at"))),
         seconds=number(report.get("seconds")),
         claims=claims_in(report),
-        tables=tuple(tables + rows.about(report) + _others(report)),
-        plots=tuple(plots),
+        tables=tuple(map(_bounded, tables + rows.about(report) + _others(report))),
+        plots=tuple(plot for plot in plots if sum(len(one.points) for one in plot.series) <= MAX_POINTS),
     )
+
+
+def _bounded(table: Table) -> Table:
+    """Return a table without the rows beyond the limit."""
+    if len(table.rows) <= MAX_TABLE_ROWS:
+        return table
+    note = f"The first {MAX_TABLE_ROWS} of {len(table.rows)} rows. {table.note}".strip()
+    return replace(table, rows=table.rows[:MAX_TABLE_ROWS], note=note)
 
 
 def claims_in(report: Row) -> tuple[Claim, ...]:
@@ -63,7 +91,8 @@ def claims_in(report: Row) -> tuple[Claim, ...]:
 
 def figures(report: Row) -> tuple[Claim, ...]:
     """Return the claims of a report and, for kinds whose rows are figures, these too."""
-    return (*claims_in(report), *(codec.figures(report) if report.get("kind") == "kakeya.codec-rd" else ()))
+    more = codec.figures(report)[:MAX_TABLE_ROWS] if report.get("kind") == "kakeya.codec-rd" else ()
+    return (*claims_in(report), *more)
 
 
 def _claim(claim: Row) -> Claim:

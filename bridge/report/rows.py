@@ -9,14 +9,14 @@ from bridge.report.model import Cell, Claim, Table
 from bridge.report.text import cell, cut, interval
 
 MAX_ROWS = 300
+# Also of tables whose columns a report's values name: two lists of them multiply.
 MAX_COLUMNS = 24
 
 
 def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
     """Return the first rows, one column per field. Values that are the same in all rows are in the note instead."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = {name: [plain(row.get(name)) for row in rows[:MAX_ROWS]] for name in names}
-    same = [name for name in names if len(rows) > 1 and _is_constant(rows, name)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    same = {name: None for name in names if len(rows) > 1 and _is_constant(rows, name)}
     shown = [name for name in names if name not in same]
     notes = []
     if len(rows) > MAX_ROWS:
@@ -24,10 +24,11 @@ def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
     if len(shown) > MAX_COLUMNS:
         notes.append(f"Left out: {', '.join(cut(name, 40) for name in shown[MAX_COLUMNS:][:MAX_COLUMNS])}.")
     if same:
-        all_same = ", ".join(f"{cut(name, 40)} {cell(values[name][0])}" for name in same[:MAX_COLUMNS])
+        some = list(same)[:MAX_COLUMNS]
+        all_same = ", ".join(f"{cut(name, 40)} {cell(plain(rows[0][name]))}" for name in some)
         notes.append(f"The same in all: {all_same}.")
     shown = shown[:MAX_COLUMNS]
-    cells = tuple(zip(*(values[name] for name in shown), strict=True))
+    cells = tuple(tuple(plain(row.get(name)) for name in shown) for row in rows[:MAX_ROWS]) if shown else ()
     return Table(title, tuple(shown), cells, " ".join(notes), folded)
 
 

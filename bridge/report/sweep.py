@@ -6,6 +6,7 @@ import math
 
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number
 from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.rows import MAX_COLUMNS
 from bridge.report.text import number as shown
 
 
@@ -19,8 +20,11 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
     lengths = sorted({length for by in found.values() for length in by})
     if not lengths:
         return [], []
-    cells = tuple((length, *(median(by.get(length, ())) for by in found.values())) for length in lengths)
-    columns = ("tokens", *(f"ms on {context:g} cached" for context in found))
+    across = list(found)[:MAX_COLUMNS]
+    cells = tuple(
+        (length, *(median(found[context].get(length, ())) for context in across)) for length in lengths
+    )
+    columns = ("tokens", *(f"ms on {context:g} cached" for context in across))
     series = tuple(
         Series(f"{context:g} cached", tuple(_spread(length, ms) for length, ms in sorted(by.items())), "line")
         for context, by in found.items()

@@ -13,7 +13,10 @@ from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.alarm import Change, changes
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
+from bridge.report.text import cut
 
+# Values are of one series if these characters of their parameters are the same.
+_PARAMS = 1_000
 _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
@@ -111,9 +114,16 @@ def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
 def measured_in(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
     preset = source.result.preset or ""
+    # One text for all figures: a result may have a megabyte of parameters.
+    params = cut(" ".join(f"{name}={given}" for name, given in sorted(source.result.params.items())), _PARAMS)
     return [
         Figure(
-            preset, named, about, claim.definition, claim.stated, _value(source, claim.value, claim.interval)
+            preset,
+            named,
+            about,
+            claim.definition,
+            claim.stated,
+            _value(source, claim.value, claim.interval, params),
         )
         for (named, about), claim in figures_of(source).items()
         if claim.value is not None
@@ -139,7 +149,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in values)
 
 
-def _value(source: Source, value: float, pair: tuple[float, float] | None) -> Value:
+def _value(source: Source, value: float, pair: tuple[float, float] | None, params: str) -> Value:
     result = source.result
     verdict = result.gate.verdict if result.gate else None
     counts = source.holds and result.state is State.SUCCEEDED and verdict in (None, "ACCEPTED")
@@ -155,5 +165,5 @@ def _value(source: Source, value: float, pair: tuple[float, float] | None) -> Va
         low,
         high,
         result.runner.id,
-        " ".join(f"{name}={given}" for name, given in sorted(result.params.items())),
+        params,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from bridge.bus import branch_names
 from bridge.bus.history import View
+from bridge.bus.remote import Remote
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.outbox import Sent
 
@@ -37,10 +38,13 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
     raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
 
 
-def no_such_request(branch: str, remote: str) -> UsageError:
+def no_such_request(branch: str, remote: Remote) -> UsageError:
     """Return the error for a branch that is not on the remote."""
     fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
-    return UsageError(f"there is no request {branch} on {remote}", fix=fix, code="no_such_request")
+    if remote.pushes_to != remote.url:
+        places = f"{remote.name} is read from {remote.url}, but git pushes to {remote.pushes_to}"
+        fix = f"{places}: both must be the same repository."
+    return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 
 
 def answered(view: View) -> View:

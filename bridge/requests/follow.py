@@ -6,12 +6,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bridge import limits
+from bridge.bus import history
 from bridge.bus.history import View
 from bridge.bus.wire import State
-from bridge.errors import InfrastructureError, WaitTimeout
-from bridge.requests.status import Event, Status, events, status_of
+from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system import github
 from bridge.system.deadline import pause as pause_for
@@ -33,6 +35,9 @@ FIRST_NOTE_S = 5.0
 # So long a runner on this machine may need for a claim, which then needs no reason why the request waits.
 CLAIM_S = 1.0
 NOTE_S = 60.0
+# So long a branch must be gone or rewritten: a server that has several copies may show an older one for a moment.
+CHANGED_S = 3.0
+CHANGED_POLL_S = 0.5
 
 
 def follow(
@@ -41,14 +46,16 @@ def follow(
     look: Callable[[], View],
     timeout: float | None,
     about: Callable[[View], Status] = status_of,
+    sent: str | None = None,
 ) -> Iterator[Event]:
     """Yield all states and pieces of log of a request as they arrive, until it has ended.
 
     ``look`` fetches the request's branch from the remote at ``url``. ``about`` returns what is known about a branch
-    without news.
+    without news. ``sent`` is the request commit that this clone sent, if it sent one.
 
     Raises:
         WaitTimeout: the request has not ended after ``timeout`` seconds.
+        RefusedError: the branch was deleted or rewritten meanwhile.
         InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -58,7 +65,8 @@ def follow(
     view: View | None = None
     seen: str | None = None
     while True:
-        view = _next_view(look, view, url, longest, deadline, timeout or 0)
+        steady = partial(_steady, git, look, seen or sent)
+        view = _next_view(steady, view, url, longest, deadline, timeout or 0)
         if view.tip != seen:
             for event in events(git, view, seen):
                 now = (event.status.state, event.status.detail)
@@ -132,6 +140,28 @@ def _next_view(
         if deadline is None or time.monotonic() < deadline:
             raise
         raise (_no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
+
+
+def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
+    """Fetch a branch on which the commit ``known`` was.
+
+    Raises:
+        RefusedError: for a while the branch is not there, or does not contain that commit.
+    """
+    until = time.monotonic() + CHANGED_S
+    while True:
+        try:
+            view = look()
+            if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
+                return view
+            error = RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
+        except UsageError as missing:
+            if known is None or missing.code != "no_such_request":
+                raise
+            error = RefusedError(f"{missing.message}: it was there, and was deleted", code="gone")
+        if time.monotonic() >= until:
+            raise error
+        pause_for(CHANGED_POLL_S)
 
 
 def _until_note(view: View) -> float:

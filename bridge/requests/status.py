@@ -19,6 +19,9 @@ from bridge.verify.pins import Pin
 from bridge.verify.signed_history import Reader
 
 NOT_SIGNED = "not signed by the pinned key"
+REWRITTEN = (
+    "the branch was rewritten on the remote: what was sent from here or seen before is no longer on it"
+)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 
 

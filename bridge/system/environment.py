@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper they would
-# point our git at somebody else's index or object store, so only those about transport and trust pass.
+# point our git at somebody else's index or object store, so only those about transport and trust pass, among them all
+# that begin with `GIT_SSL_` or `GIT_PROXY_SSL_`.
 _GIT_KEPT = frozenset(
     {
         "GIT_ALLOW_PROTOCOL",
@@ -20,13 +21,16 @@ _GIT_KEPT = frozenset(
         "GIT_SSH",
         "GIT_SSH_COMMAND",
         "GIT_SSH_VARIANT",
-        "GIT_SSL_CAINFO",
-        "GIT_SSL_NO_VERIFY",
         "GIT_TERMINAL_PROMPT",
         "GIT_TRACE",
         "GIT_TRACE_CURL",
     }
 )
+_GIT_TLS = ("GIT_SSL_", "GIT_PROXY_SSL_")
+
+# Whose certificates a runner's git trusts besides the system's. `GIT_SSL_NO_VERIFY` is not among them: a runner sends
+# its token to no server that it cannot tell from another one.
+_AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
 
 def get(name: str, default: str | None = None) -> str | None:
@@ -41,7 +45,11 @@ def without_plugins() -> None:
 
 def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _GIT_KEPT}
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("GIT_") or k in _GIT_KEPT or k.startswith(_GIT_TLS)
+    }
     kept |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
     return kept | {"LC_ALL": "C.UTF-8", "GIT_NO_REPLACE_OBJECTS": "1"}
 
@@ -63,7 +71,7 @@ def _pairs() -> set[str]:
 
 def for_isolated_git() -> dict[str, str]:
     """Return the environment for git calls that must not read anybody's configuration."""
-    passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", *_AUTHORITIES)
     proxies = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "no_proxy")
     env = {name: os.environ[name] for name in (*passed, *proxies) if name in os.environ}
     return without_prompts(env) | {

@@ -35,7 +35,9 @@ class _Loader(_Safe):
 def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, Any]:
     """Read a YAML file that holds one mapping. Raises ``error``, which names the file and the line."""
     try:
-        text = path.read_bytes()
+        # Not a byte more: it may be a link to a device.
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise error(f"{path} is larger than {MAX_BYTES} bytes")
         if _depth(text) > MAX_DEPTH:

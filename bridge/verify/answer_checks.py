@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bridge import limits
 from bridge.bus import wire
+from bridge.bus.folded import Folded
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
 from bridge.errors import KakeyaError, PresetError
@@ -46,6 +47,12 @@ def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
             wrong.append(f"{file.path} was changed")
     there = {path for path in (*files.files, *files.others) if path.startswith(f"{wire.FOLDER}/")}
     wrong += [f"{path} is not part of the answer" for path in sorted(there - own_paths(result))]
+    places = Folded()
+    wrong += [
+        f"{path} and another of its files are the same where case is ignored"
+        for path in (wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files))
+        if not places.takes(path)
+    ]
     wrong += odd
     for log in result.logs:
         digest = next((file for file in result.files if file.path == log.path), None)

@@ -58,7 +58,8 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
 
 def _of_file(path: Path, source: str) -> Pin:
     try:
-        text = path.expanduser().read_bytes()[:_MAX_FILE].decode("utf-8", "replace")
+        with path.expanduser().open("rb") as file:
+            text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise UsageError(
             f"cannot read the key {path} ({source}): {error.strerror}", code="bad_key"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -38,6 +39,8 @@ class Site:
         # Makes ETags differ from those of an earlier server process.
         self._name = secrets.token_hex(8)
         self._assets = assets()
+        # A page of a large answer takes tens of megabytes while it is made.
+        self._turn = threading.BoundedSemaphore(2)
 
     def requests(self, request: Request) -> Response:
         """The list."""
@@ -58,7 +61,9 @@ class Site:
 
         def make() -> str:
             if row.state.is_final:
-                return self._pages.request(snapshot, row, self._runs.answered(row.view), None)
+                answer = self._runs.answered(row.view)
+                with self._turn:
+                    return self._pages.request(snapshot, row, answer, None)
             return self._pages.request(snapshot, row, None, self._runs.log(row.view))
 
         return self._page(

@@ -19,6 +19,8 @@ from bridge.web.snapshot import Row, Snapshot
 
 # How many of the newest answers are read.
 ANSWERS = 300
+# How many figures of one answer are kept, claimed ones first.
+_FIGURES = 400
 # For how many runs a change counts as news.
 _NEWS = 10
 _PAUSE_S = 0.5
@@ -121,7 +123,8 @@ class Figures:
         except Exception as error:  # noqa: BLE001 - the other answers are still to be read
             say(f"{row.branch} has no trends: {as_told(error).message}")
             return ()
-        return tuple(measured_in(source)) if source else ()
+        found = measured_in(source) if source else []
+        return tuple(sorted(found, key=lambda one: not one.stated)[:_FIGURES])
 
 
 def _shown(trend: Trend) -> Shown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 
 from bridge import clean, limits
 from bridge.bus import history, wire
@@ -24,7 +24,10 @@ TAIL = 64 * 1024
 MOST_LOG = 4 * limits.MIB
 # How many commits are read at a time to collect a log, newest first.
 _COMMITS, _AT_ONCE = 2_000, 16
-_KEPT = 64
+# How many answers are kept, and about how many bytes of them. One that is larger than that alone is kept alone.
+_KEPT, _KEPT_BYTES = 64, 64 * limits.MIB
+# About what an object takes besides its text.
+_OBJECT_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,13 @@ class Runs:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
+        # Each with about how many bytes it takes.
+        self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.
         self._turn = threading.BoundedSemaphore(2)
+        # And two logs, which may be long.
+        self._log_turn = threading.BoundedSemaphore(2)
 
     def answered(self, view: View) -> Answered:
         """Verify an answer and return its view."""
@@ -60,12 +66,14 @@ class Runs:
             with self._lock:
                 if key in self._kept:
                     self._kept.move_to_end(key)
-                    return self._kept[key]
+                    return self._kept[key][0]
             found = self._verified(view)
+            size = _size(found)
             with self._lock:
-                self._kept[key] = found
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+                self._kept[key] = found, size
+                held = sum(one for _, one in self._kept.values())
+                while len(self._kept) > 1 and (len(self._kept) > _KEPT or held > _KEPT_BYTES):
+                    held -= self._kept.popitem(last=False)[1][1]
         return found
 
     def source(self, view: View) -> Source | None:
@@ -89,9 +97,10 @@ class Runs:
 
     def log(self, view: View, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
-        raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
-        text = clean.log(raw)
-        return LogText(text[-most:], cut=len(raw) >= most)
+        with self._log_turn:
+            raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
+            text = clean.log(raw)
+            return LogText(text[-most:], cut=len(raw) >= most)
 
     def _kept_log(self, view: View, most: int) -> str:
         try:
@@ -126,3 +135,18 @@ class Runs:
             if size >= most:
                 break
         return "".join(reversed(found))[-most:]
+
+
+def _size(found: object) -> int:
+    """Return about how many bytes plain data takes."""
+    size, left = 0, [found]
+    while left:
+        one = left.pop()
+        size += _OBJECT_BYTES
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, tuple):
+            left += one
+        elif is_dataclass(one):
+            left += vars(one).values()
+    return size

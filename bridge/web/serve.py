@@ -9,13 +9,11 @@ import uvicorn
 from bridge.client import Client
 from bridge.console import say
 from bridge.system import loopback, process
+from bridge.web import connections
 from bridge.web.app import make_app
 from bridge.web.figures import Figures
 from bridge.web.runs import Runs
 from bridge.web.watch import Watch
-
-# Limit of concurrent requests; further ones get status 503.
-_CONNECTIONS = 64
 
 
 def serve(client: Client, port: int, poll_s: float) -> None:
@@ -41,7 +39,9 @@ def serve(client: Client, port: int, poll_s: float) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
+        http=connections.Connection,
+        ws="none",
+        limit_concurrency=connections.MOST,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,
     )

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from bridge.bus import wire
+from bridge.bus.folded import Folded
 from bridge.presets import Preset
 from runner.job.redact import Redactor
 
@@ -47,6 +48,7 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
     """
     found = Collected()
     limits = preset.limits
+    places = Folded()
     room = limits.all_reports_mb << 20
     for path, name, folder in _candidates(preset.collect, tree, found):
         if len(found.files) >= limits.reports:
@@ -55,6 +57,8 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
         data = _read(name, folder, limits.report_mb << 20)
         if isinstance(data, str):
             found.skip(path, data)
+        elif not places.takes(path):
+            found.skip(path, "another report is in its place where case is ignored")
         elif len(data) > room:
             found.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
         elif redactor and (redactor.finds(data) or redactor.finds(path.encode())):

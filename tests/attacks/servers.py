@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 OID = "1" * 40
 
@@ -24,9 +26,14 @@ def advertisement(*refs: str) -> bytes:
 
 
 class Http:
-    """An HTTP server whose answers a test writes, and what was asked of it: method, path and headers."""
+    """An HTTP server whose answers a test writes, and what was asked of it: method, path and headers.
 
-    def __init__(self, answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+    With a certificate and its key it speaks HTTPS.
+    """
+
+    def __init__(
+        self, answer: Callable[[BaseHTTPRequestHandler], None], certificate: tuple[Path, Path] | None = None
+    ) -> None:
         self.asked: list[tuple[str, str, Mapping[str, str]]] = []
         outer = self
 
@@ -46,7 +53,12 @@ class Http:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        scheme = "https" if certificate else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

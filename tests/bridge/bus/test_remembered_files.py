@@ -12,8 +12,9 @@ from bridge.bus.slow_commits import SlowCommits
 from bridge.requests.sightings import Sightings
 from bridge.system import local_files
 from bridge.system.git import Git
+from bridge.verify.known_answers import KnownAnswers
 
-FILES = ("kakeya-slow", "kakeya-set-aside", "kakeya-seen.json")
+FILES = ("kakeya-slow", "kakeya-set-aside", "kakeya-seen.json", "kakeya-answers")
 OID = "1" * 40
 
 PLACES = {
@@ -37,13 +38,15 @@ def test_row_89_whatever_is_in_their_place_is_passed_over_and_leaves_nothing(clo
     git, folder = Git.of_user(clone), clone / ".git"
     for name in FILES:
         place(folder / name)
-    slow, aside, seen = SlowCommits(git), SetAside(git), Sightings(git)
+    slow, aside, seen, answers = SlowCommits(git), SetAside(git), Sightings(git), KnownAnswers(git)
 
     slow.put({"a": OID})
     aside.note([OID])
 
     assert {**slow.without({"a": OID}), **aside.without({"a": OID})} in ({}, {"a": OID})
     assert seen.unchanged_s("a", OID) == 0.0
+    answers.note("a", OID)
+    assert answers.of("a") in (None, OID)
     assert [path.name for path in folder.iterdir() if path.name.startswith(".kakeya")] == []
 
 
@@ -56,6 +59,7 @@ def test_row_89_a_link_is_replaced_and_what_it_leads_to_stays(clone, tmp_path):
     SlowCommits(git).put({"a": OID})
     SetAside(git).note([OID])
     Sightings(git).unchanged_s("a", OID)
+    KnownAnswers(git).note("a", OID)
 
     assert target.read_text() == "mine"
     assert SlowCommits(git).without({"a": OID}) == {}

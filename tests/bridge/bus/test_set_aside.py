@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bridge import limits
-from bridge.bus import objects
+from bridge.bus import objects, set_aside
 from bridge.bus.objects import Identity
 from bridge.bus.remote import PRIVATE, Remote
 from bridge.bus.set_aside import _NAME
+from bridge.errors import ProcessError
 from bridge.system.git import Git
 
 GOOD = "mac-bridge/noop-1700000001-abc123"
@@ -89,3 +90,40 @@ def test_a_commit_beyond_the_limit_below_the_tip_counts_too(remote, sized, bus, 
 
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in expected]
+
+
+def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remote, sized, monkeypatch):
+    """A few megabytes of commits with thousands of parents each take git minutes."""
+    names = [f"mac-bridge/noop-17000000{i:02}-abc123" for i in range(20)]
+    good = {name: sized(name, 1000 + i) for i, name in enumerate(names)}
+    slow = sized("mac-bridge/noop-1700000099-abc123", 2000)
+    asked = []
+
+    def read(git, commits, *, but, timeout):
+        asked.append(timeout)
+        if slow in commits:
+            raise ProcessError(("git",), None, message="git took too long")
+        return set()
+
+    monkeypatch.setattr(set_aside, "with_heavy_history", read)
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == good
+
+    # All, eight parts, and the two or three of the part with the slow one.
+    assert len(asked) in (11, 12)
+    assert max(asked) <= set_aside._TOGETHER_S
+    refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
+    assert refs == [PRIVATE + branch for branch in good]
+    del asked[:]
+    later = Remote.of(remote.git, "origin")
+    assert later.fetch_listed(later.listed("mac-bridge/*")) == good
+    assert later.left_out == ["mac-bridge/noop-1700000099-abc123"]
+    assert len(asked) == 1
+
+
+def test_row_105_a_real_history_that_takes_longer_than_there_is_time_is_left_out(remote, sized, monkeypatch):
+    sized(GOOD, 1000)
+    monkeypatch.setattr(set_aside, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(set_aside, "_ALONE_S", 0.0)
+    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {}
+    assert remote.left_out == [GOOD]
+    assert remote.git.text("for-each-ref", PRIVATE) == ""

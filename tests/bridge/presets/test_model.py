@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 
 import pytest
@@ -639,3 +640,16 @@ def test_a_default_spelled_out_means_the_same():
 
 def test_the_kinds_of_report_that_presets_name_are_those_of_the_gate():
     assert names_of_kinds.KINDS == KINDS
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "_fragments.yaml"])
+@pytest.mark.parametrize(
+    "place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
+)
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, name, place):
+    (tmp_path / "other.yaml").write_text("{}")
+    place(tmp_path / name)
+
+    broken = load_presets(tmp_path).broken
+
+    assert "is not a regular file" in broken["job" if name == "job.yaml" else "other"].message

@@ -15,6 +15,8 @@ from bridge.system.git import Git
 
 @pytest.fixture
 def git(clone):
+    # Of earlier tests.
+    batch.forget_all()
     yield Git.of_user(clone)
     batch.forget_all()
 

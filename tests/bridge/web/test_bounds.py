@@ -1,0 +1,168 @@
+"""What a live server keeps, and whom it answers: bounded, whatever lies on the bus and whoever connects."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs the extra [web]")
+
+import uvicorn
+
+from bridge.bus.history import View
+from bridge.report.model import Table
+from bridge.report.trends import Figure, Value
+from bridge.web import connections, figures, runs
+from bridge.web.figures import Figures
+from bridge.web.runs import Answered, Runs
+
+
+def view(name):
+    return View(name, name, name, None, None, foreign=False)
+
+
+def table(letters):
+    return Table("a table", ("text",), (("x" * letters,),))
+
+
+def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
+    monkeypatch.setattr(runs, "_KEPT_BYTES", 100_000)
+    kept = Runs(watch=None)
+    made = []
+
+    def verified(view):
+        made.append(view.branch)
+        return Answered(None, (table(200_000 if view.branch == "huge" else 30_000),))
+
+    monkeypatch.setattr(kept, "_verified", verified)
+    for name in ("a", "b", "c", "a", "d", "a", "b", "huge", "a", "a"):
+        assert kept.answered(view(name)).checks
+
+    # Four are too many, and the one that was not looked at for longest goes; the huge one leaves no room for another.
+    assert made == ["a", "b", "c", "d", "b", "huge", "a"]
+
+
+def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monkeypatch):
+    monkeypatch.setattr(figures, "_FIGURES", 3)
+    value = Value(1.0, "b", "at", "succeeded", None, holds=True, counts=True)
+    found = [Figure("p", f"f{i}", "", "", i >= 8, value) for i in range(10)]
+    monkeypatch.setattr(figures, "measured_in", lambda _: found)
+
+    class Read:
+        def source(self, view):
+            return view
+
+    class Row:
+        view = "a view"
+
+    assert [one.name for one in Figures(Read(), lambda: None)._figures(Row())] == ["f8", "f9", "f0"]
+
+
+async def page(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def serve():
+    """Start a server with our connections, and return the function that connects to it."""
+    started = []
+
+    def start():
+        listener = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            page,
+            log_config=None,
+            http=connections.Connection,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=connections.MOST,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        started.append((server, thread, listener))
+        return lambda: socket.create_connection(listener.getsockname(), timeout=30)
+
+    yield start
+    for server, thread, listener in started:
+        server.should_exit = server.force_exit = True
+        thread.join(30)
+        listener.close()
+
+
+def ask(connection):
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    return connection.recv(100).split(b"\r\n")[0]
+
+
+def test_row_103_idle_connections_make_way(serve, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 8)
+    connect = serve()
+    used = connect()
+    assert b"200" in ask(used)
+    idle = []
+    for i in range(30):
+        idle.append(connect())
+        if i % 2:
+            idle[-1].sendall(b"GET / HT")
+
+    for _ in range(3):
+        with connect() as one:
+            assert b"200" in ask(one)
+    # The oldest were closed.
+    assert is_closed(used)
+    assert is_closed(idle[0])
+    for one in (used, *idle):
+        one.close()
+
+
+def test_row_103_a_connection_that_asks_for_nothing_is_closed(serve, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    connect = serve()
+    with connect() as silent, connect() as slow:
+        slow.sendall(b"GET / HT")
+        assert is_closed(silent)
+        assert is_closed(slow)
+
+
+def is_closed(connection):
+    """Wait until the server has closed a connection."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            if connection.recv(1000) == b"":
+                return True
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+    return False
+
+
+def test_row_102_two_logs_are_read_at_a_time(monkeypatch):
+    kept = Runs(watch=None)
+    entered, leave, most = [], threading.Event(), []
+
+    def read(view, most_bytes):
+        entered.append(view)
+        most.append(len(entered))
+        leave.wait(60)
+        entered.pop()
+        return "a log"
+
+    monkeypatch.setattr(kept, "_streamed", read)
+    threads = [threading.Thread(target=kept.log, args=(view("a"),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(entered) < 2:
+        time.sleep(0.01)
+    leave.set()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(most) == 6
+    assert max(most) == 2
