@@ -248,7 +248,7 @@ class Client:
         Raises:
             WaitTimeout: it has not ended after ``timeout`` seconds.
         """
-        return follow(self.git, self.remote.url, lambda: self._seen(branch), timeout, self._about)
+        return follow(self.git, self.remote.url, branch, lambda: self._seen(branch), timeout, self._about)
 
     def _seen(self, branch: str) -> View:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
