@@ -259,6 +259,7 @@ class Client:
         return follow(
             self.git,
             self.remote.url,
+            branch,
             lambda: self._seen(branch),
             timeout,
             self._about,

@@ -23,7 +23,7 @@ def with_heavy_history(
 ) -> set[str]:
     """Return the tips whose new history holds a commit beyond the limit.
 
-    New is what no reference reaches, except references that match ``but``.
+    New is what no reference reaches, except references that match ``but``. The tips are known to be within the limit.
 
     Raises:
         ProcessError: it took longer than ``timeout`` seconds.
@@ -35,9 +35,10 @@ def with_heavy_history(
     try:
         child.write("".join(f"{oid}\n" for oid in tips))
         heavy: set[str] = set()
+        weighed = set(tips)
         for some in _portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
             lines = [line.decode("ascii").split() for line in some]
-            for oid, size in objects.sizes(git, [oid for oid, *_ in lines]).items():
+            for oid, size in objects.sizes(git, [oid for oid, *_ in lines if oid not in weighed]).items():
                 if size > limits.COMMIT_BYTES:
                     heavy.add(oid)
             # Parents come before their children.

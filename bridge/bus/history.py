@@ -57,30 +57,32 @@ class View:
         return self.state.sequence if self.state else 0
 
 
-def read_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
+def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, View]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request.
+    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request. Unless
+    ``ended_whole``, only the state is read of a branch that has ended: its view is neither foreign nor cancelled.
     """
-    return {view.branch: view for view in each_view(git, tips)}
+    return {view.branch: view for view in each_view(git, tips, ended_whole=ended_whole)}
 
 
-def each_view(git: Git, tips: Mapping[str, str]) -> Iterator[View]:
+def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> Iterator[View]:
     """Yield the views of ``read_views`` one at a time, so that not all files are in memory at once."""
+    known: dict[str, Found | None] = {}
+    if not ended_whole:
+        left = dict(tips)
+        for view in _ended(git, tips, known):
+            del left[view.branch]
+            yield view
+        tips = left
     places = {
         branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
         for branch, tip in tips.items()
     }
     heavy: dict[str, Found] = {}
-    there = lookup.locate(git, [name for names in places.values() for name in names], heavy)
-
-    def fits(name: str) -> str | None:
-        """Return the id of a file that may be read."""
-        found = there.get(name)
-        return found.oid if found and found.kind == "blob" and found.size <= wire.MAX_STATE else None
-
+    there = lookup.locate(git, [name for names in places.values() for name in names], heavy, known)
     wanted = [
-        (branch, fits(state), fits(before), fits(cancel))
+        (branch, _readable(there.get(state)), _readable(there.get(before)), _readable(there.get(cancel)))
         for branch, (state, before, cancel) in places.items()
     ]
     contents = objects.each_content(git, [oid for _, *oids in wanted for oid in (oids[0], oids[2]) if oid])
@@ -90,6 +92,23 @@ def each_view(git: Git, tips: Mapping[str, str]) -> Iterator[View]:
         view = _view(branch, tips[branch], state_blob, cancel_blob, changed=state != before)
         blocked = next((heavy[name] for name in places[branch] if name in heavy), None)
         yield replace(view, too_large=_say(blocked)) if blocked else view
+
+
+def _ended(git: Git, tips: Mapping[str, str], known: dict[str, Found | None]) -> Iterator[View]:
+    """Yield the views of the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
+    names = {branch: f"{tip}:{wire.STATE}" for branch, tip in tips.items()}
+    there = lookup.locate(git, names.values(), known=known)
+    found = {branch: oid for branch, name in names.items() if (oid := _readable(there.get(name)))}
+    contents = objects.each_content(git, list(found.values()))
+    for branch, (_, content) in zip(found, contents, strict=True):
+        view = _view(branch, tips[branch], content, None, changed=True)
+        if view.stands.is_final:
+            yield view
+
+
+def _readable(found: Found | None) -> str | None:
+    """Return the id of a file that may be read."""
+    return found.oid if found and found.kind == "blob" and found.size <= wire.MAX_STATE else None
 
 
 def _say(heavy: Found) -> str:

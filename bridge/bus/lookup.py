@@ -16,7 +16,12 @@ _PORTION_NAMES = 200
 _STEPPED_THROUGH = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
 
 
-def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = None) -> dict[str, Found]:
+def locate(
+    git: Git,
+    names: Iterable[str],
+    too_large: dict[str, Found] | None = None,
+    known: dict[str, Found | None] | None = None,
+) -> dict[str, Found]:
     """Return id, kind and size of what each name stands for: an object, ``<commit>:<path>``, or ``<commit>^:<path>``.
 
     Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
@@ -28,7 +33,7 @@ def locate(git: Git, names: Iterable[str], too_large: dict[str, Found] | None = 
     if not at:
         return there
     with batch.asking(git, "cat-file", "--batch-check") as answerer:
-        asker = _Asker(answerer)
+        asker = _Asker(answerer, {} if known is None else known)
         depth = 1
         while at:
             found = asker.ask(at.values())
@@ -65,8 +70,8 @@ def _steps(name: str) -> list[str]:
 class _Asker:
     """One ``git cat-file --batch-check``, asked as often as there are steps to take."""
 
-    def __init__(self, answerer: batch.Answerer) -> None:
-        self._known: dict[str, Found | None] = {}
+    def __init__(self, answerer: batch.Answerer, known: dict[str, Found | None]) -> None:
+        self._known = known
         self._answerer = answerer
 
     def ask(self, names: Iterable[str]) -> dict[str, Found | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+from gc import freeze
 from typing import NoReturn
 
 import click
@@ -52,6 +54,8 @@ def cli(context: click.Context, repo: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
+    # At its end Python would look through all that was imported for garbage, which takes longer than most commands.
+    atexit.register(freeze)
     environment.without_plugins()
     ending.end_on_signals()
     run_program(cli, "kakeya")

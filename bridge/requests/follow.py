@@ -11,6 +11,7 @@ from functools import partial
 from bridge import limits
 from bridge.bus import history
 from bridge.bus.history import View
+from bridge.bus.nearby import Changes
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
@@ -21,6 +22,8 @@ from bridge.system.deadline import within
 from bridge.system.git import Git
 
 FIRST_POLL_S = 0.1
+# The time between two looks if the branch is seen to move meanwhile.
+LEAST_S = 0.05
 PATIENCE_S = 60.0
 # Minimum time for one fetch, even if the caller's time ends sooner.
 LOOK_S = 5.0
@@ -43,6 +46,7 @@ CHANGED_POLL_S = 0.5
 def follow(
     git: Git,
     url: str,
+    branch: str,
     look: Callable[[], View],
     timeout: float | None,
     about: Callable[[View], Status] = status_of,
@@ -60,11 +64,15 @@ def follow(
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
-    pause, told = FIRST_POLL_S, None
     notes = _Notes(about, longest)
+    changes = Changes(url, [branch])
+    # Where a push is noticed, looks without one would only take time from a runner on this machine.
+    first = longest if changes.are_seen else FIRST_POLL_S
+    pause, told = first, None
     view: View | None = None
     seen: str | None = None
     while True:
+        changes.mark()
         steady = partial(_steady, git, look, seen or sent)
         view = _next_view(steady, view, url, longest, deadline, timeout or 0)
         if view.tip != seen:
@@ -73,7 +81,7 @@ def follow(
                 if event.log or now != told:
                     yield event
                 told = now
-            seen, pause = view.tip, FIRST_POLL_S
+            seen, pause = view.tip, first
             notes.moved(view)
         if view.stands.is_final:
             return
@@ -81,7 +89,11 @@ def follow(
             raise _no_answer(url, view, timeout or 0, notes.reason)
         yield from notes.due(view)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
-        pause_for(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
+        changes.wait(
+            wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())),
+            pause_for,
+            least=LEAST_S,
+        )
         pause = min(pause * 1.3, longest)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from bridge.bus import history
 from bridge.bus.history import View
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
@@ -16,12 +17,15 @@ def read_each(
 ) -> dict[str, View]:
     """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones.
 
-    ``commits`` bounds the search for signed states, as in ``Reader.views``.
+    ``commits`` bounds the search for signed states, as in ``Reader.views``. Whether a branch that has ended is foreign
+    or cancelled is not looked at: nobody who reads many of them does anything about that.
     """
     if not tips:
         return {}
     try:
-        return reader.views(git, tips, commits=commits)
+        # Which of several states ended a branch is told by their signatures, if only signed ones count.
+        plain = None if reader.has_keys else history.read_views(git, tips, ended_whole=False)
+        return reader.views(git, tips, plain, commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
         branches = list(tips)
         if len(branches) == 1:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import selectors
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.system.process import PIPE, Expired, start
+from bridge.system.process import PIPE, Expired, Popen, start
 from runner.job import supervisor, usage
 from runner.job.logs import LogSink
 
@@ -51,6 +53,62 @@ def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) 
     }
 
 
+# Not as a script, which Python would compile each time. Nothing is left to do at its end.
+_SUPERVISE = f"import os; from {supervisor.__name__} import main; os._exit(main())"
+
+
+class Ready:
+    """A supervisor that is started before it gets its job, because its start takes longer than many a job.
+
+    It runs nothing until a ``Command`` describes the job to it. ``close`` ends it if none did.
+    """
+
+    def __init__(self) -> None:
+        report, self._report_fd = os.pipe()
+        try:
+            child = start(
+                [sys.executable, "-I", "-c", _SUPERVISE],
+                env={"LC_ALL": "C.UTF-8"},
+                cwd="/",
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=None,
+                pass_fds=[self._report_fd],
+            )
+        except BaseException:
+            os.close(report)
+            raise
+        finally:
+            os.close(self._report_fd)
+        self.pid = child.pid
+        self._started: tuple[Popen[bytes], int] | None = (child, report)
+
+    def take(self, job: Mapping[str, object]) -> tuple[Popen[bytes], int] | None:
+        """Let it run a job. Returns its process and the descriptor of its report; None if it was used or is gone."""
+        if self._started is None:
+            return None
+        child, report = self._started
+        assert child.stdin  # noqa: S101 - asked for above
+        try:
+            child.stdin.write(json.dumps({**job, "report_fd": self._report_fd}).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            self.close()
+            return None
+        self._started = None
+        return child, report
+
+    def close(self) -> None:
+        """End it, unless it was given a job."""
+        if self._started is None:
+            return
+        (child, report), self._started = self._started, None
+        child.kill()
+        with suppress(BrokenPipeError):
+            child.communicate()
+        os.close(report)
+
+
 class Command:
     """A command under the supervisor. ``poll`` waits for its end; ``stop`` ends it."""
 
@@ -67,9 +125,9 @@ class Command:
         inside: Sequence[str] = (),
         bounds: Mapping[str, int] | None = None,
         watched: Path | None = None,
+        ready: Ready | None = None,
     ) -> None:
         self._sink = sink
-        report, report_fd = os.pipe()
         self._mark = secrets.token_hex(16)
         spec = {
             "argv": list(argv),
@@ -81,24 +139,11 @@ class Command:
             "limits": dict(limits or {}),
             "bounds": dict(bounds or {}),
             "watched": str(watched or cwd),
-            "report_fd": report_fd,
         }
-        try:
-            self._child = start(
-                [sys.executable, "-I", supervisor.__file__],
-                env={"LC_ALL": "C.UTF-8"},
-                cwd="/",
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=None,
-                pass_fds=[report_fd],
-            )
-        finally:
-            os.close(report_fd)
-        self._report = report
-        assert self._child.stdin  # noqa: S101 - asked for above
-        self._child.stdin.write(json.dumps(spec).encode() + b"\n")
-        self._child.stdin.flush()
+        taken = (ready.take(spec) if ready else None) or Ready().take(spec)
+        if taken is None:
+            raise BrokenPipeError("the supervisor ended before its job began")
+        self._child, self._report = taken
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._ended: Ended | None = None
@@ -107,7 +152,11 @@ class Command:
         """Wait up to ``wait_s`` seconds for the end. Returns how the command ended, or None if it still runs."""
         if self._ended is None:
             try:
-                self._child.wait(wait_s)
+                # A report is noticed at once. For a process's end, Python looks only now and then.
+                with selectors.DefaultSelector() as selector:
+                    selector.register(self._report, selectors.EVENT_READ)
+                    has_reported = selector.select(wait_s)
+                self._child.wait(wait_s if has_reported else 0)
             except Expired:
                 return None
             self._ended = self._finish()

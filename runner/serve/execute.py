@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.job.bounds import bounds, explain
 from runner.job.collect import collect
-from runner.job.command import NO_CORE, Command, Ended, job_environment
+from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
@@ -46,6 +47,12 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
     cannot be reached. In the last case the answer is kept and pushed later.
     """
+    with closing(Ready()) as ready:
+        return _execute(context, admitted, ready)
+
+
+def _execute(context: RunnerContext, admitted: Admitted, ready: Ready) -> State | None:
+    """Do it. While the claim is pushed, the supervisor starts, which gets the job only once the claim is on the bus."""
     lease = Lease(context, admitted.view)
     request = admitted.request
     context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
@@ -59,13 +66,13 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     context.status_file.began(lease.branch, what)
     context.holds(lease.branch)
     try:
-        return _run(context, lease, admitted)
+        return _run(context, lease, admitted, ready)
     finally:
         context.status_file.ended()
         context.holds(None)
 
 
-def _run(context: RunnerContext, lease: Lease, admitted: Admitted) -> State | None:
+def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready) -> State | None:
     """Run a claimed request and answer it."""
     request = admitted.request
     outcome = Outcome(
@@ -76,7 +83,7 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted) -> State | No
             left = _prepare(context, lease, admitted, place)
             if left:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
-            halt = None if left else _run_steps(context, lease, admitted, place, outcome)
+            halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
         except Refusal as refusal:
             message = with_place(refusal.code, refusal.message, context.identity.id)
             outcome.end(State.REFUSED, refusal.code, message)
@@ -168,7 +175,12 @@ def _let_go(context: RunnerContext, lease: Lease, halt: Halt) -> None:
 
 
 def _run_steps(
-    context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
+    context: RunnerContext,
+    lease: Lease,
+    admitted: Admitted,
+    place: Workspace,
+    outcome: Outcome,
+    ready: Ready,
 ) -> Halt | None:
     """Run the steps in order until one fails. Returns why the job was stopped from outside, or None."""
     limits = context.policy.limits
@@ -197,6 +209,7 @@ def _run_steps(
             },
             bounds=bounds(preset.limits, limits),
             watched=place.tree.parent,
+            ready=ready,
         )
         try:
             halt = attend(context, lease, command, heartbeat, i)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from bridge.bus import branch_names
+from bridge.bus.nearby import Changes
 from bridge.bus.presence import Standing
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
@@ -29,6 +30,9 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     shortest, longest = context.policy.bus.poll
     poller, chores = Poller(context), Chores(context)
     pause, handled = shortest, 0
+    changes = Changes(
+        context.policy.bus.url, [pattern.rpartition("/")[0] for pattern in context.bus.patterns]
+    )
     box = context.sandbox
     context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
     _begin(context)
@@ -41,6 +45,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
                 later = f"; {len(kept)} answers are pushed at the next start" if kept else ""
                 context.tell(f"drained: no job is running, and no other request is taken{later}")
                 break
+            changes.mark()
             worked = poller.poll(order)
             if context.announcer:
                 context.announcer.maybe()
@@ -58,7 +63,8 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
             break
         pause = shortest if worked else min(pause * _GROWTH, longest)
         if not worked:
-            context.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
+            spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
+            changes.wait(pause * spread, context.stop.wait, least=shortest)
     context.status_file.serves(serving=False)
     if context.announcer:
         context.announcer.end()

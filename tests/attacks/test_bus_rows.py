@@ -588,10 +588,10 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkey
     crowd.put(bad)
     real = history.read_views
 
-    def fails(git: Git, tips: dict[str, str]) -> Any:
+    def fails(git: Git, tips: dict[str, str], **more: bool) -> Any:
         if bad in tips:
             raise RuntimeError("odd")
-        return real(git, tips)
+        return real(git, tips, **more)
 
     monkeypatch.setattr(history, "read_views", fails)
     crowd.ask()

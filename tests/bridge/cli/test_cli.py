@@ -407,3 +407,19 @@ def test_the_bash_script_is_one_that_bash_reads(kakeya, tmp_path):
 def test_the_version_is_printed(kakeya, tmp_path):
     commit = r"\(commit [0-9a-f]{12}(, with uncommitted changes)?\)"
     assert re.fullmatch(rf"kakeya \d+\.\d+\.\d+\S* {commit}\n", kakeya(tmp_path, "--version").stdout)
+
+
+def test_at_the_end_of_the_process_python_does_not_look_for_garbage(clone):
+    program = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000))\n"
+        "sys.argv[1:] = ['presets', 'noop']\n"
+        "from bridge.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=clone, capture_output=True, text=True, check=True
+    )
+
+    # What was registered first is called last.
+    assert done.stdout.splitlines()[-1] == "True"

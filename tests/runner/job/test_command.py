@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.job.command import NO_CORE, Command, job_environment
+from runner.job.command import NO_CORE, Command, Ready, job_environment
 from runner.job.logs import LogSink
 
 SHELL = "/bin/sh"
@@ -27,7 +27,7 @@ def start(tmp_path):
     tree.mkdir()
     started = []
 
-    def start(*argv, timeout_s=30.0, grace_s=0.3, limits=None, extra=None, log=1 << 20):
+    def start(*argv, timeout_s=30.0, grace_s=0.3, limits=None, extra=None, log=1 << 20, ready=None):
         sink = LogSink(log)
         command = Command(
             list(argv),
@@ -37,6 +37,7 @@ def start(tmp_path):
             grace_s=grace_s,
             sink=sink,
             limits=limits,
+            ready=ready,
         )
         command.sink = sink
         started.append(command)
@@ -357,7 +358,7 @@ class TestNothingSurvives:
         pids = tmp_path / "pids"
         code = (
             "import sys\nfrom pathlib import Path\nfrom runner.job.logs import LogSink\n"
-            "from runner.job.command import NO_CORE, Command, job_environment\n"
+            "from runner.job.command import NO_CORE, Command, Ready, job_environment\n"
             "env = job_environment(Path(sys.argv[1]), interpreter=Path(sys.executable), extra={})\n"
             "script = 'trap \"\" TERM; echo $$ >> $1; (env -i setsid sleep 60 & echo $! >> $1); sleep 60'\n"
             "c = Command(['/bin/sh', '-c', script, 'sh', sys.argv[2]], env=env, cwd=Path(sys.argv[1]),\n"
@@ -371,3 +372,55 @@ class TestNothingSurvives:
         dying.wait()
 
         assert all(ends(pid) for pid in _pids(pids))
+
+
+class TestReady:
+    """A supervisor that is started before its job is known."""
+
+    @pytest.fixture
+    def ready(self):
+        ready = Ready()
+        yield ready
+        ready.close()
+
+    def test_it_runs_the_first_command_that_takes_it(self, run, ready):
+        supervisor = psutil.Process(ready.pid)
+
+        ended, said = run(SHELL, "-c", "echo $PPID", ready=ready)
+        again, other = run(SHELL, "-c", "echo $PPID", ready=ready)
+
+        assert ended.exit_code == again.exit_code == 0
+        assert int(said) == supervisor.pid != int(other)
+
+    def test_it_ends_if_no_command_takes_it(self, ready):
+        supervisor = psutil.Process(ready.pid)
+        _, report = ready._started
+
+        ready.close()
+        ready.close()
+
+        assert not supervisor.is_running()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(report)
+
+    def test_another_is_started_if_it_is_gone(self, run, ready, wait_for):
+        supervisor = psutil.Process(ready.pid)
+        supervisor.kill()
+        wait_for(lambda: supervisor.status() == psutil.STATUS_ZOMBIE)
+
+        ended, said = run(SHELL, "-c", "echo $PPID", ready=ready)
+
+        assert ended.exit_code == 0
+        assert int(said) != supervisor.pid
+
+    def test_it_ends_with_the_process_that_started_it(self, wait_for):
+        program = (
+            "import os\n"
+            "from runner.job.command import Ready\n"
+            "ready = Ready()\n"
+            "print(ready.pid, flush=True)\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        done = subprocess.run([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, check=False)
+
+        wait_for(lambda: not psutil.pid_exists(int(done.stdout)))

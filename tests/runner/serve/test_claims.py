@@ -11,13 +11,16 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+import psutil
 import pytest
 
 from bridge.bus import history, wire
 from bridge.bus.wire import State
 from bridge.errors import ExitCode, GitError
-from runner.bus.bus import Pushed
+from runner.bus.bus import Bus, Pushed
+from runner.job.command import Ready
 from runner.serve.lease import Lease
+from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
 
@@ -135,6 +138,37 @@ class TestRace:
                 thread.join()
 
         assert sorted(end.value for end in ends) == ["done", "stale"]
+
+    @pytest.mark.parametrize("claimed", [Pushed.DONE, Pushed.STALE])
+    def test_no_job_begins_before_its_claim_is_on_the_bus(self, host, requester, monkeypatch, claimed):
+        events, made = [], []
+        push = Bus.push
+
+        def pushing(self, branch, commit, *, expect):
+            assert made
+            events.append("a push begins")
+            pushed = push(self, branch, commit, expect=expect) if claimed is Pushed.DONE else claimed
+            events.append(pushed)
+            return pushed
+
+        class Watched(Ready):
+            def __init__(self):
+                super().__init__()
+                made.append(self)
+
+            def take(self, job):
+                events.append("the job begins")
+                return super().take(job)
+
+        monkeypatch.setattr(Bus, "push", pushing)
+        monkeypatch.setattr("runner.serve.execute.Ready", Watched)
+        requester.send(requester.manifest())
+        with host.context("one") as context:
+            Poller(context).poll()
+
+        answered = ["the job begins", "a push begins", Pushed.DONE] if claimed is Pushed.DONE else []
+        assert events == ["a push begins", claimed, *answered]
+        assert not any(psutil.pid_exists(ready.pid) for ready in made)
 
     def test_two_claims_of_one_view_are_never_the_same_commit(self, host, requester):
         """Not even by one runner in one second: a second push of the same id would be told that all is well."""
