@@ -11,7 +11,7 @@ from bridge.evidence.laws import repeats as laws
 from bridge.evidence.rules_speed import DECODE_SPREAD, PREFILL_SPREAD
 from engine.measure import steady
 from tests.bridge.evidence import reports
-from tests.bridge.evidence.lies import each, on_repeat, slower
+from tests.bridge.evidence.lies import each, idle, on_repeat, slower
 
 
 def run(repeats: int, slow: int, most: int = 9, field: str = "decode_s", times: float = 3.8):
@@ -78,6 +78,16 @@ def test_without_a_count_there_are_as_many_as_configured(most):
     made = run(8, 1)
     made["config"]["max_repeats"] = most
     assert "RUNS_MISNUMBERED" in codes(made)
+
+
+@pytest.mark.parametrize(("adapts", "drafts", "found"), [(True, 1, False), (True, 0, True), (False, 1, True)])
+def test_an_arm_that_adapts_may_stop_to_draft_where_drafts_do_not_pay(adapts, drafts, found):
+    made = reports.spec_bench()
+    made["arms"][2]["options"] = {"adaptive": adapts}
+    rows = [row for row in made["rows"] if row["arm"] == "dflash"]
+    for row in rows[drafts:]:
+        idle(row)
+    assert ("FUSED_NEVER_RAN" in codes(made)) == found
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def module(text: str, report: str = "") -> list[str]:
 
 
 def spec(n: int, tokens: int, block: int, more: str, report: str, command: str = "bench spec") -> list[str]:
-    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 {more}"
+    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 --max-repeats 9 {more}"
     return module(f"engine {command} --model /m --draft tiny {text}", report)
 
 
@@ -48,7 +48,7 @@ def parity(n: int, block: int, more: str, report: str) -> list[str]:
 
 
 def native(n: int, tokens: int, report: str) -> list[str]:
-    text = f"--max-prompts {n} --max-tokens {tokens} --repeats 3"
+    text = f"--max-prompts {n} --max-tokens {tokens} --repeats 3 --max-repeats 9"
     return module(f"engine bench native --model /m {text}", report)
 
 
@@ -130,7 +130,7 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
             ),
             module(
                 "engine eval restored-prefill --model /m --caches e8v@4.25 --lengths 512 --depths 0.1,0.5 --samples 1 "
-                "--max-tokens 34 --repeats 3 --fixed-length --recompute",
+                "--max-tokens 34 --repeats 3 --max-repeats 9 --fixed-length --recompute",
                 "k3_step1_incremental_pace",
             ),
         ],

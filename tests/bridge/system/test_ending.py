@@ -18,6 +18,14 @@ pytestmark = pytest.mark.bus
 TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
+@pytest.fixture(autouse=True)
+def hang_up_ends_a_program():
+    """Let no program inherit that SIGHUP is ignored, as under nohup."""
+    before = signal.signal(HUP, signal.SIG_DFL)
+    yield
+    signal.signal(HUP, before)
+
+
 @pytest.fixture
 def silent():
     """A server that takes a request and says nothing."""
