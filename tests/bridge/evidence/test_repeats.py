@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from bridge.evidence import check_report, stats
+from bridge.evidence import check_report
 from bridge.evidence.laws import repeats as laws
-from bridge.evidence.rules_speed import DECODE_SPREAD, PREFILL_SPREAD
-from engine.measure import steady
 from tests.bridge.evidence import reports
 from tests.bridge.evidence.lies import each, idle, on_repeat, slower
 
@@ -88,21 +84,3 @@ def test_an_arm_that_adapts_may_stop_to_draft_where_drafts_do_not_pay(adapts, dr
     for row in rows[drafts:]:
         idle(row)
     assert ("FUSED_NEVER_RAN" in codes(made)) == found
-
-
-@pytest.mark.parametrize(
-    ("count", "rank"), [(5, 1), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (17, 5), (20, 6), (25, 8)]
-)
-@pytest.mark.parametrize("bounds", [stats.bounds_of_median, steady.bounds_of_median])
-def test_the_bounds_of_a_median_are_those_of_the_tables(bounds, count, rank):
-    """The ranks at 95 %, as tables of the sign test give them."""
-    values = random.Random(count).sample(range(1, count + 1), count)
-    assert bounds(values, 0.95) == (rank, count + 1 - rank)
-
-
-def test_the_engine_and_the_gate_agree_on_when_times_are_close():
-    assert (PREFILL_SPREAD, DECODE_SPREAD) == steady.SPREADS
-    assert laws.BEGINS_WITHIN == steady.BEGINS_WITHIN
-    for count in range(1, 30):
-        values = [random.Random(count).random() for _ in range(count)]
-        assert stats.bounds_of_median(values) == steady.bounds_of_median(values)

@@ -1,9 +1,14 @@
+import random
 import time
 
 import pytest
 
+from bridge.evidence import stats
+from bridge.evidence.laws import repeats as laws
+from bridge.evidence.rules_speed import DECODE_SPREAD, PREFILL_SPREAD
 from engine.errors import BadInput
 from engine.measure import job as jobs
+from engine.measure import steady as at
 from engine.measure.schedule import interleave
 from engine.measure.steady import BEGINS_WITHIN, steady, until_steady
 
@@ -90,3 +95,21 @@ def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_pa
 def test_there_may_not_be_fewer_repeats_than_there_are():
     with pytest.raises(BadInput, match="at most 2 repeats cannot be 3"):
         until_steady([], [], 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"), [(5, 1), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (17, 5), (20, 6), (25, 8)]
+)
+@pytest.mark.parametrize("bounds", [stats.bounds_of_median, at.bounds_of_median])
+def test_the_bounds_of_a_median_are_those_of_the_tables(bounds, count, rank):
+    """The ranks at 95 %, as tables of the sign test give them."""
+    values = random.Random(count).sample(range(1, count + 1), count)
+    assert bounds(values, 0.95) == (rank, count + 1 - rank)
+
+
+def test_the_engine_and_the_gate_agree_on_when_times_are_close():
+    assert (PREFILL_SPREAD, DECODE_SPREAD) == at.SPREADS
+    assert laws.BEGINS_WITHIN == at.BEGINS_WITHIN
+    for count in range(1, 30):
+        values = [random.Random(count).random() for _ in range(count)]
+        assert stats.bounds_of_median(values) == at.bounds_of_median(values)
