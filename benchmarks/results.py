@@ -76,6 +76,8 @@ def _of_pair(pair: str) -> list[Run]:
             *few,
             "--repeats",
             "3",
+            "--max-repeats",
+            "3",
             "--max-tokens",
             "40",
         ),

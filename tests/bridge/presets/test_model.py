@@ -37,8 +37,10 @@ def module(text: str, report: str = "") -> list[str]:
     return [PYTHON, "-P", "-m", *text.split(), *out]
 
 
-def spec(n: int, tokens: int, block: int, more: str, report: str, command: str = "bench spec") -> list[str]:
-    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 --max-repeats 9 {more}"
+def spec(
+    n: int, tokens: int, block: int, more: str, report: str, command: str = "bench spec --max-repeats 9"
+) -> list[str]:
+    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 {more}"
     return module(f"engine {command} --model /m --draft tiny {text}", report)
 
 
@@ -130,7 +132,7 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
             ),
             module(
                 "engine eval restored-prefill --model /m --caches e8v@4.25 --lengths 512 --depths 0.1,0.5 --samples 1 "
-                "--max-tokens 34 --repeats 3 --max-repeats 9 --fixed-length --recompute",
+                "--max-tokens 34 --repeats 3 --fixed-length --recompute",
                 "k3_step1_incremental_pace",
             ),
         ],
