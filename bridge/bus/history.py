@@ -60,8 +60,9 @@ class View:
 def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, View]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request. Unless
-    ``ended_whole``, only the state is read of a branch that has ended: its view is neither foreign nor cancelled.
+    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request.
+    With ``ended_whole=False``, of a branch that has ended only the state is read. Its view then never says that the
+    branch is foreign or cancelled.
     """
     return {view.branch: view for view in each_view(git, tips, ended_whole=ended_whole)}
 

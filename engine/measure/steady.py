@@ -75,5 +75,5 @@ def until_steady(arms: Sequence[Any], prompts: Sequence[Any], repeats: int, most
 
 
 def ended(rows: Sequence[Row]) -> float:
-    """Return when the last row ended, in seconds since the run began."""
-    return max(float(row["started_s"] + row["e2e_s"]) for row in rows)
+    """Return when the last counted row ended, in seconds since the run began."""
+    return max(float(row["started_s"] + row["e2e_s"]) for row in rows if not row.get("warmup"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,7 +41,7 @@ def numbered_repeats(index: ReportIndex) -> Iterator[str]:
         key = (row.arm, row.prompt) if isinstance(row, Decode) else (row.length, row.context)
         cells[key].append(row)
     least, most = _configured(index)
-    runs = Counter(sum(not row.warmup for row in rows) for rows in cells.values())
+    ran = max((sum(not row.warmup for row in rows) for rows in cells.values()), default=0)
     for (one, other), rows in cells.items():
         cell, odd = f"{one} on {other}", None
         counted = [row.repeat for row in rows if not row.warmup]
@@ -53,8 +53,8 @@ def numbered_repeats(index: ReportIndex) -> Iterator[str]:
             odd = f"the first counted repeat of {cell} is number {counted[0]}"
         elif not least <= len(counted) <= most:
             odd = f"{cell} was run {len(counted)} times, and {_told(least, most)} repeats are configured"
-        elif most > least and len(counted) != max(runs):
-            odd = f"{cell} was run {len(counted)} times, and others {max(runs)} times"
+        elif most > least and len(counted) != ran:
+            odd = f"{cell} was run {len(counted)} times, and others {ran} times"
         elif (
             len(late) > 1
             or any(getattr(row, "profile", None) is None for row in late)

@@ -92,6 +92,11 @@ def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_pa
     assert len(measured.journal.rows) == 8
 
 
+def test_warm_up_does_not_count_for_the_time_after_which_no_repeat_begins():
+    late = [row(repeat=0, started_s=BEGINS_WITHIN), row(1, 1), row(5, 2)]
+    assert len(next(until_steady(["a"], ["p"], 2, 3)(late))) == 1
+
+
 def test_there_may_not_be_fewer_repeats_than_there_are():
     with pytest.raises(BadInput, match="at most 2 repeats cannot be 3"):
         until_steady([], [], 3, 2)
