@@ -40,13 +40,7 @@ def loads(
         most = f"{limits.JSON_VALUES} values, {limits.JSON_NESTS} of them lists and objects, are the most"
         raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
     try:
-        value = json.loads(
-            raw.decode("utf-8"),
-            object_pairs_hook=_no_duplicates,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_short_int,
-        )
+        value = _DECODER.decode(raw.decode("utf-8"))
     except ManifestError as error:
         raise ManifestError(f"{what} {error.message}", code="bad_json") from error
     except UnicodeDecodeError as error:
@@ -114,6 +108,12 @@ def _short_int(text: str) -> int:
     if len(text.lstrip("-")) > MAX_DIGITS:
         raise ManifestError(f"holds an integer of {len(text)} digits; {MAX_DIGITS} are the most")
     return int(text)
+
+
+# One for all: making a decoder takes as long as decoding a small file.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
+)
 
 
 def _check(value: object, what: str, depth: int) -> None:

@@ -97,7 +97,8 @@ class Weigher:
                 self._long[oid] = _UNKNOWN
         self._read_on()
         said |= self._long
-        return {oid: why for oid, why in said.items() if oid not in self.undecided}
+        undecided = self.undecided
+        return {oid: why for oid, why in said.items() if oid not in undecided}
 
     def _read_on(self) -> None:
         """Take note of the history that was read, and begin to read the next one."""
