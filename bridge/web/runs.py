@@ -17,6 +17,7 @@ from bridge.report.source import Source
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.check import verify
 from bridge.verify.export import read_answer
+from bridge.verify.known_answers import KnownAnswers
 from bridge.web.watch import Watch
 
 # How many characters at the end of a log are on the request's page. The whole log is a separate page.
@@ -51,6 +52,7 @@ class Runs:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._known = KnownAnswers(watch.git)
         # Each with about how many bytes it takes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -89,6 +91,8 @@ class Runs:
     def _read(self, view: View) -> tuple[Source | None, tuple[Check, ...]]:
         watch = self._watch
         report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
+        with self._lock:
+            report = self._known.compare(report)
         checks = tuple(report.checks)
         if report.result is None:
             return None, checks

@@ -173,6 +173,19 @@ class TestRealBus:
                 assert re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", other) is None, name
 
 
+@pytest.mark.bus
+def test_row_100_an_answer_that_replaces_a_verified_one_is_shown_as_such(web, jobs, keyed, forger):
+    run = web.client.run("noop")
+    keyed.handle(signed=False, preset_folder=str(jobs))
+    assert "does not hold" not in text_of(web.page(f"/run/{run.branch}"))
+
+    forger.rewrite(run.branch, reason={"code": "done", "message": "every step ended well"})
+
+    page = text_of(web.page(f"/run/{run.branch}"))
+    assert "does not hold" in page
+    assert "another answer was verified here before" in page
+
+
 def row(i, preset="noop", state=State.SUCCEEDED, requester="ada"):
     branch = f"mac-bridge/{preset}-{1_795_000_000 + i}-{i:08x}"
     view = View(branch, f"{i:040x}", f"{i:040x}", None, None, foreign=False)
