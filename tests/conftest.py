@@ -601,3 +601,18 @@ def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int]
             os.pwrite(opened.fileno(), struct.pack("<q", seconds), 0)
 
     return put
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Let what git receives into a folder of packs count as if it lay on a disk of 64 MiB."""
+
+    def lies_in(packs: Path) -> None:
+        def free(disk: Path | None) -> int | None:
+            # Git may remove one while they are listed.
+            taken = [path.stat().st_size for path in packs.glob("tmp_*") if path.exists()]
+            return disk and max(0, (64 << 20) - sum(taken))
+
+        monkeypatch.setattr("bridge.system.process._free_bytes", free)
+
+    return lies_in

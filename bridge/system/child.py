@@ -12,8 +12,10 @@ from bridge.errors import ProcessError
 from bridge.system import deadline
 from bridge.system.process import (
     MOST_ERRORS,
+    NO_BOUNDS,
     PIPE,
     TICK_S,
+    Allowance,
     Bounds,
     Expired,
     check_open,
@@ -44,8 +46,7 @@ class Child:
         *,
         env: Mapping[str, str],
         own_session: bool = False,
-        memory: int | None = None,
-        own_memory: int | None = None,
+        allowance: Allowance = NO_BOUNDS,
         timeout: float | None = None,
         error: type[ProcessError] = ProcessError,
     ) -> None:
@@ -58,7 +59,7 @@ class Child:
         check_open(self.argv)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
         note(self._child, group=own_session)
-        self._bounds = Bounds(self._child, memory, own_memory)
+        self._bounds = Bounds(self._child, allowance)
         self._out = bytearray()
         self._selector = selectors.DefaultSelector()
         for pipe in (self._child.stdout, self._child.stderr):
@@ -190,7 +191,10 @@ class Child:
 
     def _receive(self, within: float) -> None:
         """Take what it has printed, as soon as there is something."""
-        self._bounds.keep()
+        if why := self._bounds.passed():
+            # It must not go on, whatever the caller does with it.
+            end_family(self._child, group=self._group)
+            raise self._error(self.argv, None, message=f"{self.argv[0]} {why}")
         for key, _ in self._selector.select(within):
             data = os.read(key.fd, self._CHUNK)
             if not data:

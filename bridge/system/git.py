@@ -16,7 +16,7 @@ from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import batch, environment
 from bridge.system.child import Child
 from bridge.system.git_output import encode
-from bridge.system.process import Completed, run
+from bridge.system.process import Allowance, Completed, run
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
@@ -118,8 +118,7 @@ class Git:
                 check=False,
                 own_session=self.own_session,
                 most=most,
-                memory=self.memory,
-                own_memory=self._own_memory(args),
+                allowance=self._allowance(args),
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
@@ -144,16 +143,17 @@ class Git:
                 argv,
                 env=env,
                 own_session=self.own_session,
-                memory=self.memory,
-                own_memory=self._own_memory(args),
+                allowance=self._allowance(args),
                 timeout=timeout,
                 error=GitError,
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
 
-    def _own_memory(self, args: tuple[str, ...]) -> int | None:
-        return self.talking_memory if args[0] in _TALKING else None
+    def _allowance(self, args: tuple[str, ...]) -> Allowance:
+        own_memory = self.talking_memory if args[0] in _TALKING else None
+        disk = self.directory if args[0] == "fetch" else None
+        return Allowance(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
 
     def _before(self, args: tuple[str, ...]) -> None:
         """End what is kept to be asked if this call may change what it would say of an object."""

@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
 import threading
@@ -67,6 +68,25 @@ class Completed:
         return self.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """What a program and its children may take. None: as much as they like.
+
+    ``memory`` bounds the address space of each of them, in bytes, where the system can do that, and the processor time
+    with it, which outlives this process. ``own_memory`` bounds memory that is no mapped file, and not the processor
+    time: what the user's git starts may stay. ``disk`` names a folder on whose disk ``keep_free`` bytes stay free; of
+    a disk that is fuller already, half of what is free stays so.
+    """
+
+    memory: int | None = None
+    own_memory: int | None = None
+    disk: Path | None = None
+    keep_free: int = 0
+
+
+NO_BOUNDS = Allowance()
+
+
 def run(
     *argv: str,
     env: Mapping[str, str],
@@ -76,19 +96,18 @@ def run(
     check: bool = True,
     own_session: bool = False,
     most: int | None = None,
-    memory: int | None = None,
-    own_memory: int | None = None,
+    allowance: Allowance = NO_BOUNDS,
 ) -> Completed:
     """Run a program to its end and return what it printed; past ``most`` bytes it is ended, and that is an error.
 
-    Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned. ``memory``
-    bounds the address space of it and of each of its children, in bytes, where the system can do that; ``own_memory``
-    bounds that without mapped files. ``own_session`` keeps a terminal's ^C and prompts away from it. A program that has
-    to be ended takes its children along.
+    Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
+    ``own_session`` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
+    along.
 
     Raises:
-        ProcessError: it cannot be started, prints too much, takes longer than ``timeout`` seconds or than the block
-            that it is called in may (see bridge.system.deadline), or (with ``check``) ends with anything but 0.
+        ProcessError: it cannot be started, prints too much, fills the disk, takes longer than ``timeout`` seconds or
+            than the block that it is called in may (see bridge.system.deadline), or (with ``check``) ends with anything
+            but 0.
     """
     check_open(argv)
     try:
@@ -107,7 +126,7 @@ def run(
     note(child, group=own_session)
     with child:
         try:
-            bounds = Bounds(child, memory, own_memory)
+            bounds = Bounds(child, allowance)
             talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most, bounds)
             talk.to_the_end(timeout)
         except BaseException as error:
@@ -184,7 +203,8 @@ class _Talk:
             while selector.get_map() or self._child.poll() is None:
                 if why := limit.passed():
                     raise _OverrunError(why)
-                self._bounds.keep()
+                if why := self._bounds.passed():
+                    raise _OverrunError(why)
                 tick = min(TICK_S, limit.left())
                 if not selector.get_map():
                     with suppress(Expired):
@@ -241,28 +261,36 @@ class _Talk:
 
 
 class Bounds:
-    """The bounds of a child and of what it starts, set from outside: no Python code may run between fork and exec.
+    """The bounds of a child and of what it starts, set from outside: no Python code may run between fork and exec."""
 
-    ``memory`` bounds the address space, and the processor time with it, which outlives this process. ``own_memory``
-    bounds memory that is no mapped file, and not the processor time: what the user's git starts may stay.
-    """
-
-    def __init__(self, child: Popen[bytes], memory: int | None, own_memory: int | None) -> None:
+    def __init__(self, child: Popen[bytes], allowance: Allowance) -> None:
         self._pid = child.pid
+        self._disk = allowance.disk
         self._limits: dict[int, int] = {}
         if hasattr(resource, "prlimit"):
-            if memory is not None:
-                self._limits = {resource.RLIMIT_AS: memory, resource.RLIMIT_CPU: _CPU_S}
-            if own_memory is not None:
-                self._limits[resource.RLIMIT_DATA] = own_memory
+            if allowance.memory is not None:
+                self._limits = {resource.RLIMIT_AS: allowance.memory, resource.RLIMIT_CPU: _CPU_S}
+            if allowance.own_memory is not None:
+                self._limits[resource.RLIMIT_DATA] = allowance.own_memory
+        free = _free_bytes(self._disk)
+        self._keep_free = 0 if free is None else min(allowance.keep_free, free // 2)
         self._next = 0.0
-        self.keep()
+        self.passed()
 
-    def keep(self) -> None:
-        """Set them again now and then: what the child was just starting when it was bounded has not inherited them."""
-        if self._limits and time.monotonic() >= self._next:
+    def passed(self) -> str | None:
+        """Return why the child must be ended, or None. Bounds are set again now and then.
+
+        What the child was just starting when it was bounded has not inherited them.
+        """
+        if time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + TICK_S
+        if self._limits:
             self._set(self._pid)
-            self._next = time.monotonic() + TICK_S
+        free = _free_bytes(self._disk)
+        if free is None or free >= self._keep_free:
+            return None
+        return f"leaves less than {self._keep_free >> 20} MiB of the disk free"
 
     def _set(self, pid: int) -> None:
         for which, most in self._limits.items():
@@ -272,6 +300,14 @@ class Bounds:
         with suppress(OSError):
             for started in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
                 self._set(int(started))
+
+
+def _free_bytes(folder: Path | None) -> int | None:
+    """Return how much is free on a folder's disk; None if that is not asked for or not known."""
+    try:
+        return shutil.disk_usage(folder).free if folder else None
+    except OSError:
+        return None
 
 
 def note(child: Popen[bytes], *, group: bool) -> None:

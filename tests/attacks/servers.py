@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 OID = "1" * 40
+_BLOB = 3
+# As much as a line of git's protocol holds besides its length and the band.
+_BAND = 65_515
 
 
 def packet(line: bytes) -> bytes:
@@ -23,6 +28,44 @@ def advertisement(*refs: str) -> bytes:
     lines = [f"{OID} {ref}".encode() for ref in refs]
     lines[0] += b"\0side-band-64k ofs-delta shallow"
     return b"".join([packet(b"# service=git-upload-pack\n"), b"0000", *map(packet, lines), b"0000"])
+
+
+def endless_pack(branch: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Return an answer that lists a branch and sends a pack with a blob of a tebibyte, as fast as the client reads."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "GET":
+            kind = "application/x-git-upload-pack-advertisement"
+            return say(handler, 200, advertisement(f"refs/heads/{branch}"), Content_Type=kind)
+        asked = handler.rfile.read(int(handler.headers["Content-Length"]))
+        kind = "application/x-git-upload-pack-result"
+        # Where the history is cut off, which is nowhere; a runner asks for that first.
+        cut = b"0000" if b"deepen" in asked else b""
+        if b"done" not in asked:
+            return say(handler, 200, cut, Content_Type=kind)
+        handler.send_response(200)
+        handler.send_header("Content-Type", kind)
+        handler.end_headers()
+        # Git writes a pack of a thousand objects to a file, and a smaller one into single files.
+        begin = b"PACK" + struct.pack(">LL", 2, 1_000) + _entry(_BLOB, 1 << 40)
+        handler.wfile.write(cut + packet(b"NAK\n") + packet(b"\1" + begin))
+        packer = zlib.compressobj(0)
+        while True:
+            raw = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH)
+            for start in range(0, len(raw), _BAND):
+                handler.wfile.write(packet(b"\1" + raw[start : start + _BAND]))
+
+    return answer
+
+
+def _entry(kind: int, size: int) -> bytes:
+    """Return the header of an object in a pack: its kind, and how long it will be."""
+    raw, size = bytearray([kind << 4 | size & 15]), size >> 4
+    while size:
+        raw[-1] |= 0x80
+        raw.append(size & 0x7F)
+        size >>= 7
+    return bytes(raw)
 
 
 class Http:

@@ -18,7 +18,7 @@ from bridge.bus.remote import Remote
 from bridge.client import Client
 from bridge.errors import MAX_MESSAGE, GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
-from bridge.system.process import KEPT_ERRORS, Bounds
+from bridge.system.process import KEPT_ERRORS, Allowance, Bounds
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus
@@ -96,7 +96,7 @@ def test_row_92_what_a_child_has_started_before_it_was_bounded_is_bounded_too():
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
         try:
             helper = int(child.stdout.readline())
-            Bounds(child, None, 64 << 20)
+            Bounds(child, Allowance(own_memory=64 << 20))
             assert resource.prlimit(helper, resource.RLIMIT_DATA)[0] == 64 << 20
         finally:
             os.killpg(child.pid, signal.SIGKILL)
@@ -142,6 +142,17 @@ def test_row_94_a_fetch_that_is_ended_leaves_no_unfinished_pack(clone, serve, wa
 
     assert failed
     assert [path.name for path in packs.glob("tmp_*")] == ["tmp_pack_others"]
+
+
+def test_row_106_a_pack_without_end_fills_no_disk(clone, serve, small_disk):
+    packs = clone / ".git" / "objects" / "pack"
+    small_disk(packs)
+    serve(servers.endless_pack(BRANCH))
+
+    with pytest.raises(InfrastructureError, match="leaves less than 32 MiB of the disk free"):
+        Client(clone).remote.fetch(BRANCH)
+
+    assert list(packs.glob("tmp_*")) == []
 
 
 def test_a_listing_of_commits_that_the_server_does_not_have_is_not_called_empty(clone, serve):

@@ -46,3 +46,21 @@ def test_row_94_a_pack_that_is_cut_short_leaves_no_file(keyed, ask):
             assert [*unfinished(context.bus.git.directory)] == []
     finally:
         server.close()
+
+
+def test_row_106_a_pack_without_end_fills_no_disk(keyed, small_disk):
+    server = servers.Http(servers.endless_pack(BRANCH))
+    try:
+        with keyed.context(bus={"url": f"{server.url}/bus.git"}) as context:
+            packs = context.bus.git.directory / "objects" / "pack"
+            small_disk(packs)
+            with pytest.raises(InfrastructureError, match="leaves less than 32 MiB of the disk free"):
+                context.bus.tip(BRANCH)
+            assert list(packs.glob("tmp_*")) == []
+
+            context.bus.fetch()
+            (why,) = context.bus.quarantine.why.values()
+            assert "leaves less than 32 MiB of the disk free; trying again" in why
+            assert list(packs.glob("tmp_*")) == []
+    finally:
+        server.close()
