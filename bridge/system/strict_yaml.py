@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from bridge.errors import KakeyaError, PresetError
 MAX_BYTES = 256 * 1024
 # The loader that is written in C ends the process at a depth of some ten thousands.
 MAX_DEPTH = 32
+# With those that aliases repeat. A file of that size without aliases holds fewer.
+MAX_VALUES = 200_000
 
 
 if TYPE_CHECKING:
@@ -40,8 +43,7 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise error(f"{path} is larger than {MAX_BYTES} bytes")
-        if _depth(text) > MAX_DEPTH:
-            raise error(f"{path} is not valid YAML: it is nested deeper than {MAX_DEPTH} levels")
+        _check(text)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror}") from problem
@@ -52,15 +54,41 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
     return value
 
 
-def _depth(text: bytes) -> int:
-    """Return how deep a YAML text is nested, without building anything; what is too deep is not read to its end."""
-    depth = deepest = 0
+@dataclass
+class _Open:
+    """A collection that is being read: how deep it is nested inside, and how many values it holds."""
+
+    anchor: str | None = None
+    depth: int = 0
+    values: int = 0
+
+    def add(self, depth: int, values: int) -> None:
+        self.depth = max(self.depth, depth)
+        self.values += values
+
+
+def _check(text: bytes) -> None:
+    """Raise ValueError for a text that unfolds to too much. Nothing is built, and it is read no further than that.
+
+    A few lines of aliases name one value more often than there are atoms, or a value inside itself.
+    """
+    known: dict[str | None, tuple[int, int]] = {}
+    stack = [_Open()]
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            deepest = max(deepest, depth)
+            stack.append(_Open(event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            break
-    return deepest
+            ended = stack.pop()
+            known[ended.anchor] = ended.depth + 1, ended.values + 1
+            stack[-1].add(*known[ended.anchor])
+        elif isinstance(event, yaml.ScalarEvent):
+            known[event.anchor] = 0, 1
+            stack[-1].add(0, 1)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in [one.anchor for one in stack]:
+                raise ValueError(f"{event.anchor!r} holds itself")
+            stack[-1].add(*known.get(event.anchor, (0, 1)))
+        if len(stack) - 1 + stack[-1].depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+        if stack[-1].values > MAX_VALUES:
+            raise ValueError(f"it holds more than {MAX_VALUES} values")

@@ -1,0 +1,48 @@
+"""YAML that people write: what is refused, and that no alias makes a small file large."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import PresetError
+from bridge.system.strict_yaml import MAX_DEPTH, read_yaml
+
+NINE = ", ".join(["*{0}"] * 9)
+REFUSED = {
+    "a list": ("[a, b]", "must hold one mapping"),
+    "a number as a key": ("1: a", "must hold one mapping"),
+    "a key that stands twice": ("a: 1\na: 2", "'a' stands twice"),
+    "an object of Python": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    "no text": ("a: \x01", "not valid YAML"),
+    "too deep": ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, "nested deeper than 32 levels"),
+    "too deep by aliases": (
+        "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, MAX_DEPTH + 1))]),
+        "nested deeper than 32 levels",
+    ),
+    "a list in itself": ("a: &a [*a]", "'a' holds itself"),
+    "a mapping deep in itself": ("a: &a\n  b: [{c: *a}]", "'a' holds itself"),
+    "an alias of nothing": ("a: *b", "undefined alias"),
+    "nine to the power of ten values": (
+        "\n".join(["a0: &a0 x", *(f"a{i}: &a{i} [{NINE.format(f'a{i - 1}')}]" for i in range(1, 11))]),
+        "more than 200000 values",
+    ),
+    "too large": ("a: " + "x" * (1 << 18), "larger than 262144 bytes"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(tmp_path, what):
+    text, why = REFUSED[what]
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(PresetError, match=why):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_a_value_may_be_named_again(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: &a {b: 1}\nc: [*a, *a]\nd: &s text\ne: *s\n")
+    assert read_yaml(tmp_path / "x.yaml") == {"a": {"b": 1}, "c": [{"b": 1}] * 2, "d": "text", "e": "text"}
+
+
+def test_a_file_of_its_greatest_size_without_aliases_is_read(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: [" + "x," * ((1 << 17) - 3) + "]")
+    assert len(read_yaml(tmp_path / "x.yaml")["a"]) == (1 << 17) - 3
