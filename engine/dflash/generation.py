@@ -15,7 +15,6 @@ from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.dflash.target.rotary import with_tables
-from engine.dflash.target.starts import with_starts
 from engine.mx import integers, mx, nn, tree
 
 # How a round's graphs are computed, and how often the host waits. See `stream_generate`.
@@ -92,8 +91,6 @@ class Run:
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
         self._model = rollback.prepare(with_tables(target))
-        if loop != "fused":
-            self._model = with_starts(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
         self._forward = proposer.tap(self._model) if proposer else _untapped(self._model)
         self._syncs = 0
