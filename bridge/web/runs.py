@@ -52,7 +52,6 @@ class Runs:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._known = KnownAnswers(watch.git)
         # Each with about how many bytes it takes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -92,7 +91,7 @@ class Runs:
         watch = self._watch
         report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
         with self._lock:
-            report = self._known.compare(report)
+            report = KnownAnswers(watch.git).compare(report)
         checks = tuple(report.checks)
         if report.result is None:
             return None, checks
