@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -609,9 +609,12 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
     def lies_in(packs: Path) -> None:
         def free(disk: Path | None) -> int | None:
-            # Git may remove one while they are listed.
-            taken = [path.stat().st_size for path in packs.glob("tmp_*") if path.exists()]
-            return disk and max(0, (64 << 20) - sum(taken))
+            taken = 0
+            for path in packs.glob("tmp_*"):
+                # Git may have removed it meanwhile.
+                with suppress(FileNotFoundError):
+                    taken += path.stat().st_size
+            return disk and max(0, (64 << 20) - taken)
 
         monkeypatch.setattr("bridge.system.process._free_bytes", free)
 

@@ -60,7 +60,7 @@ class View:
 def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, View]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    A commit or folder beyond the limits is not read: the view of such a branch has no state and no request.
+    What is larger than the limits is not read. Such a branch counts as one without a state, and its view says why.
     With ``ended_whole=False``, of a branch that has ended only the state is read. Its view then never says that the
     branch is foreign or cancelled.
     """
