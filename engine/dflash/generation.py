@@ -15,6 +15,7 @@ from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.dflash.target.rotary import with_tables
+from engine.dflash.target.starts import starts_pay, with_starts
 from engine.mx import integers, mx, nn, tree
 
 # How a round's graphs are computed, and how often the host waits. See `stream_generate`.
@@ -24,6 +25,11 @@ _DRAFTS_FIRST = ("two-phase", "eager")
 BLOCK = 16  # rows to verify at once where no draft model says
 FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
 FREED = 512  # the same for tokens of a prompt
+
+
+def starts_early(loop: str) -> bool:
+    """Return whether a loop lets layers begin as they are built. One graph is there to be compared with."""
+    return loop != "fused" and starts_pay()
 
 
 def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
@@ -91,6 +97,8 @@ class Run:
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
         self._model = rollback.prepare(with_tables(target))
+        if starts_early(loop):
+            self._model = with_starts(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
         self._forward = proposer.tap(self._model) if proposer else _untapped(self._model)
         self._syncs = 0

@@ -73,7 +73,8 @@ def stream_generate(
         loop: how a round's graphs are computed. The tokens do not depend on it. ``lazy`` queues the draft, then
             the verification behind it, and waits once. ``fused`` computes both as one graph and waits once.
             ``two-phase`` waits for the draft before it queues the verification, so that timings tell the two
-            apart. ``eager`` also waits for each of the target's choices, one after another; greedy only.
+            apart. ``eager`` also waits for each of the target's choices, one after another; greedy only. On a
+            CPU all but ``fused`` let the target's layers begin as they are built.
 
     Raises:
         BadInput: a value out of its range, an empty prompt, a drafter for another target.

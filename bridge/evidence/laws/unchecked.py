@@ -85,6 +85,7 @@ UNCHECKED = (
               "arms[].oracle"),
               SWAPS, "only for arms without claims; baselines, oracles of candidates and drafters are checked"),
     Unchecked(("arms[].options", "arms[].options.through", "arms[].options.rotary_tables", "arms[].options.version",
+               "arms[].options.early_layers",
                "arms[].options.boundary", "arms[].options.raw_layers", "arms[].options.sink", "arms[].options.window",
                "arms[].options.layers", "arms[].options.rollback", "arms[].options.block_size",
                "arms[].options.lookup", "arms[].options.adaptive", "arms[].options.loop",

@@ -32,15 +32,20 @@ class Recorder:
         return getattr(self._layer, name)
 
     def take(self) -> mx.array:
-        """Return the last hidden states and forget them, so that their buffers are not kept alive.
-
-        Layers of some models return more, such as keys and values to share: the hidden states come first.
-        """
+        """Return the last hidden states and forget them, so that their buffers are not kept alive."""
         returned, self._returned = self._returned, None
-        while isinstance(returned, tuple):
-            returned = returned[0]
-        hidden: mx.array = returned
-        return hidden
+        return hidden_of(returned)
+
+
+def hidden_of(returned: Any) -> mx.array:
+    """Return the hidden states of what a layer returned.
+
+    Layers of some models return more, such as keys and values to share: the hidden states come first.
+    """
+    while isinstance(returned, tuple):
+        returned = returned[0]
+    hidden: mx.array = returned
+    return hidden
 
 
 class Tapped:
@@ -66,7 +71,7 @@ class Tapped:
             )
         recorders = {i: Recorder(layers[i]) for i in set(layer_ids)}
         self._order = [recorders[i] for i in layer_ids]
-        self._model = _with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
+        self._model = with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
 
     def forward(
         self, tokens: mx.array, caches: Sequence[Attended] | None = None
@@ -109,9 +114,9 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
     )
 
 
-def _with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
+def with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
     """Return a copy of a module in which the list at ``path`` is another; only what is on the way is copied."""
     made = copy.copy(module)
     name, *rest = path
-    made[name] = _with_layers(module[name], tuple(rest), layers) if rest else layers
+    made[name] = with_layers(module[name], tuple(rest), layers) if rest else layers
     return made

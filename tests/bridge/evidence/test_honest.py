@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.evidence import check_report
+from bridge.evidence import check_report, rules_speed
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
@@ -269,6 +269,27 @@ def test_quantized_rows_are_multiplied_one_by_one():
     assert any(slow_oracle(index(made)))
     made["models"][0]["quantization"] = "affine@4g64"
     assert not any(slow_oracle(index(made)))
+
+
+@pytest.mark.parametrize(
+    ("early", "device", "slower", "holds"),
+    [
+        (True, "cpu", 1.45, True),
+        (True, "cpu", 2.0, False),
+        (True, "gpu", 1.45, False),
+        (False, "cpu", 1.45, False),
+    ],
+)
+def test_a_loop_whose_layers_begin_early_may_be_faster_than_mlx_lm(early, device, slower, holds):
+    made = real(BEN)
+    made["identity"]["device"] = device
+    for arm in made["arms"]:
+        if arm["name"] == "incremental":
+            arm["options"]["early_layers"] = early
+    for row in made["rows"]:
+        if row["arm"] in ("native", "verify1"):
+            row["decode_s"] *= slower
+    assert any(rules_speed._behind(index(made))) != holds
 
 
 def test_one_prompt_shares_all_with_itself():
