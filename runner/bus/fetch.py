@@ -38,6 +38,11 @@ _LONG_ONES = 3
 _PART = 8
 # A branch that took too long is asked for again after so many times that long.
 _PAUSES = 2
+# What git says of an object that another one calls a tree, a blob, a commit or a tag, and that is something else.
+_WRONG_KIND = re.compile(
+    rb"^error: object [0-9a-f]+ is an? \w+, not an? \w+|^fatal: invalid (?:tree|blob|commit|tag)$",
+    re.MULTILINE,
+)
 _LATE = "cannot fetch from the bus: it takes too long"
 
 
@@ -338,7 +343,7 @@ def _explain(error: ProcessError) -> InfrastructureError:
     """Turn git's words about a fetch into what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
-    if b"fsck error" in error.stderr:
+    if b"fsck error" in error.stderr or _WRONG_KIND.search(error.stderr):
         # What came is refused, which no retry changes. Git's first error names the object.
         found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
         message = f"git refuses what the bus sent: {found[1] if found else error.words()}"

@@ -10,8 +10,10 @@ import pytest
 
 from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
+from bridge.errors import ProcessError
 from bridge.system.git import Git
-from runner.bus.fetch import Fetcher
+from runner.bus.fetch import Fetcher, _explain
+from runner.bus.quarantine import HOSTILE
 from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
@@ -184,3 +186,22 @@ def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester,
         mend()
     with host.context() as context:
         assert len(context.bus.fetch()) == 25
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: object 24975bd16aeeba708f613bf6ecba6b19639163a1 is a blob, not a tree\nfatal: index-pack failed\n",
+        "fatal: invalid tree\nfatal: fetch-pack: invalid index-pack output\n",
+        "error: object 24975bd16aeeba708f613bf6ecba6b19639163a1 is a tree, not a blob\nfatal: index-pack failed\n",
+        "fatal: invalid commit\nfatal: index-pack failed\n",
+    ],
+)
+def test_an_object_of_the_wrong_kind_is_refused_and_no_failure_of_the_bus(said):
+    error = _explain(ProcessError(("git", "fetch"), 128, stderr=said.encode()))
+    assert error.code == HOSTILE
+
+
+def test_what_the_bus_says_of_its_own_objects_is_a_failure_of_the_bus():
+    said = b"remote: error: object 24975bd16aeeba708f613bf6ecba6b19639163a1 is a blob, not a tree\n"
+    assert _explain(ProcessError(("git", "fetch"), 128, stderr=said)).code == "unreachable"
