@@ -20,6 +20,7 @@ from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedEr
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from bridge.system.git_output import refuses_objects
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
 PRIVATE = "refs/kakeya/"
@@ -241,7 +242,7 @@ class Remote:
             if len(listed) == 1:
                 if error.returncode is None and left / 3 >= _SLOW_S:
                     late |= listed
-                if b"fsck error" in error.stderr:
+                if refuses_objects(error.stderr):
                     self._set_aside.note(listed.values())
                 return {}
             branches = list(listed)

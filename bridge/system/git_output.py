@@ -27,6 +27,12 @@ _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"
 _KIND_AND_SIZE = 2
 _KINDS = {"040000": "tree", "160000": "commit"}
 
+# What git says of an object that another one calls a tree, a blob, a commit or a tag, and that is something else.
+_WRONG_KIND = re.compile(
+    rb"^error: object [0-9a-f]+ is an? \w+, not an? \w+|^fatal: invalid (?:tree|blob|commit|tag)$",
+    re.MULTILINE,
+)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -169,3 +175,8 @@ def parents(commit: bytes) -> list[str]:
     """Return the parents that a commit object names."""
     header = commit.partition(b"\n\n")[0]
     return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]
+
+
+def refuses_objects(stderr: bytes) -> bool:
+    """Return whether git refused the objects that it fetched, which no retry changes."""
+    return b"fsck error" in stderr or _WRONG_KIND.search(stderr) is not None

@@ -15,6 +15,7 @@ from bridge.bus.requesters import prefixes, unsigned
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.child import Child
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from bridge.system.git_output import refuses_objects
 from runner.bus.listing import Listing
 from runner.bus.litter import unfinished
 from runner.bus.quarantine import HOSTILE, Quarantine
@@ -38,11 +39,6 @@ _LONG_ONES = 3
 _PART = 8
 # A branch that took too long is asked for again after so many times that long.
 _PAUSES = 2
-# What git says of an object that another one calls a tree, a blob, a commit or a tag, and that is something else.
-_WRONG_KIND = re.compile(
-    rb"^error: object [0-9a-f]+ is an? \w+, not an? \w+|^fatal: invalid (?:tree|blob|commit|tag)$",
-    re.MULTILINE,
-)
 _LATE = "cannot fetch from the bus: it takes too long"
 
 
@@ -343,7 +339,7 @@ def _explain(error: ProcessError) -> InfrastructureError:
     """Turn git's words about a fetch into what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
-    if b"fsck error" in error.stderr or _WRONG_KIND.search(error.stderr):
+    if refuses_objects(error.stderr):
         # What came is refused, which no retry changes. Git's first error names the object.
         found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
         message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
