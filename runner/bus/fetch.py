@@ -26,7 +26,7 @@ from runner.bus.weigh import LOOKS, Weigher, weigh
 # Where a branch that is fetched alone is put, whatever it is called.
 _LOOK = f"{LOOKS}tip"
 
-# So many branches that cannot be sent are no damage to some of them: it is the way to the bus that fails.
+# Where not one branch came and so many cannot be sent, that is no damage to some of them: it is the bus that fails.
 _MOST_UNREADABLE = 20
 _SEARCH_S = limits.SEARCH_S
 # Beside branches that come slowly, the others are asked for one by one. At first each has this long, or so many times
@@ -52,7 +52,7 @@ class _Search:
     got: set[str] = field(default_factory=set)
 
     def is_over(self) -> bool:
-        return (self.settled and time.monotonic() >= self.until) or self.unreadable >= _MOST_UNREADABLE
+        return self.settled and time.monotonic() >= self.until
 
 
 class _SlowError(InfrastructureError):
@@ -125,9 +125,10 @@ class Fetcher:
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as that goes within a poll.
 
-        What was never asked for is asked for at once. What was part of a fetch that failed is searched, for a while in
-        each poll: by halves if something is refused, in short single fetches if something is slow. What was too slow
-        for that has a longer one now and then, or comes beside the polls.
+        What was never asked for is asked for at once, and without what could not be sent before. What was part of a
+        fetch that failed is searched, for a while in each poll: by halves if something is refused, in short single
+        fetches if something is slow. What was too slow for that has a longer one now and then, or comes beside the
+        polls.
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._weigher.undecided
         self._look_after_slow(ask)
@@ -135,7 +136,8 @@ class Fetcher:
         self._suspects = {oid: None for oid in self._suspects if oid in there}
         fresh = self._in_turn(ask - self._suspects.keys(), new)
         search = _Search(time.monotonic() + _SEARCH_S)
-        self._search(fresh, search, halve=False)
+        self._search([oid for oid in fresh if not self.quarantine.failures(oid)], search, halve=False)
+        self._search([oid for oid in fresh if self.quarantine.failures(oid)], search, halve=False)
         # What came at once is served before a slow search goes on, but not twice in a row.
         self._is_put_off = bool(search.got) and self._together is not None and not self._is_put_off
         if not self._is_put_off:
@@ -144,7 +146,9 @@ class Fetcher:
         if not self._suspects:
             self._together = None
         self._arrived(new, search.got)
-        if search.unreadable and not search.got and self.quarantine.unreadable >= _MOST_UNREADABLE:
+        # No number of bad branches may stop the polls for others: what came once shows that the bus can send.
+        nothing_came = search.unreadable and not self._tips.at and not self._suspects
+        if nothing_came and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
 
@@ -156,7 +160,8 @@ class Fetcher:
         untried = [oid for oid in suspects if not self.quarantine.failures(oid)]
         self._searches += 1
         if tried and not (untried and self._searches % _LONG_ONES):
-            self._search(tried[:1], search)
+            for oid in tried:
+                self._search([oid], search)
             return
         while untried and not search.is_over():
             some = untried[: self._together]

@@ -188,6 +188,72 @@ def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester,
         assert len(context.bus.fetch()) == 25
 
 
+@pytest.fixture
+def spoil(bus):
+    """Put branches on the bus with commits that the bus itself cannot send; returns their names."""
+    git = Git.isolated(bus)
+
+    def write(kind: str, raw: bytes) -> str:
+        return git.text("hash-object", "-t", kind, "-w", "--literally", "--stdin", stdin=raw)
+
+    def spoil(count: int, *, within: bool = False) -> list[str]:
+        names = []
+        for i in range(count):
+            blob = write("blob", f"{i} {new_nonce()}".encode())
+            tree = write("tree", b"40000 folder\0" + bytes.fromhex(blob)) if within else blob
+            who = "A <a@example.invalid> 1790000000 +0000"
+            commit = write("commit", f"tree {tree}\nauthor {who}\ncommitter {who}\n\nx\n".encode())
+            names.append(f"mac-bridge/touch-{new_nonce()}")
+            path = bus / "refs" / "heads" / names[-1]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{commit}\n")
+        return names
+
+    return spoil
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_row_107_no_number_of_branches_that_the_bus_cannot_send_stops_a_request(
+    host, requester, spoil, within
+):
+    bad = spoil(22, within=within)
+    good = requester.send(requester.manifest())
+    with host.context() as context:
+        poller = Poller(context)
+        for _ in range(4):
+            if poller.poll():
+                break
+        assert host.result(good).state == "succeeded"
+        while context.bus.unfetched:
+            poller.poll()
+        assert set(context.bus.quarantine.why) == set(bad)
+
+
+def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent_before(
+    host, requester, spoil, monkeypatch
+):
+    bad = spoil(3)
+    with host.context() as context:
+        context.bus.fetch()
+        assert set(context.bus.quarantine.why) == set(bad)
+        good = requester.send(requester.manifest())
+        monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
+        asked = []
+        fetch = Fetcher._start_fetch
+        monkeypatch.setattr(Fetcher, "_start_fetch", lambda self, *a: (asked.append(a), fetch(self, *a))[1])
+        assert good in context.bus.fetch()
+        assert len(asked[0]) == 1
+
+
+def test_row_107_a_flood_that_comes_while_all_is_well_is_no_failing_bus(host, requester, spoil):
+    requester.send(requester.manifest())
+    with host.context() as context:
+        assert len(context.bus.fetch()) == 1
+        spoil(25)
+        for _ in range(3):
+            assert len(context.bus.fetch()) == 1
+
+
 @pytest.mark.parametrize(
     "said",
     [
