@@ -39,6 +39,8 @@ def judge(preset: str, folder: Path, options: argparse.Namespace) -> None:
             gate = answer["gate"] or {"verdict": unjudged(answer), "violations": []}
             verdicts[gate["verdict"]] += 1
             codes.update({violation["code"] for violation in gate["violations"]})
+            for violation in gate["violations"]:
+                print(f"  {violation['code']}: {violation['message']}", flush=True)
     counted = ", ".join(f"{count} {name}" for name, count in sorted(verdicts.items()))
     broken = ", ".join(f"{code} {count}" for code, count in codes.most_common())
     typical = f"{statistics.median(seconds):.0f} s a run"

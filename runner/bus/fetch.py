@@ -136,8 +136,9 @@ class Fetcher:
         self._suspects = {oid: None for oid in self._suspects if oid in there}
         fresh = self._in_turn(ask - self._suspects.keys(), new)
         search = _Search(time.monotonic() + _SEARCH_S)
-        self._search([oid for oid in fresh if not self.quarantine.failures(oid)], search, halve=False)
-        self._search([oid for oid in fresh if self.quarantine.failures(oid)], search, halve=False)
+        again = [oid for oid in fresh if self.quarantine.failures(oid)]
+        self._search([oid for oid in fresh if oid not in again], search, halve=False)
+        self._search(again, search, halve=False)
         # What came at once is served before a slow search goes on, but not twice in a row.
         self._is_put_off = bool(search.got) and self._together is not None and not self._is_put_off
         if not self._is_put_off:
@@ -224,7 +225,8 @@ class Fetcher:
                 self._check_whole()
                 return
         except ProcessError as error:
-            # Git has ended, and leaves what it was writing if what came is cut short or damaged.
+            # Git leaves what it was writing if what came is cut short or damaged, and its lock if it is ended by force.
+            child.close()
             self._sweep_up()
             raise _explain(error) from error
         finally:
@@ -260,7 +262,7 @@ class Fetcher:
     def _sweep_up(self) -> None:
         """Remove what fetches that were ended left behind, unless one is at work."""
         if self._slow is None:
-            for path in unfinished(self.git.directory):
+            for path in (*unfinished(self.git.directory), self.git.directory / "shallow.lock"):
                 path.unlink(missing_ok=True)
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -104,14 +105,17 @@ def whole_run(server: Server, key: str, reached: Callable[[str], None] = lambda 
 
 def test_nothing_is_lost_and_nothing_runs_twice(served, clone, tmp_path):
     chance = random.Random(16)
-    at: dict[str, float] = {}
-    with Server(served) as undisturbed:
-        whole_run(undisturbed, "first", lambda stage: at.update({stage: time.monotonic()}))
+    left: dict[str, float] = {}
+    for key in ("first", "second"):  # one alone may be slow, and kills that are timed by it too late
+        at: dict[str, float] = {}
+        with Server(served) as undisturbed:
+            whole_run(undisturbed, key, lambda stage, at=at: at.update({stage: time.monotonic()}))
+        left = {stage: min(at["end"] - began, left.get(stage, math.inf)) for stage, began in at.items()}
     branches, died = set(), []
     for i in range(KILLS):
         stage = ("starting", "asking", "asking", "waiting")[i % 4]
         # Later runs may be faster than the first one: most kills have to come before their end all the same.
-        delay = chance.uniform(0, 0.5 * (at["end"] - at[stage]))
+        delay = chance.uniform(0, 0.5 * left[stage])
         seen = []
 
         def reached(now: str, stage=stage, delay=delay, seen=seen) -> None:
@@ -134,10 +138,10 @@ def test_nothing_is_lost_and_nothing_runs_twice(served, clone, tmp_path):
     assert {"asking", "waiting"} <= set(died)
     found = Client(clone, presets=served.presets).list(100)
     assert branches < {status.branch for status in found}
-    assert len(found) == KILLS + 1
+    assert len(found) == KILLS + 2
     assert len(branches) == KILLS
     assert {status.state for status in found} == {State.SUCCEEDED}
-    assert Path(tmp_path / "counted").read_text().splitlines() == ["ran"] * (KILLS + 1)
+    assert Path(tmp_path / "counted").read_text().splitlines() == ["ran"] * (KILLS + 2)
 
 
 @pytest.mark.parametrize("end", [os.kill, os.killpg], ids=["the server", "its process group"])
