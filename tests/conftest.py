@@ -391,6 +391,8 @@ class HttpBus:
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     # Answers paths that begin with /api/: from (path with query, headers) to (status, headers, body).
     api: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]] | None = None
+    # An answer to a request that names one of these objects stops before its end until the event is set.
+    held: dict[str, threading.Event] = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
@@ -450,7 +452,8 @@ class _GitHandler(BaseHTTPRequestHandler):
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().splitlines() if ": " in line)
         status = int(fields.pop("Status", "200").split()[0]) if head else 500
-        return self._send(status, fields, content)
+        held = next((event for oid, event in self.bus.held.items() if oid.encode() in body), None)
+        return self._send(status, fields, content, held)
 
     def _is_authorized(self) -> bool:
         kind, _, pair = self.headers.get("Authorization", "").partition(" ")
@@ -466,13 +469,19 @@ class _GitHandler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(chunks)
 
-    def _send(self, status: int, fields: dict[str, str], content: bytes) -> None:
+    def _send(
+        self, status: int, fields: dict[str, str], content: bytes, held: threading.Event | None = None
+    ) -> None:
         try:
             self.send_response(status)
             for key, value in fields.items():
                 self.send_header(key, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            if held:
+                self.wfile.write(content[:-30])
+                held.wait(60)
+                content = content[-30:]
             self.wfile.write(content)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True

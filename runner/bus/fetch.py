@@ -19,7 +19,7 @@ from bridge.system.git_output import refuses_objects
 from runner.bus.listing import Listing
 from runner.bus.litter import unfinished
 from runner.bus.quarantine import HOSTILE, Quarantine
-from runner.bus.store import fetch_flags, take_cut
+from runner.bus.store import beside, fetch_flags, take_cut
 from runner.bus.tips import HEADS, Tips
 from runner.bus.weigh import LOOKS, Weigher, weigh
 
@@ -76,8 +76,8 @@ class Fetcher:
         self._listing_s = 0.0
         self._searches = 0
         self._is_put_off = False
-        # A commit that takes long to come, and the git that fetches it beside the polls.
-        self._slow: tuple[str, Child] | None = None
+        # A commit that takes long to come, and the git that fetches it beside the polls, and where.
+        self._slow: tuple[str, Child, Git] | None = None
         self._slow_is_first = False
         # Of these so many are asked for together: fewer after a fetch that took too long, all if none did (None).
         self._together: int | None = None
@@ -219,10 +219,12 @@ class Fetcher:
 
     def _get(self, commits: list[str], time_s: float) -> None:
         """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
-        child = self._start_fetch(*commits)
+        # One that is left to come must not lock the others out.
+        git = beside(self.git) if len(commits) == 1 and self._slow is None else self.git
+        child = self._start_fetch(*commits, git=git)
         try:
             if child.ended(time_s):
-                self._check_whole()
+                self._check_whole(git)
                 return
         except ProcessError as error:
             # Git leaves what it was writing if what came is cut short or damaged, and its lock if it is ended by force.
@@ -231,7 +233,7 @@ class Fetcher:
             raise _explain(error) from error
         finally:
             if len(commits) == 1 and self._slow is None and child.is_running:
-                self._slow = (commits[0], child)
+                self._slow = (commits[0], child, git)
                 self._slow_is_first = not self._tips.at
             else:
                 child.close()
@@ -242,12 +244,12 @@ class Fetcher:
         """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
         if self._slow is None:
             return
-        commit, child = self._slow
+        commit, child, git = self._slow
         try:
             if not child.ended(0.0):
                 ask.discard(commit)
                 return
-            self._check_whole()
+            self._check_whole(git)
             self.quarantine.release({commit})
             if self._slow_is_first:
                 # Into an empty store each would have brought all history. Now it is there, and the others are short.
@@ -260,9 +262,10 @@ class Fetcher:
         self._sweep_up()
 
     def _sweep_up(self) -> None:
-        """Remove what fetches that were ended left behind, unless one is at work."""
+        """Remove what fetches that were ended left behind: a lock, and packs unless one is at work beside the polls."""
+        (self.git.directory / "shallow.lock").unlink(missing_ok=True)
         if self._slow is None:
-            for path in (*unfinished(self.git.directory), self.git.directory / "shallow.lock"):
+            for path in unfinished(self.git.directory):
                 path.unlink(missing_ok=True)
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
@@ -290,11 +293,11 @@ class Fetcher:
         whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
         if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
             raise _SlowError(_LATE, code="slow")
-        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}")
+        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}", git=self.git)
         try:
             came = child.ended(whole)
             if came:
-                self._check_whole()
+                self._check_whole(self.git)
         except ProcessError as error:
             if b"couldn't find remote ref" in error.stderr.lower():
                 self._tips.set({branch: None})
@@ -322,9 +325,9 @@ class Fetcher:
         tip = self.listing.tips.get(branch)
         return tip is not None and not self.quarantine.is_hostile(branch) and not is_commit(self.git, tip)
 
-    def _start_fetch(self, *specs: str) -> Child:
+    def _start_fetch(self, *specs: str, git: Git) -> Child:
         flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self._url))
-        child = self.git.start("fetch", *flags, "--", self._url, timeout=NETWORK_TIMEOUT)
+        child = git.start("fetch", *flags, "--", self._url, timeout=NETWORK_TIMEOUT)
         try:
             child.write("".join(f"{spec}\n" for spec in specs))
         except ProcessError as error:
@@ -332,9 +335,9 @@ class Fetcher:
             raise _explain(error) from error
         return child
 
-    def _check_whole(self) -> None:
+    def _check_whole(self, git: Git) -> None:
         """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
-        cut = take_cut(self.git)
+        cut = take_cut(git)
         if cut is None:
             return
         self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from runner.bus.store import beside_of
+
 # Processes that inherit the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
@@ -33,10 +35,11 @@ def end_orphans(repository: Path) -> int:
 
     Git is started in its own process group, so its helpers end with it.
     """
-    ended = 0
+    ended, folders = 0, [str(repository), str(beside_of(repository))]
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
-            if process.cmdline()[:3] != ["git", "--git-dir", str(repository)]:
+            program, located, folder = [*process.cmdline()[:3], "", "", ""][:3]
+            if (program, located) != ("git", "--git-dir") or folder not in folders:
                 continue
             parent = process.parent()
             is_orphan = parent is None or parent.pid == 1 or parent.name() in _REAPERS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -68,6 +70,26 @@ def fetch_flags(url: str) -> tuple[str, ...]:
     git refuses to use ``--depth`` with such a server. So HTTP fetches ask for a depth that no history reaches.
     """
     return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
+
+
+def beside(git: Git) -> Git:
+    """Return git for one fetch that may go on while others come: with the store's objects and references.
+
+    A fetch with ``--depth`` holds a lock until it ends, and all others in the same folder fail meanwhile. In this
+    folder, which is made anew, it has a lock of its own.
+    """
+    folder = beside_of(git.directory)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in ("objects", "refs", "packed-refs", "config"):
+        (folder / name).symlink_to(Path("..", name))
+    (folder / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+    return replace(git, directory=folder)
+
+
+def beside_of(store: Path) -> Path:
+    """Return where :func:``beside`` puts its folder."""
+    return store / "beside"
 
 
 def take_cut(git: Git) -> list[str] | None:

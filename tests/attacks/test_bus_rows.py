@@ -35,6 +35,7 @@ from bridge.system.git import Git
 from runner.admit.manifests import Manifests
 from runner.bus.fetch import Fetcher
 from runner.bus.litter import end_orphans, remove_litter
+from runner.bus.store import beside
 from runner.job.workspace import export_inputs, export_tree
 from runner.policy import Limits
 from runner.refusal import Refusal
@@ -362,7 +363,7 @@ def test_row_31_a_thousand_branches_at_one_bad_commit_are_one_search(crowd, monk
     crowd.ask()
     asked = []
     start = Fetcher._start_fetch
-    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a: (asked.append(a[1:]), start(*a))[1])
+    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(a[1:]), start(*a, **k))[1])
 
     with crowd.keyed.context() as context:
         poller = Poller(context)
@@ -476,7 +477,8 @@ def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
     assert remove_litter(store) == []
 
 
-def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path):
+@pytest.mark.parametrize("folder", ["store.git", "store.git/beside"])
+def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
     """One that a server keeps busy would otherwise outlive its runner for as long as the server likes."""
     store, endless = tmp_path / "store.git", tmp_path / "endless"
     subprocess.run(["git", "init", "--quiet", "--bare", str(store)], check=True)
@@ -486,7 +488,8 @@ def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path):
         "print(subprocess.Popen(sys.argv[2:], stdin=stdin, stdout=stdin, stderr=stdin, start_new_session=True).pid)\n"
         "sys.stdout.flush(); sys.stdin.read()\n"
     )
-    argv = ["git", "--git-dir", str(store), "cat-file", "--batch"]
+    beside(Git.isolated(store))
+    argv = ["git", "--git-dir", str(tmp_path / folder), "cat-file", "--batch"]
     runner = subprocess.Popen(
         [sys.executable, "-c", start, str(endless), *argv],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

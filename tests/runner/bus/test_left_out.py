@@ -240,7 +240,7 @@ def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent
         monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
         asked = []
         fetch = Fetcher._start_fetch
-        monkeypatch.setattr(Fetcher, "_start_fetch", lambda self, *a: (asked.append(a), fetch(self, *a))[1])
+        monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(a[1:]), fetch(*a, **k))[1])
         assert good in context.bus.fetch()
         assert len(asked[0]) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -33,9 +34,9 @@ def endless(monkeypatch, tmp_path):
     flag.touch()
     start = Fetcher._start_fetch
 
-    def started(self, *specs):
+    def started(self, *specs, **where):
         if not flag.exists() or not any(name in spec for name in names for spec in specs):
-            return start(self, *specs)
+            return start(self, *specs, **where)
         started.times += 1
         argv = ("/bin/sh", "-c", 'while [ -e "$0" ]; do sleep 0.05; done; exit 1', str(flag))
         return Child(argv, env={"PATH": os.environ["PATH"]}, own_session=True, error=GitError)
@@ -175,17 +176,37 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
         while len(context.bus.quarantine.why) < len(sent):
             assert context.bus.fetch() == {}
         fetcher = context.bus._fetcher
-        first, child = fetcher._slow
+        first, child, git = fetcher._slow
         child.close()
         endless.names.clear()
         monkeypatch.setattr(limits, "FETCH_S", 60.0)
         monkeypatch.setattr(fetching, "_ALONE_S", 60.0)
-        fetcher._slow = first, fetcher._start_fetch(first)
+        fetcher._slow = first, fetcher._start_fetch(first, git=git), git
 
         while fetcher._slow:
             context.bus.fetch()
         assert context.bus.quarantine.why == {}
         assert {*context.bus.fetch()} == {*sent}
+
+
+def test_row_82_over_http_a_slow_branch_locks_no_other_out(keyed, requester, http_bus, monkeypatch):
+    """Git holds a lock of its folder while it fetches with a depth, as it does over HTTP."""
+    slow = requester.send(requester.manifest())
+    tip = requester.git.text("rev-parse", f"refs/remotes/origin/{slow}")
+    event = http_bus.held.setdefault(tip, threading.Event())
+    monkeypatch.setattr(limits, "FETCH_S", 1.0)
+    with keyed.context(bus={"url": http_bus.url}) as context:
+        assert context.bus.fetch() == {}
+        assert context.bus._fetcher._slow
+        assert (context.bus._fetcher._slow[2].directory / "shallow.lock").exists()
+        for _ in range(2):
+            good = requester.send(requester.manifest())
+            assert good in context.bus.fetch()
+        assert context.bus.tip(good)
+        event.set()
+        while context.bus._fetcher._slow:
+            context.bus.fetch()
+        assert slow in context.bus.fetch()
 
 
 @pytest.fixture
