@@ -56,12 +56,13 @@ def spec(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: A
     chat = pair.chats if options["chat"] is None else options["chat"]
     if options["direct_answer"] and not chat:
         raise click.UsageError("--direct-answer is for chat models: add --chat")
-    workloads = _asked(pair, options, chat=chat)
+    workloads = workloads_of(pair, options, chat=chat)
     job, arms = spec_report.speculation(pair, workloads, speculation.plan_of(options), chat=chat)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
 
 
-def _asked(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
+def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
+    """Return the prompts that options ask for, by workload."""
     from engine.evals import needles
     from engine.evals.speculation import job as spec_report
     from engine.measure import prompts

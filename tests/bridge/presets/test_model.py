@@ -115,7 +115,7 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
         [
             spec(
                 2,
-                32,
+                24,
                 4,
                 "--drafters dflash --loops fused,two-phase,eager --needles 2048 --spread --fixed-length --no-package",
                 "k3_fused_singlefused_probe",
@@ -192,7 +192,7 @@ K3 = {
     "k3-evidence-gate": ({}, 600),
     "pytest-path": ({"path": None}, 2700),
     "k3-fused-singlefused-probe": (
-        {"n_samples": 2, "max_new_tokens": 32, "block_size": 4, "context_len": 2048},
+        {"n_samples": 2, "max_new_tokens": 24, "block_size": 4, "context_len": 2048},
         3600,
     ),
     "k3-fused-allmlx-code-trim": ({"n_samples": 8, "max_new_tokens": 64, "block_size": 4}, 7200),
