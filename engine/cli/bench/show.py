@@ -12,6 +12,7 @@ from rich.table import Table
 from engine.evals.speculation.arms import NATIVE
 from engine.evals.speculation.claims import Table as Rows
 from engine.evals.speculation.claims import decode_rate, one_graph_loses, tau
+from engine.evals.speculation.repeating import unclaimed
 from engine.evals.verify_cost import medians
 
 WIDTH = 100  # where the terminal is narrower, or there is none
@@ -47,6 +48,8 @@ def spec_table(report: dict[str, Any]) -> None:
     for scale in dict.fromkeys(arm["options"].get("embed_scale") for arm in report["arms"]):
         if scale is not None:
             click.echo(f"the drafter reads embeddings times {scale:g}")
+    for sentence in unclaimed(report):
+        click.echo(sentence)
     _show_crossings(report["rows"])
     if any("round_s" in row for row in report["rows"]):
         _rounds_table(report)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.evals.speculation.repeating import repeating
+
 Row = dict[str, Any]
 
 # What docs/evidence.md asks of figures of time.
@@ -88,7 +90,8 @@ def speculation_claims(
 ) -> list[dict[str, Any]]:
     """Return the claims that the rows of a benchmark allow: figures of time only where enough was timed.
 
-    Of several workloads there are claims of each where there are those of all together.
+    Of several workloads there are claims of each where there are those of all together. Nothing is claimed of the
+    speed or the acceptance of text that repeats itself (:mod:``engine.evals.speculation.repeating``).
 
     Args:
         rows: all of them.
@@ -114,7 +117,12 @@ def _of(rows: Sequence[Row], arms: Sequence[dict[str, Any]], where: dict[str, st
     table = Table.of(rows)
     prompts = {row["prompt"] for row in rows}
     where = where | ({"prompt": next(iter(prompts))} if len(prompts) == 1 else {})
-    made = [claim for arm in arms for claim in (*_of_arm(table, arm), *_timed(table, arm, arms))]
+    guessed = bool(repeating(rows))
+    made = []
+    for arm in arms:
+        made += _of_arm(table, arm)
+        if not guessed:
+            made += [*_drafted(table, arm), *_timed(table, arm, arms)]
     return [claim | {"where": where} for claim in made] if where else made
 
 
@@ -124,6 +132,11 @@ def _of_arm(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
     if arm["oracle"] is not None:
         same = table.identical(name, arm["oracle"])
         made.append(_claim("identical_outputs", sum(same) / len(same), arm=name))
+    return made
+
+
+def _drafted(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
+    name, rows, made = arm["name"], table.all(arm["name"]), []
     if "commits" in rows[0]:
         made.append(_claim("accept_length", tau(rows), arm=name))
         drafted = sum(sum(row["drafted"]) for row in rows)

@@ -1,48 +1,67 @@
-"""What the bundled models answer to the defaults of each preset that times speculative decoding.
+"""What the bundled models answer to the defaults of each preset that times decoding.
 
-The gate accepts no speed of text that repeats itself. Answers are greedy, so a default whose answers do so is rejected
-in each run, on any machine.
+Nothing is claimed of the speed of text that repeats itself. Answers are greedy, so a default whose answers do so says
+nothing of speed in any run, on any machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 
-from bridge.evidence.stats import loops
 from bridge.presets import load_presets
+from engine.cli.bench.native import native
 from engine.cli.bench.spec import spec, workloads_of
+from engine.cli.eval.acceptance import acceptance
 from engine.dflash import stream_generate
+from engine.evals.speculation.repeating import MOST, repeats_itself
 from engine.measure import prompts
 from engine.models import load
 
 PAIRS = ("tiny", "tiny-hybrid")
-# As the gate's rule WORKLOAD_DEGENERATE has it.
-MOST = 0.2
 
 
-def asked_by_default() -> dict[str, list[str]]:
-    """Return the arguments of each step that starts ``bench spec``, by the preset and the step's number."""
-    env = dict.fromkeys(("KAKEYA_MAC_VERIFIER_PATH", "KAKEYA_MAC_DRAFTER_ID"), PAIRS[0])
+def workloads_of_sets(pair, options, *, chat):
+    """Return the prompts of ``eval acceptance``."""
+    return prompts.read_sets(options["prompts"], options["max_prompts"], options["task"])
+
+
+# Commands that time answers, and what tells their prompts.
+TIMING = {
+    ("bench", "spec"): (spec, workloads_of),
+    ("bench", "native"): (
+        native,
+        lambda pair, options, *, chat: workloads_of(pair, {**options, "needles": None}, chat=chat),
+    ),
+    ("eval", "acceptance"): (acceptance, workloads_of_sets),
+}
+
+
+def asked_by_default() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Return each step that times answers over raw caches, by the preset and the step's number.
+
+    Packed caches answer much as raw ones do, and take many times as long here.
+    """
+    env = dict.fromkeys(("KAKEYA_MAC_VERIFIER_PATH", "KAKEYA_MAC_DRAFTER_ID", "KAKEYA_MAC_PYTHON"), PAIRS[0])
     found = {}
     for name, preset in load_presets().items():
-        if not preset.gated:
-            continue
-        steps = preset.build_commands(
-            preset.check_params({}), {**env, "KAKEYA_MAC_PYTHON": "/usr/bin/python3"}
-        )
-        for i, argv in enumerate(steps):
-            if argv[4:6] == ["bench", "spec"]:
-                found[f"{name}-{i}"] = argv[6:]
+        steps = preset.build_commands(preset.check_params({}), env) if preset.gated else []
+        for i, (_, _, _, _, group, subcommand, *given) in enumerate(steps):
+            command, workloads = TIMING.get((group, subcommand), (None, None))
+            options = command.make_context(subcommand, given).params if command else {}
+            if options.get("cache") == "raw":
+                found[f"{name}-{i}"] = workloads, options
     return found
 
 
 ASKED = asked_by_default()
 
 
-def test_steps_are_found():
-    assert len(ASKED) >= 7
+def test_steps_of_each_command_are_found():
+    assert {workloads for workloads, _ in ASKED.values()} == {workloads for _, workloads in TIMING.values()}
 
 
 @cache
@@ -54,23 +73,28 @@ def loaded(model):
 def repeats(model, ids, max_tokens, *, fixed_length) -> bool:
     """Return whether a model's plain answer to a prompt repeats itself. Many presets ask the same."""
     pair = loaded(model)
-    stops = () if fixed_length else None
     steps = stream_generate(
-        pair.target, None, pair.tokenizer, ids, max_tokens=max_tokens, stop_tokens=stops, lookup=False
-    )
-    return loops([token for step in steps for token in step.tokens])
+        pair.target, None, pair.tokenizer, ids,
+        max_tokens=max_tokens, lookup=False,
+        stop_tokens=() if fixed_length else None,
+    )  # fmt: skip
+    return repeats_itself([token for step in steps for token in step.tokens])
 
 
 @pytest.mark.parametrize("model", PAIRS)
 @pytest.mark.parametrize("step", ASKED)
 def test_no_default_times_text_that_repeats_itself(step, model):
-    options = spec.make_context("spec", list(ASKED[step])).params
+    workloads, options = ASKED[step]
     pair = loaded(model)
-    for workload in workloads_of(pair, options, chat=pair.chats):
-        encoded = prompts.encode(workload.prompts, pair.tokenizer, chat=pair.chats)
+    fixed = bool(options.get("fixed_length"))
+    groups = [workload.prompts for workload in workloads(pair, options, chat=pair.chats)]
+    if workloads is workloads_of_sets:  # the sets are claimed of together; each by itself if it can be
+        groups = [[prompt for some in groups for prompt in some]]
+    for group in groups:
+        encoded = prompts.encode(group, pair.tokenizer, chat=pair.chats)
         looping = [
             prompt.id
             for prompt in encoded
-            if repeats(model, prompt.ids, options["max_tokens"], fixed_length=options["fixed_length"])
+            if repeats(model, prompt.ids, options["max_tokens"], fixed_length=fixed)
         ]
-        assert len(looping) <= MOST * len(encoded), (workload.name, looping)
+        assert len(looping) <= MOST * len(encoded), looping
