@@ -38,9 +38,14 @@ def module(text: str, report: str = "") -> list[str]:
 
 
 def spec(
-    n: int, tokens: int, block: int, more: str, report: str, command: str = "bench spec --max-repeats 9"
+    n: int,
+    tokens: int,
+    block: int,
+    more: str,
+    report: str,
+    command: str = "bench spec --repeats 3 --max-repeats 9",
 ) -> list[str]:
-    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} --repeats 3 {more}"
+    text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} {more}"
     return module(f"engine {command} --model /m --draft tiny {text}", report)
 
 
@@ -75,9 +80,23 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     "acceptance-bench": (
         {},
         [
-            spec(10, 64, 8, "--drafters dflash,lookup,adaptive --cache raw", "acceptance_bench", ACCEPTANCE),
+            spec(
+                5,
+                64,
+                8,
+                "--drafters dflash,lookup,adaptive --cache raw --repeats 3",
+                "acceptance_bench",
+                ACCEPTANCE,
+            ),
             *(
-                spec(10, 64, 8, f"--drafters dflash --cache {cache}", f"acceptance_bench_{name}", ACCEPTANCE)
+                spec(
+                    5,
+                    64,
+                    8,
+                    f"--drafters dflash --cache {cache} --repeats 1",
+                    f"acceptance_bench_{name}",
+                    ACCEPTANCE,
+                )
                 for cache, name in MATRIX.items()
             ),
         ],
