@@ -11,6 +11,7 @@ from bridge.report.text import cell, interval, number
 # What is slower than it should be, errs more, finds or saves less, or puts out other tokens.
 SLOWER = ("decode_speedup", "worst_speedup", "e2e_speedup", "decode_ratio")
 WORSE = ("rel_mse_ratio", "kl_ratio")
+FARTHER = ("prompt_kl_ratio",)
 LESS = ("recall_delta", "memory_saving")
 SAME = ("identical_outputs", "agreement")
 
@@ -71,6 +72,7 @@ def loss(report: Row, claim: Row) -> str:
     rules: tuple[tuple[Sequence[str], bool, str], ...] = (
         (SLOWER, found < 1, "slower"),
         (WORSE, found > 1, "errs more"),
+        (FARTHER, found >= 1, "farther off than a control"),
         (LESS, found < 0, "finds fewer" if name == "recall_delta" else "takes more"),
         (SAME, found < 1 and report["kind"] in EXACT, "not always the same tokens"),
     )

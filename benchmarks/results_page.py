@@ -32,7 +32,9 @@ SHOWS = {
     "kakeya.recall": "Secret codes found in padding with each cache. `identity` must find what `raw` finds, `poison` "
     "must find nothing.",
     "kakeya.restored-prefill": "Secret codes found after the cache evicted them. `identity` restores the exact keys "
-    "and values, `poison` restores noise, `evicted` restores nothing.",
+    "and values, `poison` restores noise, `shuffled` what the restorer makes of the tokens in another order, `evicted` "
+    "nothing. If only sliding layers evict, the others find the codes alone: then no recall is claimed, but how far "
+    "predictions move (`prompt_kl`), and how far in proportion to each control.",
 }
 NOTHING = "No report was accepted.\n"
 NO_LOSS = "No claim below is a loss.\n"

@@ -145,6 +145,24 @@ def _prompt_kl(index: ReportIndex, claim: Claim) -> Figure:
     return Figure(_mean_kl(itertools.chain(*found)), (min(means), max(means)) if means else None)
 
 
+def _prompt_kl_ratio(index: ReportIndex, claim: Claim) -> Figure:
+    """Return the ratio of two arms' divergences, with those of the least and of the greatest prompt."""
+    ratios = [
+        quotient(mean_divergence(index, claim.arm, [name]), mean_divergence(index, claim.against, [name]))
+        for name in index.common(claim)
+    ]
+    whole = quotient(
+        *(mean_divergence(index, arm, index.common(claim)) for arm in (claim.arm, claim.against))
+    )
+    return Figure(whole, (min(ratios), max(ratios)) if ratios else None)
+
+
+def mean_divergence(index: ReportIndex, arm: str | None, prompts: list[str]) -> float:
+    """Return how far an arm moves predictions, over all positions of some prompts; NaN if its rows do not say."""
+    found = (row.prediction for name in prompts for row in index.decodes(arm, name))
+    return _mean_kl(one for one in found if one is not None)
+
+
 def _mean_kl(made: Iterable[Prediction]) -> float:
     counted = [*made]
     return quotient(sum(one.sum_kl for one in counted), sum(one.n_positions for one in counted))
@@ -202,6 +220,7 @@ DECODED: dict[str, Callable[[ReportIndex, Claim], Figure]] = {
     "cache_bytes": _cache_bytes,
     "memory_saving": _memory_saving,
     "prompt_kl": _prompt_kl,
+    "prompt_kl_ratio": _prompt_kl_ratio,
 }
 QUANTISED: dict[str, Callable[[ReportIndex, Claim], float]] = {
     "stored_bits_per_value": lambda index, claim: stored_bits(index, claim.arm, index.common(claim)),

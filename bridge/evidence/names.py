@@ -11,14 +11,16 @@ ACCEPTED = ("accept_length", "accept_rate")
 MEMORY = ("cache_bytes", "memory_saving")
 RECALLS = ("recall", "recall_delta")
 RATES = ("stored_bits_per_value", "rel_mse", "kl", "same_top", "perplexity")
+# How far a candidate moves predictions beside a control: the only claim that compares with one.
+NEARNESS = "prompt_kl_ratio"
 RATIOS = ("rel_mse_ratio", "kl_ratio")
 SHARES = ("recall", "identical_outputs", "same_top", "agreement", "accept_rate")
 VERIFIED = ("verify_ms", "verify_ratio")
-COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta", "prompt_kl")
+COMPARING = (*QUOTIENTS, *RATIOS, "memory_saving", "recall_delta", "prompt_kl", NEARNESS)
 ARMLESS = (*VERIFIED, "agreement")
 
 # What has to be claimed for every candidate if it is claimed for one.
-OF_CANDIDATES = ("decode_speedup", "accept_length", "recall")
+OF_CANDIDATES = ("decode_speedup", "accept_length", "recall", NEARNESS)
 
 LEGACY = "k3_integrated_niah_acceptance_mac"
 
@@ -35,6 +37,7 @@ OF_KIND: dict[str, tuple[str, ...]] = {
         "decode_tok_s",
         "decode_ratio",
         "prompt_kl",
+        NEARNESS,
     ),
     "kakeya.verify-l": VERIFIED,
     "kakeya.kv-quant": (*RATES, *RATIOS),

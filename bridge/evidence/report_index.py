@@ -50,6 +50,11 @@ class ReportIndex:
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else 0
 
     @cached_property
+    def restores_sliding(self) -> bool:
+        """Whether sliding layers evict and are restored, while full-attention layers keep everything."""
+        return getattr(getattr(self.report, "config", None), "layers", None) == "sliding"
+
+    @cached_property
     def target(self) -> Any:
         """The first model with the role ``target``, or None."""
         models = getattr(self.report, "models", [])

@@ -8,6 +8,7 @@ from bridge.evidence import rules_legacy as legacy
 from bridge.evidence import rules_output as output
 from bridge.evidence import rules_recall as recall
 from bridge.evidence import rules_report as report
+from bridge.evidence import rules_restored as restored
 from bridge.evidence import rules_speed as speed
 from bridge.evidence import rules_sweep as sweep
 from bridge.evidence.laws import laws_of
@@ -59,6 +60,7 @@ _SEEN: dict[str, tuple[Rule, ...]] = {
     "kakeya.recall": _FOUND,
     "kakeya.restored-prefill": (
         *_FOUND, *_TIMED, speed.not_interleaved, recall.evicted_missing, recall.evicted_survives,
+        restored.nearness_to_every_control,
     ),
     "kakeya.verify-l": (
         *_WHOLE, speed.patched_oracle, sweep.row_contradicts, output.row_repeated, sweep.row_repeated,

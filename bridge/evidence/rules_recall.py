@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from bridge.evidence.names import RECALLS
+from bridge.evidence.names import NEARNESS, RECALLS
 from bridge.evidence.parts import Arm, Prompt
 from bridge.evidence.report_index import ReportIndex, where_of
 from bridge.evidence.rows import Layer
 from bridge.evidence.rule import rule
 from bridge.evidence.rules_output import diverging
+from bridge.evidence.rules_restored import unmoved
 from bridge.evidence.stats import median
 
 # If noise leaves more than this share of the needles, attention does not read the replaced positions.
@@ -117,28 +118,40 @@ def evicted_missing(index: ReportIndex) -> Iterator[str]:
 
 
 def _control_missing(index: ReportIndex, role: str) -> Iterator[str]:
-    if not [*index.named(*RECALLS)]:
+    if not index.restores_sliding and not [*index.named(*RECALLS, NEARNESS)]:
         return
-    ran = {p for arm in index.arms_of(role) for p in index.measured.get(arm.name, {})}
+    ran = {p for arm in index.arms_of(role) for p in _shown(index, arm.name)}
     candidates = {p for arm in index.arms_of("candidate") for p in index.measured.get(arm.name, {})}
     least = min(CONTROL_PROMPTS, len(candidates))
     if len(ran & candidates) < least:
         yield f"the control {role} ran on {len(ran & candidates)} of the candidate's prompts; {least} are needed"
 
 
+def _shown(index: ReportIndex, arm: str) -> set[str]:
+    """Return the prompts on which an arm ran; of restored sliding layers, predictions alone show anything."""
+    ran = index.measured.get(arm, {})
+    return {
+        p for p in ran if not index.restores_sliding or any(row.prediction for row in index.decodes(arm, p))
+    }
+
+
 @rule("POISON_SURVIVES")
 def poison_survives(index: ReportIndex) -> Iterator[str]:
-    """Noise in place of keys and values must destroy recall."""
+    """Noise in place of keys and values must destroy recall; in sliding layers, it must move predictions."""
     yield from _control_survives(index, "poison")
 
 
 @rule("EVICTED_SURVIVES")
 def evicted_survives(index: ReportIndex) -> Iterator[str]:
-    """Putting nothing back must destroy recall."""
+    """Putting nothing back must destroy recall; in sliding layers, it must move predictions."""
     yield from _control_survives(index, "evicted")
 
 
 def _control_survives(index: ReportIndex, role: str) -> Iterator[str]:
+    for arm in index.arms_of(role) if index.restores_sliding else ():
+        yield from unmoved(index, arm)
+    if index.restores_sliding and not [*index.named(*RECALLS)]:
+        return  # layers that keep everything find needles alone
     for arm in index.arms_of(role):
         recall = index.recall(arm.name)
         if recall > SURVIVES:

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from bridge.evidence.claims import figure
 from bridge.evidence.kinds import Parity, WithModels
-from bridge.evidence.names import ARMLESS, OF_CANDIDATES, OF_KIND, SHARES, missing_in
+from bridge.evidence.names import ARMLESS, NEARNESS, OF_CANDIDATES, OF_KIND, SHARES, missing_in
 from bridge.evidence.parts import Claim, Prompt
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rule import rule
@@ -248,7 +248,9 @@ def cherry_picked(index: ReportIndex) -> Iterator[str]:
 @rule("INTERVAL_MISSING")
 def interval_missing(index: ReportIndex) -> Iterator[str]:
     """A share and a quotient of times must come with an interval."""
-    for claim in index.named("recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup"):
+    for claim in index.named(
+        "recall", "agreement", "decode_speedup", "decode_ratio", "e2e_speedup", NEARNESS
+    ):
         if claim.interval is None:
             said = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
             yield f"{said} has no interval"

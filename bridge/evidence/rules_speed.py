@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from bridge.evidence.claims import quotient
-from bridge.evidence.names import ACCEPTED, COMPARING, QUOTIENTS, SPEEDUPS, TIMED
+from bridge.evidence.names import ACCEPTED, COMPARING, NEARNESS, QUOTIENTS, SPEEDUPS, TIMED
 from bridge.evidence.parts import Arm, Claim
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex, rate_of, where_of
 from bridge.evidence.rows import Decode
@@ -40,7 +40,10 @@ def speedup_self_comparison(index: ReportIndex) -> Iterator[str]:
     """Compared arms must differ in more than their names."""
     for claim in index.named(*COMPARING):
         one, other = index.arms[claim.arm or ""], index.arms[claim.against or ""]
-        if one.name == other.name or _same(one, other):
+        controlled = (
+            claim.name == NEARNESS and one.role != other.role
+        )  # a control differs from its candidate by role
+        if one.name == other.name or (_same(one, other) and not controlled):
             yield f"{claim.name}: the arms {one.name} and {other.name} are the same system"
 
 

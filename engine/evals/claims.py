@@ -25,7 +25,11 @@ def found(row: Row, expected: Mapping[str, str]) -> bool:
 
 
 def recall_claims(
-    rows: Sequence[Row], prompts: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row],
+    prompts: Sequence[Mapping[str, Any]],
+    arms: Sequence[Mapping[str, Any]],
+    *,
+    recalls: bool = True,
 ) -> list[dict[str, Any]]:
     """Return the claims of the counted rows: recall by arm, over all prompts and in each bucket that has several.
 
@@ -33,6 +37,7 @@ def recall_claims(
         rows: of ``kakeya.recall`` or ``kakeya.restored-prefill``.
         prompts: the report's section.
         arms: the report's section.
+        recalls: False leaves out ``recall`` and ``recall_delta``.
     """
     expected = {prompt["id"]: prompt["expected"] for prompt in prompts}
     everything = [prompt["id"] for prompt in prompts]
@@ -55,7 +60,7 @@ def recall_claims(
         claims.append(
             {"name": "cache_bytes", "arm": arm["name"], "value": most, "definition": BYTES, "where": whole}
         )
-    return claims
+    return [claim for claim in claims if recalls or claim["name"] not in ("recall", "recall_delta")]
 
 
 def _by_prompt(rows: Sequence[Row], arm: str) -> dict[str, list[Row]]:

@@ -192,6 +192,7 @@ def job(
     max_repeats: int | None = None,
     ends: bool = True,
     predictions: Predictions | None = None,
+    recalls: bool = True,
 ) -> Job:
     """Return what lets every arm answer every prompt.
 
@@ -207,6 +208,7 @@ def job(
         max_repeats: where their times differ much, as many; None for no more.
         ends: whether tokens that end answers end these.
         predictions: compares the predictions within each prompt; None compares answers alone.
+        recalls: whether recall is claimed: it says nothing if layers that evict nothing find needles alone.
     """
     warms = repeats > 1
     sections = {
@@ -227,7 +229,7 @@ def job(
             | (predictions(turn) if predictions else {})
         ],
         claims=lambda made: [
-            *recall_claims(made["rows"], made["prompts"], made["arms"]),
+            *recall_claims(made["rows"], made["prompts"], made["arms"], recalls=recalls),
             *pace_claims(made["rows"], made["arms"]),
             *prediction_claims(made["rows"], made["arms"], everywhere([p["id"] for p in made["prompts"]])),
         ],

@@ -113,7 +113,7 @@ def arms_of(
 
     if "raw" in plan.caches:
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
-    fits = restorer is not None and restorer.config.layers == restored_layers(model, sliding=sliding)
+    fits = restorer is not None and _fits(restorer, model, sliding=sliding)
     tried, left_out = usable(model, plan.caches, 0)
     specs = list(_held(tried, left_out)) if sliding else list(tried)
     found = [
@@ -130,6 +130,18 @@ def arms_of(
         other = "full-attention" if sliding else "sliding"
         reasons[LEARNED] = f"the restorer was made for {other} layers"
     return found, reasons
+
+
+def layers_for(model: nn.Module, restorer: Restorer | DraftedRestorer | None) -> str:
+    """Return the layers to restore: ``sliding`` if a restorer was made for a model's sliding layers, else ``full``."""
+    return "sliding" if restorer is not None and _fits(restorer, model, sliding=True) else "full"
+
+
+def _fits(restorer: Restorer | DraftedRestorer, model: nn.Module, *, sliding: bool) -> bool:
+    try:
+        return restorer.config.layers == restored_layers(model, sliding=sliding)
+    except BadInput:
+        return False  # the model has no such layers
 
 
 def _held(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:

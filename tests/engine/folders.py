@@ -5,7 +5,12 @@ import json
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from engine.models import load
 from engine.mx import mx
+from engine.restore.cache import restored_layers
+from engine.restore.drafted import save_drafted
+from engine.restore.weights import target_digest
+from engine.train.restorer.fit import fit
 
 VOCAB = 320
 MASK = 319
@@ -108,6 +113,18 @@ def write_pair(folder, target=None, draft=None, **options):
     """Write a folder that holds a pair."""
     write_target(folder / "target", target, **options)
     write_draft(folder / "draft", draft, **options)
+    return folder
+
+
+def write_restorer(pair, folder):
+    """Fit a restorer of a pair's sliding layers, which reads its drafter, and write it into a folder of its own."""
+    loaded = load(pair)
+    layers = restored_layers(loaded.target, sliding=True)
+    digests = (target_digest(pair / "target"), target_digest(pair / "draft"))
+    rows = [np.random.default_rng(i).integers(1, MASK, 64).tolist() for i in range(3)]
+    save_drafted(
+        fit(loaded.target, loaded.draft.bind(loaded.target), layers, rows, rank=16, digests=digests), folder
+    )
     return folder
 
 

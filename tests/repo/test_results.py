@@ -139,6 +139,8 @@ LOSSES = [
     ("decode_ratio", 0.99, "dflash", "slower"),
     ("decode_ratio", 1.01, "dflash", ""),
     ("rel_mse_ratio", 1.2, "dflash", "errs more"),
+    ("prompt_kl_ratio", 1.2, "dflash", "farther off than a control"),
+    ("prompt_kl_ratio", 0.2, "dflash", ""),
     ("recall_delta", -0.1, "dflash", "finds fewer"),
     ("recall_delta", -0.9, "noise", ""),
     ("memory_saving", -0.2, "dflash", "takes more"),

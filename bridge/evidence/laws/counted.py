@@ -9,6 +9,7 @@ from typing import Any
 from bridge.evidence.laws.identity import bundled_target, least_of_the_name
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.laws.loops import RECOMPUTING
+from bridge.evidence.laws.loops import RESTORED_CACHE as RESTORED
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode, Layer, Memory
@@ -16,7 +17,6 @@ from bridge.evidence.rules_bytes import buffer_bytes
 
 INJECTED, RAW, PACKED = "injected_positions", "raw_positions", "packed_bytes"
 EVICTED, READS = "evicted_positions", "injected_reads"
-RESTORED = "RestoredCache"
 # Caches that keep no positions, and those that hold others.
 _NO_POSITIONS = ("ArraysCache", "MambaCache")
 _LISTS = "CacheList"
@@ -220,7 +220,7 @@ def same_room(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def shape_of_the_bundled_model(index: ReportIndex) -> Iterator[str]:
     shape = bundled_target(index).get("cache")
-    sliding = getattr(index.report.config, "layers", None) == "sliding"
+    sliding = index.restores_sliding
     for i, row in enumerate(index.rows if shape else ()):
         for j, layer in enumerate(row.memory.layers if row.memory and shape else ()):
             quant = not isinstance(row, Decode)

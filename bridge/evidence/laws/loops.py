@@ -7,12 +7,16 @@ from typing import Any
 
 from bridge.evidence.laws.law import RESTORED, SPEC, TIMED, law
 from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.rows import Decode
 from bridge.evidence.stats import median
 
 # The loop that reads the whole text again for each token.
 RECOMPUTING = "engine.bench.recompute"
 # A token of it takes about as long as its prefill.
 _SHORTER, _LONGER = 0.5, 2.0
+
+# The kind of the cache of a layer that evicts.
+RESTORED_CACHE = "RestoredCache"
 
 LAZY = "lazy"
 # Loops that wait for the device once a round, and those that wait for the draft before.
@@ -140,7 +144,30 @@ def recomputing_takes_a_prefill(index: ReportIndex) -> Iterator[str]:
     "arms restore the configured layers: full-attention ones unless sliding is configured",
 )  # fmt: skip
 def configured_layers(index: ReportIndex) -> Iterator[str]:
-    layers = "sliding" if getattr(index.report.config, "layers", "full") == "sliding" else "full attention"
+    layers = "sliding" if index.restores_sliding else "full attention"
     for arm in index.all_arms:
         if arm.options.get("layers", layers) != layers:
             yield f"{arm.name} restores the layers {str(arm.options['layers'])[:60]!r}; {layers} is configured"
+
+
+@law(
+    "BYTES_IMPOSSIBLE", RESTORED, "config.layers rows.memory.layers.kind",
+    "exactly the layers evict that the whole cache shows to be of the configured kind: sliding, or full-attention",
+)  # fmt: skip
+def evicting_layers(index: ReportIndex) -> Iterator[str]:
+    kind = "RotatingKVCache" if index.restores_sliding else "KVCache"
+    whole = {
+        row.prompt: _kinds(row) for arm in index.arms_of("baseline") for row in index.all_decodes(arm.name)
+    }
+    told = [arm for arm in index.all_arms if arm.role in ("candidate", "identity", "poison", "evicted")]
+    for row in (row for arm in told for row in index.all_decodes(arm.name)):
+        base, mine = whole.get(row.prompt, []), _kinds(row)
+        wanted = [i for i, one in enumerate(base) if one == kind]
+        found = [i for i, one in enumerate(mine) if one == RESTORED_CACHE]
+        if (found or index.restores_sliding) and found != wanted:
+            yield f"{row.arm} on {row.prompt}: layers {found} evict; {wanted} are those of the kind {kind}"
+            return
+
+
+def _kinds(row: Decode) -> list[str]:
+    return [layer.kind for layer in row.memory.layers] if row.memory else []

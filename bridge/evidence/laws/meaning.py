@@ -18,6 +18,7 @@ from bridge.evidence.laws.law import (
     SWEEP,
     law,
 )
+from bridge.evidence.names import NEARNESS
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
@@ -90,6 +91,9 @@ DEFINITIONS: dict[str, tuple[str, ...]] = {
             "mean over the positions of the prompts behind two windows of the KL divergence in nats of the prediction "
             "from that with the whole cache"
         ),
+    ),
+    "prompt_kl_ratio": (
+        "ratio of prompt_kl of arm to that of against, a control, on the same prompts; below 1, arm is nearer to raw",
     ),
     "agreement": (
         f"share of drafted tokens on which both agree, position by position, all blocks together; {_SHARE}",
@@ -177,12 +181,16 @@ def candidates_are_called_so(index: ReportIndex) -> Iterator[str]:
 
 @law(
     "MEANING_UNKNOWN", PROMPTED, "claims.against arms.role",
-    "no claim compares with a control: anything is better than noise",
+    "no claim compares with a control, apart from prompt_kl_ratio, which compares with nothing else",
 )  # fmt: skip
 def controls_are_beaten_by_all(index: ReportIndex) -> Iterator[str]:
     controls = {arm.name for arm in index.arms_of("identity", "poison", "evicted")}
     for claim in index.claims:
-        if claim.against in controls:
+        if claim.name == NEARNESS:
+            roles = (index.arms[name].role for name in (claim.arm, claim.against) if name in index.arms)
+            if [*roles] not in (["candidate", "poison"], ["candidate", "evicted"]):
+                yield f"{claim.name} of {claim.arm} is against {claim.against}, not of a candidate against a control"
+        elif claim.against in controls:
             yield f"{claim.name} of {claim.arm} is against the control {claim.against}"
 
 

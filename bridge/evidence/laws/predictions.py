@@ -48,9 +48,8 @@ def predictions_cover_prompts(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def controls_predict_the_same(index: ReportIndex) -> Iterator[str]:
     for i, row, made in _predicted(index):
-        role = index.arms[row.arm].role if row.arm in index.arms else ""
         rounding = max(ROUNDING, floor_of_divergence(index))
-        limit = {"baseline": 0.0, "identity": rounding * made.n_positions}.get(role)
+        limit = {"baseline": 0.0, "identity": rounding * made.n_positions}.get(_role(index, row))
         if limit is not None and made.sum_kl > limit:
             yield f"row {i}: the predictions of {row.arm} diverge by {made.sum_kl:.3g} nats from the whole cache's"
 
@@ -64,6 +63,28 @@ def predictions_repeat(index: ReportIndex) -> Iterator[str]:
     for i, row, made in _predicted(index):
         if seen.setdefault((row.arm, row.prompt), made) != made:
             yield f"row {i}: {row.arm} predicted {row.prompt} otherwise before"
+
+
+@law(
+    "QUALITY_IMPOSSIBLE", RESTORED, "rows.prediction rows.arm",
+    "what is restored from codes, learned or replaced moves predictions, and no two arms move them equally",
+)  # fmt: skip
+def predictions_differ(index: ReportIndex) -> Iterator[str]:
+    known: dict[tuple[str, float], str] = {}
+    moving = {
+        row.prompt for _, row, made in _predicted(index) if made.sum_kl and _role(index, row) == "evicted"
+    }
+    for i, row, made in _predicted(index):
+        if made.sum_kl:
+            other = known.setdefault((row.prompt, made.sum_kl), row.arm)
+            if other != row.arm:
+                yield f"row {i}: {row.arm} moves the predictions of {row.prompt} exactly as far as {other}"
+        elif row.prompt in moving and _role(index, row) in ("candidate", "poison"):
+            yield f"row {i}: {row.arm} does not move the predictions of {row.prompt}, and evicting does"
+
+
+def _role(index: ReportIndex, row: Decode) -> str:
+    return index.arms[row.arm].role if row.arm in index.arms else ""
 
 
 @law(

@@ -177,7 +177,7 @@ ENTRIES = (
     ),
     wrong(
         "POISON_SURVIVES",
-        "needles are found with noise in place of keys and values, so these are not read",
+        "with noise in place of keys and values, needles are found or predictions hardly move, so these are not read",
         "find out what the attention reads",
     ),
     missing(
@@ -195,7 +195,7 @@ ENTRIES = (
     ),
     wrong(
         "EVICTED_SURVIVES",
-        "needles are found if nothing is put back, so the test proves nothing",
+        "if nothing is put back, needles are found or predictions hardly move, so the test proves nothing",
         "use a model that cannot recall without it",
     ),
     wrong(

@@ -51,12 +51,13 @@ def find_needles(
         max_repeats=getattr(plan, "max_repeats", None),
         ends=not getattr(plan, "fixed_length", False),
         predictions=predictions,
+        recalls=getattr(plan, "layers", "full") == "full",
     )  # fmt: skip
     carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 
 
 def show_needles(made: dict[str, Any]) -> None:
-    """Print recall by arm: over everything with its interval, and codes found by length of the prompt."""
+    """Print codes found by arm and length of the prompt, and what is claimed: recall with its interval, divergence."""
     from rich.console import Console
     from rich.table import Table
 
@@ -66,12 +67,16 @@ def show_needles(made: dict[str, Any]) -> None:
     apart = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "prompt_kl"}
     paces = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "decode_tok_s"}
     more = [*(("KL",) if apart else ()), *(("tokens/s",) if paces else ())]
-    table = Table(title=f"{made['kind']} of {made['config']['model']}", caption="interval: 95 %, exact")
-    for name in ("arm", "role", "recall", "interval", *map(str, lengths), *more):
+    caption = "interval: 95 %, exact" if whole else "recall is not claimed: other layers find codes alone"
+    table = Table(title=f"{made['kind']} of {made['config']['model']}", caption=caption)
+    claimed = ("recall", "interval") if whole else ()
+    for name in ("arm", "role", *claimed, *map(str, lengths), *more):
         table.add_column(name, justify="left" if name in {"arm", "role"} else "right", no_wrap=True)
     for arm in made["arms"]:
-        claim = whole[arm["name"]]
-        cells = []
+        cells, recall = [], []
+        if claim := whole.get(arm["name"]):
+            low, high = claim["interval"]
+            recall = [f"{claim['value']:.2f}", f"{low:.2f}-{high:.2f}"]
         for length in lengths:
             rows = [
                 r
@@ -83,6 +88,5 @@ def show_needles(made: dict[str, Any]) -> None:
             cells.append(f"{sum(expected[r['prompt']]['expected'] in r['text'] for r in rows)}/{len(rows)}")
         cells += [f"{apart[arm['name']]:.3g}" if arm["name"] in apart else ""] if apart else []
         cells += [f"{paces[arm['name']]:.3g}"] if arm["name"] in paces else []
-        low, high = claim["interval"]
-        table.add_row(arm["name"], arm["role"], f"{claim['value']:.2f}", f"{low:.2f}-{high:.2f}", *cells)
+        table.add_row(arm["name"], arm["role"], *recall, *cells)
     Console().print(table)

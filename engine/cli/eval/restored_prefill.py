@@ -21,10 +21,11 @@ from engine.cli.types import Names, Numbers
 )
 @click.option(
     "--layers",
-    type=click.Choice(["full", "sliding"]),
-    default="full",
+    type=click.Choice(["auto", "full", "sliding"]),
+    default="auto",
     show_default=True,
-    help="Layers that evict. With sliding, full-attention layers keep their exact keys and values.",
+    help="Layers that evict. With sliding, full-attention layers keep their exact keys and values. "
+    "auto means sliding if the restorer was made for the model's sliding layers, and full otherwise.",
 )
 @click.option(
     "--sink",
@@ -89,9 +90,13 @@ def restored_prefill(
 ) -> None:
     """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.
 
-    Full-attention layers, or sliding ones, keep the first tokens (the sink) and a recent window. A plot is written
-    next to the report. An interrupted run with --out continues where it stopped.
+    Full-attention layers, or sliding ones, keep the first tokens (the sink) and a recent window. If sliding layers
+    evict, the full-attention layers can find a needle alone: the report then claims no recall, but how far restored
+    layers move predictions. A plot is written next to the report. An interrupted run with --out continues where it
+    stopped.
     """
+    from dataclasses import replace
+
     from engine.errors import BadInput
     from engine.evals import restored
     from engine.evals.predictions import Predictions
@@ -99,6 +104,8 @@ def restored_prefill(
 
     plan = restored.RestoredPlan(**asked)
     pair = load(model, draft=False, dtype=dtype, restore=restorer)
+    if plan.layers == "auto":
+        plan = replace(plan, layers=restored.layers_for(pair.target, pair.restorer))
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
     needles = common.make_needles(pair, plan)
     near = restored.reachable(needles, plan)

@@ -29,8 +29,9 @@ Row = Callable[[Report], object]
 
 BEN, ACC, NAT, PAR, CODEC = "bench", "acceptance", "native", "parity", "codec_rd"
 VER, KVQ, REC, RES = "verify_l", "kv_quant", "recall", "restored"
+SLI = "restored_sliding"
 SERVED = "served"
-NAMES = (BEN, ACC, NAT, PAR, CODEC, VER, KVQ, REC, RES, SERVED)
+NAMES = (BEN, ACC, NAT, PAR, CODEC, VER, KVQ, REC, RES, SLI, SERVED)
 LENGTHS, REPEATS, OURS = [1, 2, 4, 8, 16], 3, "dflash/auto"
 
 

@@ -30,7 +30,7 @@ Change = Callable[[Any, list[Any]], Any]
 # What nobody gains from: a lower speed is no flattery, nor is a larger error.
 LOWER_IS_BETTER = {
     "cache_bytes", "verify_ms", "verify_ratio", "stored_bits_per_value", "rel_mse", "kl", "perplexity", "rel_mse_ratio",
-    "kl_ratio",
+    "kl_ratio", "prompt_kl", "prompt_kl_ratio",
 }  # fmt: skip
 # A claim may be rounded so far.
 GAIN = 0.01

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.bridge.evidence import red_sliding
 from tests.bridge.evidence.falsehoods import (
     ACC,
     APPLE,
@@ -555,7 +556,16 @@ SERVE: dict[str, Case] = {
     "caches of another code": Case(SERVED, lambda r: (r["config"].update(cache="affine@4g64", caches=["raw", "affine@4g64"]), [row.update(cache="affine@4g64") for row in r["rows"] if row["cache"] != "raw"])),
     "fewer joint rounds than answers": Case(SERVED, lambda r: [row["counters"].update(joint_rounds=1) for row in r["rows"] if row["clients"] > 1]),
 }  # fmt: skip
-EDGES: dict[str, Case] = {**TIME, **ROUNDS, **BYTES, **QUALITY, **RECALL, **IDENTITY, **SERVE}
+EDGES: dict[str, Case] = {
+    **TIME,
+    **ROUNDS,
+    **BYTES,
+    **QUALITY,
+    **RECALL,
+    **IDENTITY,
+    **SERVE,
+    **red_sliding.SLIDING,
+}
 
 
 TWINS: dict[str, Case] = {
@@ -576,6 +586,7 @@ TWINS: dict[str, Case] = {
     "drafts in float16": Case(PAR, all_of(nearer(0.1), lambda r: (r["config"].update(half="float16"), [a.update(loop="engine.dflash float16", options={"dtype": "float16"}) for a in r["arms"] if a["role"] == "candidate"]))),
     "an older engine's resumed rows": Case(BEN, lambda r: r["config"].pop("resumed_rows", None)),
     "more memory and cores": Case(KVQ, machine(cores=96, memory_bytes=1 << 40)),
+    **red_sliding.TWINS,
 }  # fmt: skip
 
 BEYOND: dict[str, str] = {
@@ -609,4 +620,5 @@ BEYOND: dict[str, str] = {
     "twice as many accepted drafts": "only the server knows its rounds",
     "half of the proposed drafts": "only the server knows its rounds",
     "fewer joint rounds than answers": "only the server knows its rounds",
+    **red_sliding.BEYOND,
 }

@@ -131,6 +131,8 @@ ASKED = {
     "kv_quant": "eval kv-quant --model {M} --max-prompts 3",
     "recall": "eval recall --model {M} --lengths 512,1024 --samples 1 --max-tokens 32",
     "restored": "eval restored-prefill --model {M} --samples 1 --max-tokens 32",
+    "restored_sliding": "eval restored-prefill --model {M} --layers auto --lengths 256,512 --depths 0.1,0.4 "
+    "--samples 1",
 }
 
 
@@ -161,6 +163,7 @@ def test_a_report_of_what_the_job_was_asked_for_is_accepted(name):
         ("kv_quant", falsehoods.put("config", "max_prompts", to=2)),
         ("recall", falsehoods.without_place("length", 512)),
         ("restored", falsehoods.put("config", "samples", to=2)),
+        ("restored_sliding", falsehoods.put("config", "layers", to="none")),
     ],
 )  # fmt: skip
 def test_a_report_of_something_else_than_the_job_was_asked_for_is_not(name, edit):

@@ -44,6 +44,7 @@ def test_the_definitions_are_those_that_the_engine_writes():
         "recall": claims.RECALL, "recall_delta": claims.DELTA, "identical_outputs": claims.IDENTICAL,
         "cache_bytes": claims.BYTES, "agreement": importlib.import_module("engine.evals.parity").AGREEMENT,
         "prompt_kl": importlib.import_module("engine.evals.predictions").PREDICTION,
+        "prompt_kl_ratio": importlib.import_module("engine.evals.predictions").RATIO,
     })  # fmt: skip
     for texts in written:
         for name, text in texts.items():

@@ -147,11 +147,12 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
         {},
         [
             module(
-                "engine eval restored-prefill --model /m --samples 5 --max-tokens 64", "k3_step1_incremental"
+                "engine eval restored-prefill --model /m --layers auto --samples 5 --max-tokens 64",
+                "k3_step1_incremental",
             ),
             module(
-                "engine eval restored-prefill --model /m --caches e8v@4.25 --lengths 512 --depths 0.1,0.5 --samples 1 "
-                "--max-tokens 34 --repeats 3 --fixed-length --recompute",
+                "engine eval restored-prefill --model /m --layers auto --caches e8v@4.25 --lengths 512 "
+                "--depths 0.1,0.5 --samples 1 --max-tokens 34 --repeats 3 --fixed-length --recompute",
                 "k3_step1_incremental_pace",
             ),
         ],

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from engine import models
 from engine.errors import BadInput
+from engine.evals.restored import layers_for
 from engine.models import registry
 from engine.mx import mx
 from engine.restore.cache import restored_layers
@@ -15,6 +17,7 @@ from engine.restore.drafted import features, load_drafted, save_drafted
 from engine.restore.weights import target_digest
 from engine.train.restorer.fit import fit, relative_errors
 from tests.engine import evals_world as world
+from tests.engine import small_models
 
 DIGESTS = ("sha256:target", "sha256:draft")
 
@@ -122,12 +125,29 @@ def test_the_evaluation_measures_it_beside_its_controls(tmp_path):
         "--caches",
         "e8v@4.25",
     )
-    code = world.run(
-        "restored-prefill", "--model", "tiny-hybrid", "--layers", "sliding", *asked, "--out", out
-    )
-    assert code == 0
+    assert world.run("restored-prefill", "--model", "tiny-hybrid", *asked, "--out", out) == 0
     report = world.report(out)
+    assert (report["config"]["layers"], report["config"]["left_out"]) == ("sliding", {})
+    assert not {claim["name"] for claim in report["claims"]} & {"recall", "recall_delta"}
     found = {claim["arm"]: claim["value"] for claim in report["claims"] if claim["name"] == "prompt_kl"}
     assert found["restored e8v@4.25"] < found["restored learned"] < found["shuffled"]
-    refused = set(world.violations(report)) - {"EVICTED_SURVIVES", "POISON_SURVIVES", "RECALL_FLOOR"}
-    assert not refused
+    ratios = {
+        claim["against"]: claim["value"]
+        for claim in report["claims"]
+        if (claim["name"], claim["arm"]) == ("prompt_kl_ratio", "restored learned")
+    }
+    assert ratios.keys() == {"shuffled", "poison", "evicted"}
+    assert max(ratios.values()) < 0.5
+    assert world.violations(report) == []
+
+
+def test_the_layers_that_evict_are_those_of_the_restorer(pair, fitted):
+    assert layers_for(pair.target, fitted) == "sliding"
+    assert layers_for(pair.target, None) == "full"
+
+
+@pytest.mark.parametrize("make", [small_models.gemma3, small_models.llama])
+def test_a_restorer_of_full_attention_layers_makes_these_evict(make):
+    target = make()
+    restorer = SimpleNamespace(config=SimpleNamespace(layers=restored_layers(target)))
+    assert layers_for(target, restorer) == "full"

@@ -158,6 +158,37 @@ def test_a_model_with_rings_is_measured_without_trimming_and_its_report_says_so(
     assert "dflash/late" in [arm["name"] for arm in report["arms"]]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_restorer_that_the_host_names_restores_the_sliding_layers(answered, folders, tmp_path):
+    """The pair itself comes with none: only the folder that KAKEYA_MAC_FTHETA_DIR names can be it."""
+    pair = folders.write_pair(tmp_path / "pair", folders.GEMMA3 | {"sliding_window": 128})
+    restorer = folders.write_restorer(pair, tmp_path / "f-theta")
+    env = settings(pair) | {"KAKEYA_MAC_FTHETA_DIR": str(restorer)}
+
+    result, reports, run = answered("k3-step1-incremental", SHORT, env=env)
+
+    assert [command["exit_code"] for command in result["commands"]] == [0, 0], run.logs()
+    # Random weights repeat themselves in answers decoded past their end.
+    assert {violation["code"] for violation in result["gate"]["violations"]} <= NOISE | {
+        "WORKLOAD_DEGENERATE"
+    }
+    assert len(reports) == 2
+    for report in reports.values():
+        config = report["config"]
+        assert (config["layers"], config["restorer"], config["left_out"]) == ("sliding", str(restorer), {})
+        assert {model["role"]: model["id"] for model in report["models"]}["reconstruction"] == str(restorer)
+        read = [
+            row["counters"]["injected_reads"] for row in report["rows"] if row["arm"] == "restored learned"
+        ]
+        assert read
+        assert all(read)
+        kept = [row["memory"]["layers"] for row in report["rows"] if row["arm"] == "restored learned"]
+        assert {tuple(layer["kind"] for layer in layers) for layers in kept} == {
+            ("RestoredCache", "KVCache") * 2
+        }
+
+
 def test_a_host_that_names_no_model_runs_none(answered):
     result, reports, _ = answered("k3-native-baseline", SHORT)
 
