@@ -7,6 +7,7 @@ from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 from engine.evals.speculation.claims import Row, Table, decode_rate, enough, middle
+from engine.evals.speculation.repeating import repeating
 from engine.measure.arm import Arm
 from engine.measure.rows import CHUNK
 from engine.mx import mx, nn, number
@@ -33,14 +34,14 @@ def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
 def pace_claims(rows: Sequence[Row], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return tokens a second of each arm, and how many times the recomputation's each candidate's are.
 
-    There are none without a warm-up and enough repeats, prompts and tokens. No speed-up over mlx-lm is claimed: what
+    There are none without a warm-up and enough repeats, prompts and tokens, or of answers that repeat themselves. No speed-up over mlx-lm is claimed: what
     a restored cache answers need not be what the whole one answers.
 
     Args:
         rows: all of them.
         arms: the report's section.
     """
-    if not any(row.get("warmup") for row in rows):
+    if not any(row.get("warmup") for row in rows) or repeating(rows):
         return []
     table = Table.of(rows)
     prompts = sorted({row["prompt"] for row in rows})

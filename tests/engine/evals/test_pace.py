@@ -47,6 +47,10 @@ def test_rows_without_a_warm_up_allow_no_claim():
     assert pace.pace_claims([row for row in rows() if row["repeat"]], ARMS) == []
 
 
+def test_answers_that_repeat_themselves_allow_no_claim():
+    assert pace.pace_claims([row | {"tokens": [7] * 34} for row in rows()], ARMS) == []
+
+
 def test_without_the_recomputation_there_is_no_ratio():
     some = [row for row in rows() if row["arm"] != pace.RECOMPUTE]
 

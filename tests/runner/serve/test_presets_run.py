@@ -169,10 +169,7 @@ def test_the_restorer_that_the_host_names_restores_the_sliding_layers(answered, 
     result, reports, run = answered("k3-step1-incremental", SHORT, env=env)
 
     assert [command["exit_code"] for command in result["commands"]] == [0, 0], run.logs()
-    # Random weights repeat themselves in answers decoded past their end.
-    assert {violation["code"] for violation in result["gate"]["violations"]} <= NOISE | {
-        "WORKLOAD_DEGENERATE"
-    }
+    assert {violation["code"] for violation in result["gate"]["violations"]} <= NOISE
     assert len(reports) == 2
     for report in reports.values():
         config = report["config"]
