@@ -119,8 +119,8 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
             assert arm["role"] != "candidate" or not drafted or any(map(any, drafted))
 
 
-# What each pair's layers change shows in these. The others take minutes on both pairs: they read long prompts, encode
-# packed caches on the CPU or have many steps. docs/presets.md says which preset runs on which pair.
+# What each pair's layers change shows in these, which are the shorter ones: the others read long prompts, encode packed
+# caches on the CPU or have many steps. docs/presets.md says which preset runs on which pair.
 ON_BOTH = (
     "k3-drafter-parity",
     "k3-drafter-parity-fp32",
