@@ -18,6 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kakeya.parity": ("eval", "parity"),
     "kakeya.serve-conformance": ("eval", "serve-conformance"),
 }
+# What `--embed-scale both` adds to the drafters.
+RESCALED = "rescaled"
 # Options that affect no figure, and options with paths on the host, which the answer does not show.
 _PLACES = (
     "out",
@@ -75,9 +77,11 @@ def _differences(report: Mapping[str, Any], asked: Mapping[str, str | bool]) -> 
     config = report.get("config")
     if not isinstance(config, dict):
         return
-    for name, value in asked.items():
+    for name, given in asked.items():
         if name in _PLACES:
             continue
+        more = f",{RESCALED}" if name == "drafters" and asked.get("embed_scale") == "both" else ""
+        value = f"{given}{more}" if more else given
         if name == "max_prompts" and name not in config:
             yield from _more_prompts(report, str(value))
             continue

@@ -165,6 +165,8 @@ class ParityRow(Part):
     block: Count
     reference: Tokens
     candidate: Tokens
+    # What the target wrote in place of the drafts; older reports do not tell.
+    target: Tokens | None = None
     max_logit_error: Measure | None = None
 
 

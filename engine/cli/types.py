@@ -90,17 +90,17 @@ class Names(click.ParamType[tuple[str, ...]]):
 
 
 class EmbedScale(click.ParamType[float | str]):
-    """A positive number, or the word ``target``."""
+    """A positive number, or the word ``target`` or ``both``."""
 
-    name = "number|target"
+    name = "number|target|both"
 
     def convert(  # noqa: D102
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str:
-        if value == "target":
-            return "target"
+        if value in ("target", "both"):
+            return str(value)
         with suppress(TypeError, ValueError):
             number = float(value)
             if 0 < number < MOST_SCALE:
                 return number
-        return self.fail(f"{value!r} is neither a positive number nor target", param, ctx)
+        return self.fail(f"{value!r} is neither a positive number, target nor both", param, ctx)

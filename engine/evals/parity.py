@@ -220,16 +220,23 @@ def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator
             return
         taps = made.taps[:, read : made.length + at]
         reference, candidate = (draft(made.tokens[at], taps, block - 1) for draft in drafters)
+        following = made.tokens[at + 1 : at + block]
         yield {
             "block": block_at,
             "reference": reference.tokens,
             "candidate": candidate.tokens,
+            "target": following,
             **_error(reference, candidate),
         }
         read = made.length + at
-        following = made.tokens[at + 1 : at + block]
         same = first_difference(reference.tokens, following)
         at += (block - 1 if same is None else same) + 1
+
+
+def accepted(rows: Sequence[Row]) -> int:
+    """Return how many of the candidate's drafts the target accepts: in each block, those before the first wrong one."""
+    firsts = [(first_difference(row["candidate"], row["target"]), len(row["target"])) for row in rows]
+    return sum(count if at is None else at for at, count in firsts)
 
 
 def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A target with its drafter and tokenizer, loaded and identified."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,20 +66,43 @@ class Pair:
         return bool(self.tokenizer.has_chat_template) and not tiny
 
     def with_embed_scale(self, scale: float | str | None) -> "Pair":
-        """Return the pair with another factor of the drafter's embeddings: a number, ``target``, or None for its own.
+        """Return the pair with another factor of the drafter's embeddings.
 
         The drafter's configuration says the factor afterwards.
+
+        Args:
+            scale: a number, ``target`` for the target's own, or None for what the checkpoint says; ``both`` is None,
+                see :meth:``rescaled``.
         """
         if self.draft is None:
             return self
         from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of
+        from engine.dflash.target.factor import factor_of
 
-        embeddings = TargetEmbeddings.of(self.target)
+        if isinstance(scale, str):
+            scale = factor_of(self.target) if scale == "target" else None
         if scale is None:
-            scale = embed_scale_of(self.draft.config, embeddings)
-        found = embeddings.embed_scale if isinstance(scale, str) else scale
-        self.draft.config = replace(self.draft.config, embed_scale=found)
+            scale = embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
+        self.draft.config = replace(self.draft.config, embed_scale=scale)
         return self
+
+    def rescaled(self) -> "Pair | None":
+        """Return the pair with the drafter's other factor: the target's if it reads plain rows, else 1.
+
+        Returns None if there is no drafter or both factors are the same. This pair stays as it is.
+        """
+        if self.draft is None:
+            return None
+        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of
+        from engine.dflash.target.factor import factor_of
+
+        own = embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
+        other = factor_of(self.target) if own == 1 else 1.0
+        if other == own:
+            return None
+        draft = copy.copy(self.draft)
+        draft.config = replace(draft.config, embed_scale=other)
+        return replace(self, draft=draft)
 
     def another_target(self) -> nn.Module:
         """Return another model object over the target's arrays, for those who hook or patch theirs."""

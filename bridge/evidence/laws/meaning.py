@@ -202,10 +202,13 @@ def names_and_roles(index: ReportIndex) -> Iterator[str]:
             yield f"{arm.name} has the role {arm.role}"
 
 
+# The draft model, reading the target's embeddings times another factor than the other arms do.
+RESCALED = "rescaled"
 # Of each drafter, whether it looks up and whether it adapts.
 _DRAFTERS = {
     "dflash": (False, False),
     "torch": (False, False),
+    RESCALED: (False, False),
     "lookup": (True, False),
     "adaptive": (True, True),
 }
@@ -228,6 +231,21 @@ def names_and_options(index: ReportIndex) -> Iterator[str]:
             told = tuple(arm.options.get(name) for name in ("lookup", "adaptive"))
             if told != _DRAFTERS[drafter]:
                 yield f"{arm.name} has lookup {told[0]} and adaptive {told[1]}"
+
+
+@law(
+    "MEANING_UNKNOWN", SPEC, "arms.name arms.options.embed_scale",
+    "all drafters read the embeddings times one factor, and an arm named `rescaled` times another one",
+)  # fmt: skip
+def scales_of_embeddings(index: ReportIndex) -> Iterator[str]:
+    told = {arm.name: arm.options.get("embed_scale") for arm in index.all_arms if drafter_of_the_name(arm)}
+    rescaled = {name: scale for name, scale in told.items() if name.partition("/")[0] == RESCALED}
+    scales = {scale for name, scale in told.items() if name not in rescaled and scale is not None}
+    if len(scales) > 1:
+        yield f"drafters read the embeddings times {' and '.join(sorted(map(str, scales)))[:60]}"
+    for name, scale in rescaled.items():
+        if scale is None or scale in scales:
+            yield f"{name} reads the embeddings times {str(scale)[:60]}, which is no other factor"
 
 
 @law(

@@ -175,6 +175,24 @@ def margins_fit(index: ReportIndex) -> Iterator[str]:
             yield f"row {i}: the drafts differ at a margin of {margin:g}; the logits differ by {error:g} at most"
 
 
+@law(
+    "TEXT_CONTRADICTS", PARITY, "rows.target rows.reference rows.block",
+    "a block begins behind the drafts of the reference that the target accepted, and one more token",
+)  # fmt: skip
+def blocks_follow_one_text(index: ReportIndex) -> Iterator[str]:
+    before: dict[str, tuple[int, ...]] = {}
+    for i, row in enumerate(index.rows):
+        if row.target is None:
+            continue
+        target, known = tuple(row.target), before.get(row.prompt, ())
+        shared = min(len(known), len(target))
+        if len(target) != len(row.reference):
+            yield f"row {i}: {len(row.reference)} drafts, and {len(target)} tokens of the target"
+        elif known[:shared] != target[:shared]:
+            yield f"row {i}: the target's tokens are not those that the block before told"
+        before[row.prompt] = target[_common(target, tuple(row.reference)) + 1 :]
+
+
 def _common(one: tuple[int, ...] | str, other: tuple[int, ...] | str) -> int:
     """Return how much two sequences share from their beginning."""
     low, high = 0, min(len(one), len(other))

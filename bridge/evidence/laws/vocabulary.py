@@ -95,7 +95,7 @@ def ends_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
 
 
 @law(
-    "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate models.tokenizer",
+    "TEXT_CONTRADICTS", PARITY, "rows.reference rows.candidate rows.target models.tokenizer",
     "drafted tokens are in the vocabulary",
 )  # fmt: skip
 def drafts_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
@@ -103,6 +103,6 @@ def drafts_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
     if words is None:
         return
     for i, row in enumerate(index.rows):
-        most = max([*row.reference, *row.candidate], default=0)
+        most = max([*row.reference, *row.candidate, *(row.target or ())], default=0)
         if most >= len(words.pieces):
             yield f"row {i}: token {most} is none of the {len(words.pieces)} of the tokenizer"

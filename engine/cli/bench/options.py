@@ -36,7 +36,8 @@ def embed_scale(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--embed-scale",
         type=EmbedScale(),
-        help="Factor of the embeddings that the drafter reads: a number, or target.  [default: the checkpoint's]",
+        help="Factor of the embeddings that the drafter reads: a number, or target for the target's own. both: "
+        "measure the checkpoint's factor and the other one.  [default: the checkpoint's]",
     )(command)
 
 

@@ -45,14 +45,24 @@ def spec_table(report: dict[str, Any]) -> None:
         shown.add_row(*_cells(arm, rows, shares.get(arm["name"])))
     _print(shown)
     click.echo(LEGEND)
-    for scale in dict.fromkeys(arm["options"].get("embed_scale") for arm in report["arms"]):
-        if scale is not None:
-            click.echo(f"the drafter reads embeddings times {scale:g}")
     for sentence in unclaimed(report):
         click.echo(sentence)
+    _show_scales(report["arms"], rows)
     _show_crossings(report["rows"])
     if any("round_s" in row for row in report["rows"]):
         _rounds_table(report)
+
+
+def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
+    """Print the factor of the drafter's embeddings; with several, what each arm with one accepts."""
+    scales = {arm["name"]: arm["options"]["embed_scale"] for arm in arms if "embed_scale" in arm["options"]}
+    if len({*scales.values()}) == 1:
+        click.echo(f"the drafter reads embeddings times {next(iter(scales.values())):g}")
+        return
+    for name, scale in scales.items():
+        accepted = sum(sum(row["accepted"]) for row in rows.all(name))
+        drafted = _sums(rows.all(name))[1]
+        click.echo(f"{name}: embeddings times {scale:g}, {accepted} of {drafted} drafts accepted")
 
 
 def _show_crossings(rows: Sequence[dict[str, Any]]) -> None:

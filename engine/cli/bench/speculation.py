@@ -61,8 +61,10 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def plan_of(asked: dict[str, Any]) -> Any:
     """Return the :class:``engine.evals.speculation.bench.SpeculationPlan`` that options ask for."""
-    from engine.evals.speculation.bench import SpeculationPlan
+    from engine.evals.speculation.bench import RESCALED, SpeculationPlan
 
+    if asked.get("embed_scale") == "both":
+        asked = {**asked, "drafters": (*asked["drafters"], RESCALED)}
     names = (
         *("drafters", "rollbacks", "loops", "cache", "max_tokens", "repeats", "max_repeats", "package"),
         *("fixed_length", "content_channel", "torch_device"),

@@ -46,7 +46,12 @@ def parity(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip
-    """Run two drafters on the same inputs, step by step, and count the tokens on which they agree."""
+    """Run two drafters on the same inputs, step by step, and count the tokens on which they agree.
+
+    Also counts the candidate's drafts that the target accepts. With --embed-scale both, all of this is done with the
+    checkpoint's factor and then with the other one. That makes two reports: -rescaled is inserted before the suffix of
+    --out for the second one. If the target multiplies its embeddings by 1, there is one.
+    """
     from engine.evals import parity as evaluation
     from engine.measure.prompts import encode, read
     from engine.models import load
@@ -59,16 +64,33 @@ def parity(
     block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
     source = str(asked["prompts"] or "bundled")
     config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
-    job = evaluation.job(pair, sides, prompts, config, block=block, blocks=asked["blocks"])
-    made = carry_out(job, "drafting", "prompts", show, out, as_json=as_json)
+    found = []
+    for scaled, path in both(pair, out) if asked["embed_scale"] == "both" else [(pair, out)]:
+        if scaled is not pair:
+            sides = evaluation.sides_of(scaled, asked["against"], asked["half"])
+        job = evaluation.job(scaled, sides, prompts, config, block=block, blocks=asked["blocks"])
+        found.append(carry_out(job, "drafting", "prompts", show, path, as_json=as_json)["claims"][0]["value"])
     wanted = least if least is not None else float(asked["against"] != "float32")
-    if made["claims"][0]["value"] < wanted:
-        click.echo(f"error: agreement is {made['claims'][0]['value']:.4f}, below {wanted:g}", err=True)
+    if min(found) < wanted:
+        click.echo(f"error: agreement is {min(found):.4f}, below {wanted:g}", err=True)
         ctx.exit(1)
+
+
+def both(pair: Any, out: Path | None) -> list[tuple[Any, Path | None]]:
+    """Return the pair and the one with the other factor of embeddings, if it differs, with the files of the reports."""
+    from engine.evals.speculation.bench import SAME
+
+    other = pair.rescaled()
+    if other is None:
+        click.echo(SAME, err=True)
+        return [(pair, out)]
+    return [(pair, out), (other, out and out.with_name(f"{out.stem}-rescaled{out.suffix}"))]
 
 
 def show(made: dict[str, Any]) -> None:
     """Print the agreement, and the largest difference of logits."""
+    from engine.evals.parity import accepted
+
     (claim,) = made["claims"]
     low, high = claim["interval"]
     reference, candidate = (arm["loop"] for arm in made["arms"])
@@ -77,6 +99,8 @@ def show(made: dict[str, Any]) -> None:
     click.echo(
         f"{candidate} against {reference}: {claim['value']:.4f} ({low:.4f}-{high:.4f}) of {drafted} tokens"
     )
+    if all("target" in row for row in made["rows"]):
+        click.echo(f"the target accepts {accepted(made['rows'])} of {drafted} drafts of {candidate}")
     errors = [row["max_logit_error"] for row in made["rows"] if "max_logit_error" in row]
     if errors:
         click.echo(f"largest difference of a logit: {max(errors):.3g}")

@@ -24,6 +24,9 @@ from engine.tokens import Tokenizer
 
 OUR_LOOP = "engine.dflash.stream_generate"
 NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
+# The draft model alone, with another factor of the embeddings than the other arms.
+RESCALED = "rescaled"
+MODEL_ALONE = {"dflash", "torch", RESCALED}
 
 
 def is_stock(cache: str) -> bool:
@@ -95,15 +98,15 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: Decoding, loop: s
 
     Args:
         pair: what decodes.
-        drafter: ``dflash`` (the model alone), ``torch`` (the same in torch), ``lookup`` (the text alone)
-            or ``adaptive`` (whichever pays).
+        drafter: ``dflash`` (the model alone), ``torch`` (the same in torch), ``rescaled`` (the same
+            for a pair whose drafter has another factor), ``lookup`` (the text alone) or ``adaptive`` (whichever pays).
         rollback: see :func:``engine.dflash.rollback.rollback_for``.
         plan: caches, block and length.
         loop: see :func:``engine.dflash.stream_generate``.
     """
     told = {
         "block_size": plan.block,
-        "lookup": drafter not in {"dflash", "torch"},
+        "lookup": drafter not in MODEL_ALONE,
         "adaptive": drafter == "adaptive",
         "rollback": rollback,
         "loop": loop,

@@ -22,7 +22,10 @@ from engine.mx import integers, mx, number
 
 KIND = "kakeya.spec-bench"
 OUR_LOOP = made.OUR_LOOP
-DRAFTERS = ("dflash", "lookup", "adaptive")  # and ``torch``: the draft model with its layers in torch
+# And ``torch``: the draft model with its layers in torch; and ``rescaled``: with its other factor of embeddings.
+DRAFTERS = ("dflash", "lookup", "adaptive")
+RESCALED = made.RESCALED
+SAME = "both scalings of the embeddings are the same: the target multiplies them by 1"
 
 SpeculationArm = Arm[list[Cache]]
 
@@ -32,7 +35,8 @@ class SpeculationPlan:
     """What is measured.
 
     Attributes:
-        drafters: of :data:``DRAFTERS`` or ``torch``; those that need a draft model are left out of a pair without one.
+        drafters: of :data:``DRAFTERS``, ``torch`` or ``rescaled``; those that need a draft model are left out of a pair
+            without one, and ``rescaled`` if both factors are the same.
         rollbacks: each drafter runs with each; those that the model's caches cannot have are left out.
         loops: each drafter runs with each; see :func:``engine.dflash.stream_generate``. With others than ``lazy``,
             rows say what each round's draft, verification and wait took.
@@ -82,8 +86,12 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
     for rollback in plan.rollbacks:
         for drafter in plan.drafters:
             name = f"{drafter}/{rollback}"
+            mine = pair.rescaled() if drafter == RESCALED else pair
             if drafter != "lookup" and pair.draft is None:
                 left_out[name] = "no draft model"
+                continue
+            if mine is None:
+                left_out[name] = SAME
                 continue
             try:
                 rollback_for(make_caches(pair.target, plan.cache), rollback, pair.target)
@@ -91,7 +99,7 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
                 left_out[name] = error.message
                 continue
             try:
-                found += [made.speculative(pair, drafter, rollback, plan, loop) for loop in plan.loops]
+                found += [made.speculative(mine, drafter, rollback, plan, loop) for loop in plan.loops]
             except MissingPackage as error:
                 left_out[name] = f"{error.message}; {error.fix}"
     if plan.package and plan.cache == "raw" and ends:

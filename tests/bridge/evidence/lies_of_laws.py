@@ -64,6 +64,24 @@ def fixed(**more: object) -> Edit:
     return put("arms", 2, "options", to={"adaptive": False, "lookup": False, **more})
 
 
+def scaled(drafter: str, scale: float | None) -> Edit:
+    """Return an edit that adds an arm of a drafter that reads embeddings times a factor."""
+    told = {"lookup": False, "adaptive": False} | ({} if scale is None else {"embed_scale": scale})
+    like = {"name": f"{drafter}/x", "loop": "engine.dflash.stream_generate", "options": told}
+    return lambda r: r["arms"].append(r["arms"][2] | like)
+
+
+def follow(report: Report, accepted: int = 0) -> None:
+    """Let each row tell the target's tokens: none of the drafts is accepted, but said to be in the first block."""
+    for prompt in {row["prompt"]: None for row in report["rows"]}:
+        rows = [row for row in report["rows"] if row["prompt"] == prompt]
+        text = range(700, 700 + len(rows) + len(rows[0]["reference"]))
+        for at, row in enumerate(rows):
+            row["target"] = [*text[at : at + len(row["reference"])]]
+    first = report["rows"][0]
+    first["target"][:accepted] = first["reference"][:accepted]
+
+
 def text(report: Report, place: int, said: str) -> None:
     report["rows"][place]["text"] = said
 
@@ -364,6 +382,12 @@ TEXT = {
         PARITY, lambda r: (r["rows"][0].update(max_logit_error=0.1), r["rows"][0]["candidate"].__setitem__(3, 1001)),
         ("TEXT_CONTRADICTS",), restate=True,
     ),
+    "more drafts accepted than the blocks went on": Lie(
+        PARITY, lambda r: follow(r, accepted=2), ("TEXT_CONTRADICTS",)
+    ),
+    "a target that says less than was drafted": Lie(
+        PARITY, lambda r: (follow(r), r["rows"][0]["target"].pop()), ("TEXT_CONTRADICTS",)
+    ),
     "drafts that agree by copying": Lie(
         PARITY, lambda r: r["rows"][0].update(max_logit_error=0.1, margin=0.05), ("TEXT_CONTRADICTS",)
     ),
@@ -461,6 +485,15 @@ MEANING = {
             "name": "dflash/x", "loop": "engine.dflash.stream_generate", "options": {"lookup": True, "adaptive": False},
         }),
         ("MEANING_UNKNOWN",),
+    ),
+    "the same scaling called another": Lie(
+        SPEC, all_of(*(scaled(drafter, 1.0) for drafter in ("dflash", "rescaled"))), ("MEANING_UNKNOWN",)
+    ),
+    "another scaling that is not told": Lie(
+        SPEC, all_of(scaled("dflash", 1.0), scaled("rescaled", None)), ("MEANING_UNKNOWN",)
+    ),
+    "two scalings under one name": Lie(
+        SPEC, all_of(scaled("dflash", 1.0), scaled("torch", 8.0)), ("MEANING_UNKNOWN",)
     ),
     "one pass a token called the baseline": Lie(
         NATIVE, put("arms", 0, "loop", to="engine.one_pass"), ("MEANING_UNKNOWN",)

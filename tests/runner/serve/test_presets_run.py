@@ -119,13 +119,16 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
             assert arm["role"] != "candidate" or not drafted or any(map(any, drafted))
 
 
-# The shortest ones: what each pair's layers change shows in them. docs/presets.md says which others run on which pair.
+# What each pair's layers change shows in these, which are the shorter ones: the others read long prompts, encode packed
+# caches on the CPU or have many steps. docs/presets.md says which preset runs on which pair.
 ON_BOTH = (
     "k3-drafter-parity",
+    "k3-drafter-parity-fp32",
     "k3-fused-allmlx-code",
     "k3-fused-allmlx-code-trim",
     "k3-native-baseline",
     "k3-step2-fused",
+    "k3-step2-fused-allmlx",
     "verify-l-sweep",
 )
 
@@ -135,6 +138,8 @@ ON_BOTH = (
 def test_a_preset_runs_on_a_bundled_pair(name, bundled, answered):
     if not importlib.import_module("engine.models.registry").is_bundled_here(bundled):
         pytest.skip("this installation holds no bundled pair")
+    if "dflash" in PRESETS[name].requires:
+        pytest.importorskip("dflash.model_mlx", reason="compares with the dflash package")
     if "torch" in PRESETS[name].requires:
         pytest.importorskip("torch", reason="the drafter in torch takes part")
     env = {"KAKEYA_MAC_VERIFIER_PATH": bundled, "KAKEYA_MAC_DRAFTER_ID": bundled}
