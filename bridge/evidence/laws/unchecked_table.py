@@ -82,9 +82,10 @@ UNCHECKED = (
         "another order, or a value above what there was to measure; the job's argv binds it",
     ),
     entry(
-        "config.loops config.max_repeats config.repeats",
-        "spec-bench", "NUMBER COUNT ABSENT",
-        "the times of rows decide how many repeats there are, and other names may show no loop; the job's argv binds it",
+        "config.loops config.max_repeats config.repeats config.fixed_length",
+        "spec-bench", "ANY",
+        "the times of rows decide how many repeats there are, and answers may all reach max_tokens by themselves; "
+        "the job's argv binds it",
     ),
     entry(
         "config.max_tokens",
@@ -113,7 +114,8 @@ UNCHECKED = (
     ),
     entry(
         "rows rows[]",
-        "codec-rd spec-bench acceptance native recall restored-prefill verify-l kv-quant serve-conformance", "SWAP ORDER COUNT",
+        "codec-rd spec-bench acceptance native recall restored-prefill verify-l kv-quant "
+        "serve-conformance", "SWAP ORDER COUNT",
         "no figure depends on the order, and a warm-up pass may be missing",
     ),
     entry(
@@ -122,7 +124,8 @@ UNCHECKED = (
         "only for arms without claims; baselines, oracles of candidates and drafters are checked",
     ),
     entry(
-        "arms[].options arms[].options.stored_as arms[].options.boundary arms[].options.nominal_bits_per_value "
+        "arms[].options arms[].options.loop arms[].options.stored_as "
+        "arms[].options.boundary arms[].options.nominal_bits_per_value "
         "arms[].options.dtype arms[].options.raw_layers arms[].options.block_size arms[].options.lookup "
         "arms[].options.rotary_tables arms[].options.rollback arms[].options.sink arms[].options.window "
         "arms[].options.through arms[].options.version arms[].options.embed_scale",
