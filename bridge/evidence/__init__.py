@@ -42,6 +42,7 @@ __all__ = [
     "Bound",
     "check_report",
     "check_reports",
+    "faults",
     "is_told",
     "judge",
     "run_id",
@@ -57,7 +58,7 @@ def check_report(report: Mapping[str, Any], bound: Bound | None = None) -> list[
     """
     told: list[tuple[str, str]] = []
     first: dict[str, tuple[str, str]] = {}
-    for one in _once((*_found(report), *(_unbound(report, bound) if bound else ()))):
+    for one in _once((*faults(report), *(_unbound(report, bound) if bound else ()))):
         if len(told) < MAX_VIOLATIONS:
             told.append(one)
         elif one[0] not in first:
@@ -129,8 +130,8 @@ def _check_one(report: object, kinds: Collection[str] | None, bound: Bound | Non
     return check_report(report, bound)
 
 
-def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield violations as pairs of code and message."""
+def faults(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the faults of a report, as pairs of code and message, while they are found."""
     kind, version = report.get("kind"), report.get("schema_version")
     if not isinstance(kind, str) or kind not in RULES:
         yield "UNKNOWN_KIND", f"no rule knows reports of kind {kind!r}"

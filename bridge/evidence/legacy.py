@@ -79,6 +79,7 @@ class Recalls(Part):
     """What is said of recall."""
 
     recall_cross_model: Measure | None = None
+    recall_oracle: Measure | None = None
 
 
 class Table(Part):

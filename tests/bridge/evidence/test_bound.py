@@ -14,7 +14,7 @@ from bridge import evidence
 from bridge.evidence.asked import BUNDLED_SET, unlike
 from bridge.evidence.bound import Bound, chain, is_told, run_id, unbound
 from bridge.evidence.laws.identity import bundled
-from tests.bridge.evidence import falsehoods, mutations, reports
+from tests.bridge.evidence import falsehoods, reports, whole
 
 ID = run_id("mac-bridge/job-1", "c" * 40, 1)
 BEGAN = datetime(2026, 1, 31, 11, 50, tzinfo=UTC)
@@ -22,7 +22,7 @@ ENDED = BEGAN + timedelta(minutes=15)
 
 
 def report_of(run=ID):
-    return mutations.whole("kakeya.spec-bench") | {"run": {"id": run}}
+    return whole.whole("kakeya.spec-bench") | {"run": {"id": run}}
 
 
 def log_of(*made):
