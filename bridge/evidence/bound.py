@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from bridge.evidence.asked import unlike
@@ -25,7 +26,12 @@ LATER = ("divergence",)
 
 # Prefix of the digest chain's lines in a log.
 ROWS = "kakeya-rows "
-_LINE = re.compile(ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})")
+_LINE = re.compile(
+    ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+)
+# While it measures, the engine prints a digest with the first row that ends a second after the last digest.
+_SILENT_S = 3.0
+_SWEEP = "kakeya.verify-l"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Tolerance for times, which are written in whole seconds.
 _SLACK = timedelta(seconds=3)
@@ -128,14 +134,64 @@ def _odd_rows(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
     digests = [*chain(rows)]
     if not digests:
         return
-    marks = [(int(m["count"]), m["digest"].decode()) for log in bound.logs for m in _LINE.finditer(log)]
-    if (len(digests), digests[-1]) not in marks:
+    marks = [*_marks(bound.logs)]
+    told = [mark for mark in marks if mark is not None]
+    if (len(digests), digests[-1]) not in told:
         yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
         return
     # One job may write several reports, so only the lines that lead to this report's last digest belong to it.
-    own = marks[: marks.index((len(digests), digests[-1])) + 1]
+    own = told[: told.index((len(digests), digests[-1])) + 1]
     begun = next((i for i in range(len(own) - 1, 0, -1) if own[i - 1][0] >= own[i][0]), 0)
     for count, digest in own[begun:]:
         if not 0 < count <= len(digests) or digests[count - 1] != digest:
             yield f"after {count} rows the log holds another digest than the report's rows have"
             return
+    yield from _silence(report, rows, digests, marks)
+
+
+def _marks(logs: Iterable[bytes]) -> Iterator[tuple[int, str] | None]:
+    """Yield the lines of digest chains in logs, and None where a log's middle was left out."""
+    for log in logs:
+        for m in _LINE.finditer(log):
+            yield (int(m["count"]), m["digest"].decode()) if m["digest"] else None
+
+
+def _silence(
+    report: Mapping[str, Any],
+    rows: list[Mapping[str, Any]],
+    digests: list[str],
+    marks: list[tuple[int, str] | None],
+) -> Iterator[str]:
+    """Yield where the log holds no digest for longer than the engine is silent while it measures.
+
+    A digest is printed after a row if the last one is a second old. So the rows between two digests, but for the
+    second one's own, cannot take much longer.
+    """
+    found = report.get("config")
+    config = found if isinstance(found, dict) else {}
+    caches, resumed = config.get("caches"), config.get("resumed_rows", 0)
+    if report.get("kind") == _SWEEP and isinstance(caches, list) and len(caches) > 1:
+        return  # passes over several caches take turns, and their digests are printed with the reports
+    # An earlier, interrupted run measured the first rows: its log is another one.
+    first = resumed if isinstance(resumed, int) and 0 <= resumed < len(rows) else 0
+    known, before_cut = {first}, set()
+    for mark in marks:
+        if mark is None:
+            before_cut.add(max(known))
+        elif first < mark[0] <= len(rows) and digests[mark[0] - 1] == mark[1]:
+            known.add(mark[0])
+    for one, other in pairwise(sorted(known)):
+        took = _span(rows[one : other - 1])
+        if took > _SILENT_S and one not in before_cut:
+            yield f"the log holds no digest of the rows {one + 1} to {other - 1}, which took {took:.3g} s"
+            return
+
+
+def _span(rows: list[Mapping[str, Any]]) -> float:
+    """Return the seconds from the start of the first of some rows to the end of the last; 0 if they do not say."""
+    if not rows:
+        return 0.0
+    start, last = rows[0].get("started_s"), rows[-1].get("started_s")
+    took = rows[-1].get("e2e_s", rows[-1].get("seconds", 0.0))
+    numbers = all(isinstance(value, int | float) for value in (start, last, took))
+    return float(last + took - start) if numbers else 0.0
