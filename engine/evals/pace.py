@@ -34,8 +34,8 @@ def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
 def pace_claims(rows: Sequence[Row], arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return tokens a second of each arm, and how many times the recomputation's each candidate's are.
 
-    There are none without a warm-up and enough repeats, prompts and tokens, or of answers that repeat themselves. No speed-up over mlx-lm is claimed: what
-    a restored cache answers need not be what the whole one answers.
+    There are none without a warm-up and enough repeats, prompts and tokens, or of answers that repeat themselves. No
+    speed-up over mlx-lm is claimed: what a restored cache answers need not be what the whole one answers.
 
     Args:
         rows: all of them.

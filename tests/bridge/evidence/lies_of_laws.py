@@ -581,7 +581,8 @@ OLDER = {
     ),
     "samples that are not told": Lie(OLD, put("config", "n_samples", to=9), ("NOT_COVERED",)),
     "a text that is correct here alone": Lie(
-        OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4), ("TEXT_CONTRADICTS",)
+        OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4),
+        ("TEXT_CONTRADICTS", "CLAIM_NOT_FROM_ROWS"),
     ),
     "an older clock that stands still": Lie(
         OLD, stages(ORACLE, lambda row: row.update(decode_s=2.81)), ("CLOCK_IMPLAUSIBLE",), restate=True

@@ -17,7 +17,8 @@ SECONDS = {"raw": 1.0, pace.RECOMPUTE: 8.0, "restored e8v@4.25": 2.0}
 def rows(repeats=3, tokens=33, prompts=("a", "b")):
     return [
         {
-            "arm": name, "prompt": prompt, "repeat": repeat, "warmup": repeat == 0, "decode_tokens": tokens - 1, "tokens": [*range(tokens)],
+            "arm": name, "prompt": prompt, "repeat": repeat, "warmup": repeat == 0, "decode_tokens": tokens - 1,
+            "tokens": [*range(tokens)],
             "decode_s": took * (1 + repeat / 100),
         }
         for prompt in prompts for repeat in range(repeats + 1) for name, took in SECONDS.items()
