@@ -79,6 +79,8 @@ STREAM_BYTES = 256 * MIB
 LOG_BYTES = 32 * MIB
 # Reports that are read into memory to be judged or shown, together.
 REPORTS_BYTES = 64 * MIB
+# Seconds in which all reports of a run are judged together. A report of the allowed size takes a few.
+JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
 # Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bridge.evidence.asked import unlike
+from bridge.evidence.clock import Clock
 
 # The environment variable with the run's id.
 VARIABLE = "KAKEYA_RUN_ID"
@@ -77,8 +78,12 @@ def is_told(report: Mapping[str, Any]) -> bool:
     return isinstance(run, dict) and isinstance(run.get("id"), str)
 
 
-def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield why a report does not belong to a run, as pairs of code and message."""
+def unbound(report: Mapping[str, Any], bound: Bound, clock: Clock | None = None) -> Iterator[tuple[str, str]]:
+    """Yield why a report does not belong to a run, as pairs of code and message.
+
+    Raises:
+        TooLongError: the clock's time is over.
+    """
     if not is_told(report):
         if bound.required:
             yield "RUN_UNTOLD", "the report does not say of which run it is"
@@ -91,7 +96,7 @@ def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]
         return
     yield from (("RUN_UNBOUND", odd) for odd in _odd_times(report, bound))
     yield from (("RUN_UNBOUND", odd) for odd in _odd_host(report, bound))
-    yield from (("RUN_UNBOUND", odd) for odd in _odd_rows(report, bound))
+    yield from (("RUN_UNBOUND", odd) for odd in _odd_rows(report, bound, clock or Clock()))
     yield from (("RUN_UNBOUND", odd) for odd in unlike(report, bound.argvs))
 
 
@@ -121,21 +126,30 @@ def _odd_host(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
         yield f"the report is of mlx {here}, and this machine has {there}"
 
 
-def _odd_rows(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
+def _odd_rows(report: Mapping[str, Any], bound: Bound, clock: Clock) -> Iterator[str]:
     rows = report.get("rows")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         return
-    digests = [*chain(rows)]
+    digests = [*chain(clock.through(rows))]
     if not digests:
         return
-    marks = [(int(m["count"]), m["digest"].decode()) for log in bound.logs for m in _LINE.finditer(log)]
-    if (len(digests), digests[-1]) not in marks:
-        yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
-        return
-    # One job may write several reports, so only the lines that lead to this report's last digest belong to it.
-    own = marks[: marks.index((len(digests), digests[-1])) + 1]
-    begun = next((i for i in range(len(own) - 1, 0, -1) if own[i - 1][0] >= own[i][0]), 0)
-    for count, digest in own[begun:]:
-        if not 0 < count <= len(digests) or digests[count - 1] != digest:
-            yield f"after {count} rows the log holds another digest than the report's rows have"
+    # One job may write several reports, so only the lines that lead to this report's last digest belong to it: their
+    # counts grow. They are not kept, because a log may hold a million of them.
+    before, odd = 0, None
+    for count, digest in clock.through(_marks(bound.logs)):
+        if count <= before:
+            odd = None
+        if odd is None and not (0 < count <= len(digests) and digests[count - 1] == digest):
+            odd = f"after {count} rows the log holds another digest than the report's rows have"
+        if (count, digest) == (len(digests), digests[-1]):
+            yield from [odd] if odd else ()
             return
+        before = count
+    yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
+
+
+def _marks(logs: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Yield the digest chain's lines of all logs: after how many rows, and the digest."""
+    for log in logs:
+        for found in _LINE.finditer(log):
+            yield int(found["count"]), found["digest"].decode()
