@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -123,3 +126,38 @@ def test_loops_over_the_parts_of_a_report_look_at_the_clock():
 @pytest.mark.parametrize("size", [0, 1, 64, 65, 200])
 def test_a_timed_list_holds_what_it_was_made_of(size):
     assert [*Timed(range(size), Clock())] == [*range(size)]
+
+
+FAULTY = {
+    "rows": lambda report: report.update(rows=[{"arm": 1}] * 45_000),
+    "tokens": lambda report: report["rows"][0].update(tokens=["x"] * 900_000),
+    "commits": lambda report: report["rows"][0].update(commits=["x"] * 900_000),
+    "unknown names": lambda report: report.update({f"x{i}": 1 for i in range(400_000)}),
+    "prompts": lambda report: report.update(prompts=[{f"x{i}": 1 for i in range(400)}] * 1_000),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_row_117_very_many_faults_of_the_format_take_little_time_and_memory(name):
+    report = reports.spec_bench()
+    FAULTY[name](report)
+    data = json.dumps(report).encode()
+    assert len(data) < 8 << 20
+    script = (
+        "import resource, sys, time\n"
+        "from bridge import evidence\n"
+        "data = sys.stdin.buffer.read()\n"
+        "began = time.process_time()\n"
+        "gate = evidence.judge({'a.json': data})\n"
+        "most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == 'darwin' else 10)\n"
+        "print(gate.verdict, most, time.process_time() - began)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], input=data, capture_output=True, check=True, timeout=60
+    )
+
+    verdict, megabytes, seconds = done.stdout.split()
+    assert verdict in (b"REJECTED", b"INCOMPLETE")
+    assert int(megabytes) < 250
+    assert float(seconds) < 10  # under 1 s on an idle machine
