@@ -36,6 +36,8 @@ LISTED_S = 60.0
 GIT_MEMORY_BYTES = 1024 * MIB
 # The user's git while it talks to a server: memory of its own. Mapped packs, which may be larger, do not count.
 TALKING_GIT_BYTES = 2048 * MIB
+# How long a server may be silent over HTTP before git takes it for gone.
+SILENCE_S = 60.0
 # What a fetch leaves free on the disk: more than the 512 MiB below which a runner ends its jobs by default.
 KEEP_FREE_BYTES = 1024 * MIB
 FETCH_S = 5.0
