@@ -27,11 +27,10 @@ from bridge.system import strict_json
 SCHEMA_VERSION = 3
 
 # A preset bounds its reports more tightly.
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = limits.FILE_BYTES
 MAX_DEPTH = 32
 
-# Maximum number of violations in a result. By then the verdict is clear, and the result stays readable.
-MAX_VIOLATIONS = 100
+MAX_VIOLATIONS = limits.VIOLATIONS
 # Of one code, so many places are kept apart while a report is judged.
 _PLACES = 1_000
 
