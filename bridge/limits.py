@@ -19,6 +19,8 @@ COUNTER = 10**12
 COMMIT_BYTES = 1 * MIB
 TREE_BYTES = 4 * MIB
 PATH_PARTS = 64
+# One folder of a request's tree in which the runner looks for entries of kinds that git does not know.
+ODD_TREE_BYTES = 64 * MIB
 
 # What the bus lists. Beyond this number, each poll looks at a part: new request branches first, the others in turn.
 BRANCHES = 50_000
@@ -36,6 +38,8 @@ LISTED_S = 60.0
 GIT_MEMORY_BYTES = 1024 * MIB
 # The user's git while it talks to a server: memory of its own. Mapped packs, which may be larger, do not count.
 TALKING_GIT_BYTES = 2048 * MIB
+# How long a server may be silent over HTTP before git takes it for gone.
+SILENCE_S = 60.0
 # What a fetch leaves free on the disk: more than the 512 MiB below which a runner ends its jobs by default.
 KEEP_FREE_BYTES = 1024 * MIB
 FETCH_S = 5.0
@@ -71,6 +75,14 @@ ANSWER_BYTES = 512 * MIB
 PATHS = 20_000
 # Characters of a path, from the root of the tree.
 PATH_LENGTH = 1_024
+# One file of an answer, or one report: what is read into memory at once.
+FILE_BYTES = 64 * MIB
+# The files of the protocol: a state or a cancellation, a result, its signed statement.
+STATE_BYTES = 16 * KIB
+RESULT_BYTES = MIB
+EVIDENCE_BYTES = 4 * MIB
+# Commits of a branch above its request that a reader goes through.
+COMMITS = 20_000
 # The piece of log in one commit. A runner streams a quarter of a mebibyte at a time.
 PIECE_BYTES = MIB // 2
 # All pieces of log on one branch; what comes after them is not shown.
@@ -79,6 +91,10 @@ STREAM_BYTES = 256 * MIB
 LOG_BYTES = 32 * MIB
 # Reports that are read into memory to be judged or shown, together.
 REPORTS_BYTES = 64 * MIB
+# Seconds in which all reports of a run are judged together. A report of the allowed size takes a few.
+JUDGE_S = 30.0
+# Violations in a verdict: by then it is clear, and stays readable. At least one of each code is among them.
+VIOLATIONS = 100
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
 # Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.

@@ -31,11 +31,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # What a runner writes: ASCII without white space or control characters.
 _PLAIN_PATH = re.compile(r"[!-~]+")
 
-MAX_STATE = 16 * 1024
-MAX_RESULT = 1024 * 1024
-MAX_SUMMARY = 1024 * 1024
-MAX_FILE = 64 * 1024 * 1024
-MAX_EVIDENCE = 4 * 1024 * 1024
+MAX_STATE = limits.STATE_BYTES
+MAX_RESULT = limits.RESULT_BYTES
+MAX_FILE = limits.FILE_BYTES
+MAX_EVIDENCE = limits.EVIDENCE_BYTES
 
 
 class State(StrEnum):

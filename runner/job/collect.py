@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -39,18 +39,24 @@ class Collected:
             self.skipped.append("and more")
 
 
-def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Collected:
+def collect(
+    preset: Preset,
+    tree: Path,
+    redactor: Redactor | None = None,
+    attend: Callable[[], None] = lambda: None,
+) -> Collected:
     """Read the report files that the preset declares.
 
     Each folder is opened by descriptor and without following links, so a link that is swapped in meanwhile has no
     effect. Only regular files with one hard link are read, within the preset's bounds for one file and for all files.
-    A report that contains one of the runner's secrets is not collected.
+    A report that contains one of the runner's secrets is not collected. Before each file, ``attend`` is called.
     """
     found = Collected()
     limits = preset.limits
     places = Folded()
     room = limits.all_reports_mb << 20
     for path, name, folder in _candidates(preset.collect, tree, found):
+        attend()
         if len(found.files) >= limits.reports:
             found.skip(path, f"more than {limits.reports} reports")
             break

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
+from bridge import limits
 from bridge.bus import lookup, objects, wire
 from bridge.errors import GitError
 from bridge.system import git_output
@@ -18,7 +19,7 @@ from runner.refusal import Refusal
 _ENTRY_BYTES = 512
 _SPARE_BYTES = 64
 _SHOWN_CHARS = 80
-_TREE_BYTES = 64 << 20
+_TREE_BYTES = limits.ODD_TREE_BYTES
 # The type in an entry's mode: folder, file, link, submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
 # Folders that exist before anything is written.

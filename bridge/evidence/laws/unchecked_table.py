@@ -53,8 +53,8 @@ UNCHECKED = (
         "changes noise",
     ),
     entry(
-        "config.draft config.dtype config.text config.embed_scale config.temperature config.chunk config.store config.restorer "
-        "config.against config.half",
+        "config.draft config.dtype config.text config.embed_scale config.temperature config.chunk config.store "
+        "config.against config.half config.restorer",
         "codec-rd native recall restored-prefill kv-quant parity serve-conformance", "NUMBER TEXT ABSENT",
         "no row shows it; the job's argv binds it if a preset sets the option",
     ),

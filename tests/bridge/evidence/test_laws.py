@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import judging
-from bridge import evidence
+from bridge import evidence, limits
 from bridge.evidence import check_report
 from bridge.evidence.laws import BY_GROUP, LAWS
 from bridge.evidence.laws.identity import bundled
@@ -124,7 +124,7 @@ def fields_of(report):
 
 
 def test_judging_that_takes_too_long_has_a_verdict_of_its_own(monkeypatch):
-    monkeypatch.setattr(evidence, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "JUDGE_S", -1.0)
     gate = evidence.check_reports({"a": reports.spec_bench()})
     assert (gate.verdict, {one.code for one in gate.violations}) == ("INCOMPLETE", {"JUDGED_TOO_LONG"})
 
