@@ -65,6 +65,12 @@ PRESENCE_S = 10.0
 
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
+# Other lists of one answer: its steps, each with one log; the arguments of a step; notes, which are files that were
+# skipped, processes that survived, and faults of the reports; named values, such as parameters and versions.
+ANSWER_STEPS = 16
+ANSWER_ARGUMENTS = 128
+ANSWER_NOTES = 100
+ANSWER_NAMES = 256
 # All files of one answer together: what `fetch` writes and `verify` hashes.
 ANSWER_BYTES = 512 * MIB
 # Files that may lie in the folders of an answer, and paths that may differ between a request and its answer.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from bridge import limits
 from bridge.bus.wire import Gate, Violation
 from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
@@ -32,7 +33,7 @@ MAX_DEPTH = 32
 MAX_SECONDS = 30.0
 
 # Maximum number of violations in a result. By then the verdict is clear, and the result stays readable.
-MAX_VIOLATIONS = 100
+MAX_VIOLATIONS = limits.ANSWER_NOTES
 
 __all__ = [
     "KINDS",

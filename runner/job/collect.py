@@ -17,7 +17,7 @@ from bridge.presets import Preset
 from runner.job.redact import Redactor
 
 _MAX_SEEN = 100_000
-_MAX_SKIPPED = 50
+_MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
 # Name lengths that every file system, git tree and log accepts.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
