@@ -87,9 +87,14 @@ LOG_BYTES = 32 * MIB
 REPORTS_BYTES = 64 * MIB
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.
+# One report. Where it is read it takes up to eight times as much: one emoji in a text makes each character of it four
+# bytes long, and the text and the value that is made of it are in memory together.
+REPORT_BYTES = 8 * MIB
+# Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
+# and 200 of memory, a name 6 and 260.
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
+JSON_NAMES = 250_000
 # An answer of GitHub's REST interface, and the seconds until all of it must be there.
 API_BYTES = MIB
 API_SECONDS = 10.0

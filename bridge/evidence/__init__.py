@@ -25,8 +25,7 @@ from bridge.system import strict_json
 
 SCHEMA_VERSION = 3
 
-# A preset bounds its reports more tightly.
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = limits.REPORT_BYTES
 MAX_DEPTH = 32
 
 # Time limit. Checking a report of the allowed size takes a few seconds; a report that takes longer is refused.
@@ -45,6 +44,7 @@ __all__ = [
     "check_reports",
     "is_told",
     "judge",
+    "judge_each",
     "run_id",
     "verdict",
     "violation",
@@ -87,16 +87,24 @@ def check_reports(
 
     With ``kinds``, there must be exactly one report of each kind, and no other. ``bound``: see ``check_report``.
     """
-    found = [
-        one.model_copy(update={"path": path})
-        for path, report in reports.items()
-        for one in _check_one(report, kinds, bound)
-    ]
-    there = [report.get("kind") for report in reports.values() if isinstance(report, dict)]
+    return _check_each(reports.items(), kinds, bound)
+
+
+def _check_each(
+    reports: Iterable[tuple[str, Any]], kinds: Collection[str] | None, bound: Bound | None
+) -> Gate:
+    found: list[Violation] = []
+    # The kind of each report; None for what is none. A report itself is let go once it was checked.
+    there = []
+    for path, report in reports:
+        found += [one.model_copy(update={"path": path}) for one in _check_one(report, kinds, bound)]
+        kind = report.get("kind") if isinstance(report, dict) else None
+        there.append(kind if isinstance(kind, str) else None)
+        del report
     found += [
         violation("NO_REPORT", f"there is no report of kind {k}") for k in kinds or () if k not in there
     ]
-    if not reports and not kinds:
+    if not there and not kinds:
         found = [violation("NO_REPORT", "the preset promises a report and the run left none")]
     return Gate(verdict=verdict(found), violations=found[:MAX_VIOLATIONS])
 
@@ -105,9 +113,14 @@ def judge(
     files: Mapping[str, bytes], kinds: Collection[str] | None = None, bound: Bound | None = None
 ) -> Gate:
     """Check the reports among a run's files: those whose name ends in ``.json``."""
-    return check_reports(
-        {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds, bound
-    )
+    return judge_each(files.items(), kinds, bound)
+
+
+def judge_each(
+    files: Iterable[tuple[str, bytes]], kinds: Collection[str] | None = None, bound: Bound | None = None
+) -> Gate:
+    """Do what ``judge`` does with files that are read when they are asked for: one at a time is in memory."""
+    return _check_each(((path, _parse(data)) for path, data in files if path.endswith(".json")), kinds, bound)
 
 
 def verdict(found: Collection[Violation]) -> Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]:

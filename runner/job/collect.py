@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from bridge import limits as bounds
 from bridge.bus import wire
 from bridge.bus.folded import Folded
 from bridge.presets import Preset
@@ -54,7 +55,7 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
         if len(found.files) >= limits.reports:
             found.skip(path, f"more than {limits.reports} reports")
             break
-        data = _read(name, folder, limits.report_mb << 20)
+        data = _read(name, folder, _most(preset, name))
         if isinstance(data, str):
             found.skip(path, data)
         elif not places.takes(path):
@@ -67,6 +68,12 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
             found.files[path] = data
             room -= len(data)
     return found
+
+
+def _most(preset: Preset, name: str) -> int:
+    """Return how large a report may be. What the gate judges is parsed here and by each reader."""
+    most = preset.limits.report_mb << 20
+    return min(most, bounds.REPORT_BYTES) if preset.gated and name.endswith(".json") else most
 
 
 def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:
