@@ -36,6 +36,7 @@ from runner.admit.manifests import Manifests
 from runner.bus.fetch import Fetcher
 from runner.bus.litter import end_orphans, remove_litter
 from runner.bus.store import beside
+from runner.job import request_tree
 from runner.job.workspace import export_inputs, export_tree
 from runner.policy import Limits
 from runner.refusal import Refusal
@@ -739,6 +740,31 @@ def test_row_59_a_request_s_tree_is_not_held_in_memory(crowd, tmp_path, deep):
         export_tree(crowd.git, commit, tmp_path / "tree", most)
     assert caught.value.code == "tree_too_large"
     assert not (tmp_path / "tree").exists()
+
+
+def test_row_59_a_submodule_among_very_many_folders_takes_no_memory(crowd):
+    """Whoever holds a submodule is read again, for modes that git does not know: folders are listed for that."""
+    inner = unfolded(crowd, 30_000, 3)
+    top = crowd.git("cat-file", "tree", f"{inner}^{{tree}}").stdout
+    holder = crowd.raw("tree", b"160000 module\0" + bytes.fromhex(inner))
+    commit = crowd.commit(crowd.raw("tree", b"40000 a\0" + bytes.fromhex(holder) + top))
+    (module,) = [entry for entry in request_tree.listed(crowd.git, commit, 200_000) if entry.kind == "commit"]
+    with little_memory(4 << 20):
+        request_tree.check_modes(crowd.git, commit, [module], 200_000)
+    with little_memory(4 << 20), pytest.raises(Refusal, match="more than 10000 folders"):
+        request_tree.check_modes(crowd.git, commit, [module], 9_999)
+
+
+def test_row_59_a_large_folder_with_a_submodule_is_refused(crowd, monkeypatch):
+    blob = crowd.raw("blob", b"")
+    tree = crowd.raw("tree", b"160000 a\0" + bytes.fromhex(crowd.git.text("rev-parse", "main"))
+                     + b"100644 b\0" + bytes.fromhex(blob))  # fmt: skip
+    monkeypatch.setattr(limits, "TREE_BYTES", 40)
+    commit = crowd.commit(tree)
+    odd = [entry for entry in request_tree.listed(crowd.git, commit, 10) if entry.kind == "commit"]
+    with pytest.raises(Refusal) as caught:
+        request_tree.check_modes(crowd.git, commit, odd, 10)
+    assert caught.value.code == "tree_too_large"
 
 
 def test_row_59_a_job_s_inputs_are_not_held_in_memory(crowd, tmp_path):
