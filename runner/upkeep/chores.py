@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bridge.errors import InfrastructureError
 from runner.bus.name_conflicts import alert, squatters
 from runner.context import RunnerContext
+from runner.faults import explain
 from runner.upkeep.retention import sweep
 
 _EVERY_S = 3600.0
@@ -37,8 +37,8 @@ class Chores:
     def _do(self, chore: Callable[[], None]) -> None:
         try:
             chore()
-        except (InfrastructureError, OSError) as error:
-            self._context.tell(f"{error}; trying again in an hour")
+        except Exception as error:  # noqa: BLE001 - no chore is worth the service
+            self._context.tell(f"{explain(error)}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
         if names := squatters(self._context.bus):
