@@ -25,12 +25,12 @@ class Chores:
         self._is_due = False
 
     def maybe(self) -> None:
-        """Run the chores if they are due. Retention waits if the clock has just been set."""
+        """Run the chores if they are due. Retention waits as long as the clock is in doubt."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
             self._last, self._is_due = now, self._context.policy.retention is not None
             self._do(self._look_for_squatters)
-        if self._is_due and not self._context.clock.was_set():
+        if self._is_due and not self._context.clock.is_doubtful():
             self._is_due = False
             self._do(self._sweep)
 
