@@ -19,8 +19,6 @@ COUNTER = 10**12
 COMMIT_BYTES = 1 * MIB
 TREE_BYTES = 4 * MIB
 PATH_PARTS = 64
-# One folder of a request's tree in which the runner looks for entries of kinds that git does not know.
-ODD_TREE_BYTES = 64 * MIB
 
 # What the bus lists. Beyond this number, each poll looks at a part: new request branches first, the others in turn.
 BRANCHES = 50_000
@@ -69,6 +67,12 @@ PRESENCE_S = 10.0
 
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
+# Other lists of one answer: its steps, each with one log; the arguments of a step; notes, which are files that were
+# skipped, processes that survived, and faults of the reports; named values, such as parameters and versions.
+ANSWER_STEPS = 16
+ANSWER_ARGUMENTS = 128
+ANSWER_NOTES = 100
+ANSWER_NAMES = 256
 # All files of one answer together: what `fetch` writes and `verify` hashes.
 ANSWER_BYTES = 512 * MIB
 # Files that may lie in the folders of an answer, and paths that may differ between a request and its answer.
@@ -93,13 +97,16 @@ LOG_BYTES = 32 * MIB
 REPORTS_BYTES = 64 * MIB
 # Seconds in which all reports of a run are judged together. A report of the allowed size takes a few.
 JUDGE_S = 30.0
-# Violations in a verdict: by then it is clear, and stays readable. At least one of each code is among them.
-VIOLATIONS = 100
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.
+# One report. Where it is read it takes up to eight times as much: one emoji in a text makes each character of it four
+# bytes long, and the text and the value that is made of it are in memory together.
+REPORT_BYTES = 8 * MIB
+# Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
+# and 200 of memory, a name 6 and 260.
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
+JSON_NAMES = 250_000
 # An answer of GitHub's REST interface, and the seconds until all of it must be there.
 API_BYTES = MIB
 API_SECONDS = 10.0

@@ -26,11 +26,10 @@ from bridge.system import strict_json
 
 SCHEMA_VERSION = 3
 
-# A preset bounds its reports more tightly.
-MAX_BYTES = limits.FILE_BYTES
+MAX_BYTES = limits.REPORT_BYTES
 MAX_DEPTH = 32
 
-MAX_VIOLATIONS = limits.VIOLATIONS
+MAX_VIOLATIONS = limits.ANSWER_NOTES
 # Of one code, so many places are kept apart while a report is judged.
 _PLACES = 1_000
 
@@ -45,6 +44,7 @@ __all__ = [
     "faults",
     "is_told",
     "judge",
+    "judge_each",
     "run_id",
     "verdict",
     "violation",
@@ -115,6 +115,16 @@ def judge(
     All of them together have ``limits.JUDGE_S`` seconds. Meanwhile, ``attend`` is called a few times a second; what it
     raises ends the judging.
     """
+    return judge_each(files.items(), kinds, bound, attend)
+
+
+def judge_each(
+    files: Iterable[tuple[str, bytes]],
+    kinds: Collection[str] | None = None,
+    bound: Bound | None = None,
+    attend: Callable[[], None] | None = None,
+) -> Gate:
+    """Do what ``judge`` does with files that are read when they are asked for: one at a time is in memory."""
     clock = Clock(limits.JUDGE_S, attend)
     return _check_all(_parsed(files, clock), kinds, bound, clock)
 
@@ -123,9 +133,9 @@ def judge(
 _LATE = object()
 
 
-def _parsed(files: Mapping[str, bytes], clock: Clock) -> Iterator[tuple[str, object]]:
+def _parsed(files: Iterable[tuple[str, bytes]], clock: Clock) -> Iterator[tuple[str, object]]:
     """Yield each report's path and content, one after the other: together they may not fit into memory."""
-    for path, data in files.items():
+    for path, data in files:
         if path.endswith(".json"):
             yield path, _LATE if clock.is_over else _parse(data)
 
@@ -134,13 +144,15 @@ def _check_all(
     reports: Iterable[tuple[str, object]], kinds: Collection[str] | None, bound: Bound | None, clock: Clock
 ) -> Gate:
     found: list[Violation] = []
-    there: list[object] = []
+    there: list[str] = []
     number, late = 0, False
     for path, report in reports:
         number, late = number + 1, late or report is _LATE
-        there += [report.get("kind")] if isinstance(report, dict) else []
+        kind = report.get("kind") if isinstance(report, dict) else None
+        there += [kind] if isinstance(kind, str) else []
         told = (one.model_copy(update={"path": path}) for one in _check_one(report, kinds, bound, clock))
         found = _first((*found, *told))
+        del report, told
     if not late:
         missing = [kind for kind in kinds or () if kind not in there]
         found += [violation("NO_REPORT", f"there is no report of kind {kind}") for kind in missing]

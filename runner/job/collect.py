@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from bridge import limits as bounds
 from bridge.bus import wire
 from bridge.bus.folded import Folded
 from bridge.presets import Preset
 from runner.job.redact import Redactor
 
 _MAX_SEEN = 100_000
-_MAX_SKIPPED = 50
+_MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
 # Name lengths that every file system, git tree and log accepts.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,7 +61,7 @@ def collect(
         if len(found.files) >= limits.reports:
             found.skip(path, f"more than {limits.reports} reports")
             break
-        data = _read(name, folder, limits.report_mb << 20)
+        data = _read(name, folder, _most(preset, name))
         if isinstance(data, str):
             found.skip(path, data)
         elif not places.takes(path):
@@ -73,6 +74,12 @@ def collect(
             found.files[path] = data
             room -= len(data)
     return found
+
+
+def _most(preset: Preset, name: str) -> int:
+    """Return how large a report may be. What the gate judges is parsed here and by each reader."""
+    most = preset.limits.report_mb << 20
+    return min(most, bounds.REPORT_BYTES) if preset.gated and name.endswith(".json") else most
 
 
 def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:

@@ -38,7 +38,7 @@ def judging(runners, presets, requester, client, tmp_path, wait_for):
     return runner, branch
 
 
-def test_row_113_the_claim_is_renewed_and_a_cancellation_is_heard(judging, client, git, bus, wait_for):
+def test_row_109_the_claim_is_renewed_and_a_cancellation_is_heard(judging, client, git, bus, wait_for):
     runner, branch = judging
     first = json.loads(git(bus, "show", f"{branch}:{wire.STATE}"))["sequence"]
     wait_for(lambda: json.loads(git(bus, "show", f"{branch}:{wire.STATE}"))["sequence"] > first)
@@ -52,7 +52,7 @@ def test_row_113_the_claim_is_renewed_and_a_cancellation_is_heard(judging, clien
     assert runner.stop() == 0
 
 
-def test_row_113_a_runner_that_is_told_to_stop_hands_the_request_back(judging, client):
+def test_row_109_a_runner_that_is_told_to_stop_hands_the_request_back(judging, client):
     runner, branch = judging
     began = time.monotonic()
 

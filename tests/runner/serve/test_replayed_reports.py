@@ -47,7 +47,7 @@ REPLAYED = {
 }
 
 
-def test_row_114_a_report_that_the_request_brings_along_is_not_accepted(runners, presets, requester, client):
+def test_row_110_a_report_that_the_request_brings_along_is_not_accepted(runners, presets, requester, client):
     folder = presets(
         replay={
             "code": "request",
