@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bridge.evidence.laws import BY_GROUP
-from bridge.evidence.laws.unchecked import Unchecked
-from bridge.evidence.laws.unchecked_table import UNCHECKED
+from bridge.evidence.laws.unchecked import OLDER, OLDER_REASON, UNCHECKED, Unchecked
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES
 from bridge.evidence.shape import SHAPES
@@ -17,9 +16,7 @@ from bridge.evidence.table import TABLE, Entry
 HEADS = {
     "rules": "| code | verdict | kinds | meaning | fix |\n|---|---|---|---|---|\n",
     "laws": "| about | law | kinds | what must hold | code |\n|---|---|---|---|---|\n",
-    "unchecked": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
-    "bounded": "| fields | kinds | changes that pass | a claim moves by at most | reason |\n|---|---|---|---|---|\n",
-    "unbounded": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
+    "unchecked": "| fields | changes that pass | reason |\n|---|---|---|\n",
 }
 
 
@@ -40,9 +37,7 @@ def tables() -> dict[str, list[str]]:
             f"| {group} | `{one.name}` | {kinds_in(one.kinds)} | {one.statement} | `{one.code}` |\n"
             for group, some in BY_GROUP.items() for one in some
         ],
-        "unchecked": [unchecked(one) for one in UNCHECKED if not one.moves],
-        "bounded": [unchecked(one) for one in UNCHECKED if one.is_bounded],
-        "unbounded": [unchecked(one) for one in UNCHECKED if one.moves and not one.is_bounded],
+        "unchecked": [*map(unchecked, UNCHECKED), f"| of schema 2: {places(OLDER)} | any | {OLDER_REASON} |\n"],
     }  # fmt: skip
 
 
@@ -51,9 +46,7 @@ def row(entry: Entry) -> str:
 
 
 def unchecked(one: Unchecked) -> str:
-    most = f" {one.moves:.0%} |" if one.is_bounded else ""
-    kinds = kinds_in(one.kinds) + (", of models that are not bundled" if one.others else "")
-    return f"| {places(one.fields)} | {kinds} | {one.says} |{most} {one.reason} |\n"
+    return f"| {places(one.fields)} | {one.lies} | {one.reason} |\n"
 
 
 def places(names: Iterable[str]) -> str:
