@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= 3
 ARGS ?=
 
-BENCHMARKS := bus load bombs jobs signing mcp web codec codec_memory verify_size server
+BENCHMARKS := bus load bombs jobs signing mcp web judging codec codec_memory verify_size server
 
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema

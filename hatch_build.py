@@ -88,7 +88,7 @@ def _asked(root: Path) -> str | None:
 
 def _git(root: Path, *args: str) -> str | None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    argv = ["git", "-C", str(root), "-c", "core.fsmonitor=false", *args]
+    argv = ["git", "--no-replace-objects", "-C", str(root), "-c", "core.fsmonitor=false", *args]
     try:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     except (OSError, subprocess.SubprocessError):

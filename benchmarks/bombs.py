@@ -4,7 +4,8 @@
 
 Each bomb is put on a bus of its own, as a push would leave it there, while a real runner serves. An honest request is
 sent afterwards and followed with the real client; then the client looks at the bomb itself. Memory is the peak of the
-process, and apart from it that of all git processes that it started together.
+process, and apart from it that of all git processes that it started together. The exit code is 1 if runner or client
+took more than their goals, or if the honest request was not answered.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ REFS = 100_000
 OBJECTS = 1_000_000
 TIMES = 4_000
 WAIT = "180s"
+# The most memory of the runner and of the client, in MB.
+RUNNER_MB, CLIENT_MB = 150, 200
 
 
 def message(place: Place) -> str:
@@ -94,9 +97,23 @@ def tiny(place: Place) -> str:
     return name
 
 
+def unfolding(place: Place) -> str:
+    """A folder below .mac-bridge that unfolds to a million paths from a handful of objects."""
+    tree = _store(place, b"tree", b"100644 x\0" + bytes.fromhex(_store(place, b"blob", b"x")))
+    for _ in range(3):
+        tree = _store(place, b"tree", b"".join(b"40000 %03d\0" % i + bytes.fromhex(tree) for i in range(100)))
+    return _branch(
+        place, _commit(place, _store(place, b"tree", b"40000 .mac-bridge\0" + bytes.fromhex(tree)))
+    )
+
+
 BOMBS: dict[str, Callable[[Place], str]] = {
     "message": message, "wide": wide, "deep": deep, "refs": refs, "names": names, "tiny": tiny,
+    "unfolding": unfolding,
 }  # fmt: skip
+
+# The bombs that took more than the goals allow.
+MISSED: list[str] = []
 
 
 class Peak:
@@ -148,10 +165,12 @@ def figure(bomb: Callable[[Place], str]) -> Figure:
             runner.terminate()
             runner.wait(60)
             peak.stop()
-        worst = max(looked, key=lambda one: one[3])
+        most = max(client, *(one[3] for one in looked))
+        if code or peak.own > RUNNER_MB or most > CLIENT_MB:
+            MISSED.append(bomb.__name__)
         said = ", ".join(f"{verb} {seconds:.1f} s, exit code {code}" for verb, code, seconds, _, _ in looked)
-        print(f"{bomb.__doc__}\n  honest request {answered}; runner {peak.own:.0f} MB (goal < 150 MB), "
-              f"its git processes {peak.family:.0f} MB; client {max(client, worst[3]):.0f} MB (goal < 200 MB), "
+        print(f"{bomb.__doc__}\n  honest request {answered}; runner {peak.own:.0f} MB (goal < {RUNNER_MB} MB), "
+              f"its git processes {peak.family:.0f} MB; client {most:.0f} MB (goal < {CLIENT_MB} MB), "
               f"its git processes {max(one[4] for one in looked):.0f} MB; {said}", flush=True)  # fmt: skip
 
     return measured
@@ -214,4 +233,6 @@ def _tree_of(place: Place) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(print_figures(options_of(__doc__, runs=1), {name: figure(bomb) for name, bomb in BOMBS.items()}))
+    print_figures(options_of(__doc__, runs=1), {name: figure(bomb) for name, bomb in BOMBS.items()})
+    if MISSED:
+        sys.exit(f"beyond the goals: {', '.join(MISSED)}")

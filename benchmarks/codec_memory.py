@@ -2,8 +2,8 @@
 
     python benchmarks/codec_memory.py [--tokens 1024,8192,32768]
 
-The layers form a chain, as in a model: a layer's queries depend on the output of the one before it. Caches
-are filled in chunks; then the peak is taken over one further chunk of 256 tokens, and over one token, with
+The layers form a chain, as in a model: a layer's queries, keys and values wait for the output of the layer before.
+Caches are filled in chunks; then the peak is taken over one further chunk of 256 tokens, and over one token, with
 attention. Peaks count what MLX has allocated, the caches of all layers included.
 """
 
@@ -26,6 +26,15 @@ CACHES = {
 }
 
 
+def measure(make, tokens, args):
+    """Return the bytes of all layers' caches at so many tokens, and the peaks of the last chunk and token."""
+    mx.random.seed(0)
+    caches = [make() for _ in range(args.layers)]
+    fill(caches, tokens - args.chunk - 1, args)
+    peaks = [step(caches, rows, args) for rows in (args.chunk, 1)]
+    return sum(c.nbytes for c in caches), *peaks
+
+
 def step(caches, rows, args):
     """Let ``rows`` new tokens through all layers; returns the peak in bytes."""
     mx.clear_cache()
@@ -41,9 +50,8 @@ def attend(cache, x, rows, args):
     """One layer: new keys and values, then attention."""
     queries = x + mx.random.normal((1, args.heads, rows, args.dim)).astype(mx.bfloat16)
     mask = None if rows == 1 else "causal"
-    return scaled_dot_product_attention(
-        queries, *cache.update_and_fetch(*fresh(rows, args)), cache, args.dim**-0.5, mask
-    )
+    new = mx.depends(fresh(rows, args), [x])
+    return scaled_dot_product_attention(queries, *cache.update_and_fetch(*new), cache, args.dim**-0.5, mask)
 
 
 def fresh(rows, args):
@@ -62,7 +70,7 @@ def fill(caches, tokens, args):
             held += rows
 
 
-def main():
+def parsed(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", default="1024,8192")
     parser.add_argument("--only", default=",".join(CACHES), help="names of caches, with commas")
@@ -71,24 +79,22 @@ def main():
     parser.add_argument("--kv-heads", type=int, default=2)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--chunk", type=int, default=256)
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main():
+    args = parsed()
     print(f"{host.chip()}, {host.system()}, mlx {host.version('mlx')}, {mx.default_device()}")
     print(f"{args.layers} layers, {args.heads} heads over {args.kv_heads}, head size {args.dim}; MiB")
     print(f"{'cache':14} {'tokens':>7} {'live':>8} {'of raw':>7} {'prefill':>8} {'decode':>8} peaks")
     for tokens in map(int, args.tokens.split(",")):
         raw = None
         for name, make in ((name, CACHES[name]) for name in args.only.split(",")):
-            mx.random.seed(0)
-            caches = [make() for _ in range(args.layers)]
-            fill(caches, tokens - args.chunk - 1, args)
-            prefill = step(caches, args.chunk, args)
-            decode = step(caches, 1, args)
-            live = sum(c.nbytes for c in caches)
+            live, prefill, decode = measure(make, tokens, args)
             raw = raw or live
             mib = [f"{x / 2**20:.1f}" for x in (live, prefill, decode)]
             print(f"{name:14} {tokens:7} {mib[0]:>8} {live / raw:7.1%} {mib[1]:>8} {mib[2]:>8}")
             sys.stdout.flush()
-            del caches
 
 
 if __name__ == "__main__":

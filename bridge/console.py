@@ -106,6 +106,11 @@ def say(*parts: str | Colored | Path) -> None:
     _print(parts, err=True)
 
 
+def is_read_by_people() -> bool:
+    """Return whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def put_block(text: str, *, err: bool = False) -> None:
     """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
     click.echo(clean.block(text), nl=False, err=err)

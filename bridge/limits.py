@@ -36,6 +36,8 @@ LISTED_S = 60.0
 GIT_MEMORY_BYTES = 1024 * MIB
 # The user's git while it talks to a server: memory of its own. Mapped packs, which may be larger, do not count.
 TALKING_GIT_BYTES = 2048 * MIB
+# How long a server may be silent over HTTP before git takes it for gone.
+SILENCE_S = 60.0
 # What a fetch leaves free on the disk: more than the 512 MiB below which a runner ends its jobs by default.
 KEEP_FREE_BYTES = 1024 * MIB
 FETCH_S = 5.0
@@ -65,12 +67,26 @@ PRESENCE_S = 10.0
 
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
+# Other lists of one answer: its steps, each with one log; the arguments of a step; notes, which are files that were
+# skipped, processes that survived, and faults of the reports; named values, such as parameters and versions.
+ANSWER_STEPS = 16
+ANSWER_ARGUMENTS = 128
+ANSWER_NOTES = 100
+ANSWER_NAMES = 256
 # All files of one answer together: what `fetch` writes and `verify` hashes.
 ANSWER_BYTES = 512 * MIB
 # Files that may lie in the folders of an answer, and paths that may differ between a request and its answer.
 PATHS = 20_000
 # Characters of a path, from the root of the tree.
 PATH_LENGTH = 1_024
+# One file of an answer, or one report: what is read into memory at once.
+FILE_BYTES = 64 * MIB
+# The files of the protocol: a state or a cancellation, a result, its signed statement.
+STATE_BYTES = 16 * KIB
+RESULT_BYTES = MIB
+EVIDENCE_BYTES = 4 * MIB
+# Commits of a branch above its request that a reader goes through.
+COMMITS = 20_000
 # The piece of log in one commit. A runner streams a quarter of a mebibyte at a time.
 PIECE_BYTES = MIB // 2
 # All pieces of log on one branch; what comes after them is not shown.
@@ -79,11 +95,18 @@ STREAM_BYTES = 256 * MIB
 LOG_BYTES = 32 * MIB
 # Reports that are read into memory to be judged or shown, together.
 REPORTS_BYTES = 64 * MIB
+# Seconds in which all reports of a run are judged together. A report of the allowed size takes a few.
+JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# Values in one JSON text, and lists and objects among them: one may take two bytes of text and 200 of memory.
+# One report. Where it is read it takes up to eight times as much: one emoji in a text makes each character of it four
+# bytes long, and the text and the value that is made of it are in memory together.
+REPORT_BYTES = 8 * MIB
+# Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
+# and 200 of memory, a name 6 and 260.
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
+JSON_NAMES = 250_000
 # An answer of GitHub's REST interface, and the seconds until all of it must be there.
 API_BYTES = MIB
 API_SECONDS = 10.0

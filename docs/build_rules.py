@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bridge.evidence.laws import BY_GROUP
-from bridge.evidence.laws.unchecked import OLDER, OLDER_REASON, UNCHECKED, Unchecked
+from bridge.evidence.laws.unchecked import Unchecked
+from bridge.evidence.laws.unchecked_table import UNCHECKED
 from bridge.evidence.names import KINDS, LEGACY
 from bridge.evidence.rules import RULES
 from bridge.evidence.shape import SHAPES
@@ -16,7 +17,9 @@ from bridge.evidence.table import TABLE, Entry
 HEADS = {
     "rules": "| code | verdict | kinds | meaning | fix |\n|---|---|---|---|---|\n",
     "laws": "| about | law | kinds | what must hold | code |\n|---|---|---|---|---|\n",
-    "unchecked": "| fields | changes that pass | reason |\n|---|---|---|\n",
+    "unchecked": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
+    "bounded": "| fields | kinds | changes that pass | a claim moves by at most | reason |\n|---|---|---|---|---|\n",
+    "unbounded": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
 }
 
 
@@ -37,7 +40,9 @@ def tables() -> dict[str, list[str]]:
             f"| {group} | `{one.name}` | {kinds_in(one.kinds)} | {one.statement} | `{one.code}` |\n"
             for group, some in BY_GROUP.items() for one in some
         ],
-        "unchecked": [*map(unchecked, UNCHECKED), f"| of schema 2: {places(OLDER)} | any | {OLDER_REASON} |\n"],
+        "unchecked": [unchecked(one) for one in UNCHECKED if not one.moves],
+        "bounded": [unchecked(one) for one in UNCHECKED if one.is_bounded],
+        "unbounded": [unchecked(one) for one in UNCHECKED if one.moves and not one.is_bounded],
     }  # fmt: skip
 
 
@@ -46,7 +51,9 @@ def row(entry: Entry) -> str:
 
 
 def unchecked(one: Unchecked) -> str:
-    return f"| {places(one.fields)} | {one.lies} | {one.reason} |\n"
+    most = f" {one.moves:.0%} |" if one.is_bounded else ""
+    kinds = kinds_in(one.kinds) + (", of models that are not bundled" if one.others else "")
+    return f"| {places(one.fields)} | {kinds} | {one.says} |{most} {one.reason} |\n"
 
 
 def places(names: Iterable[str]) -> str:

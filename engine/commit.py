@@ -18,13 +18,18 @@ def of(folder: Path = _ENGINE) -> tuple[str, bool] | None:
         commit, _, modified = recorded.partition(" ")
         return commit, bool(modified)
     # A virtual environment inside somebody's checkout is no checkout of ours.
-    if not process.answer("git", "-C", str(folder), "ls-files", "--error-unmatch", "__init__.py"):
+    if not _git(folder, "ls-files", "--error-unmatch", "__init__.py"):
         return None
-    found = process.answer("git", "-C", str(folder), "rev-parse", "HEAD")
-    changed = process.answer(
-        "git", "-C", str(folder), "-c", "core.fsmonitor=false", "status", "--porcelain", "--", "."
-    )
+    found = _git(folder, "rev-parse", "HEAD")
+    changed = _git(folder, "status", "--porcelain", "--", ".")
     return (found, bool(changed)) if found else None
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    """Ask git about what is there: no file-system monitor is started, and no object stands for another one."""
+    return process.answer(
+        "git", "--no-replace-objects", "-C", str(folder), "-c", "core.fsmonitor=false", *args
+    )
 
 
 def _recorded() -> str | None:

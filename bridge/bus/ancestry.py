@@ -37,12 +37,12 @@ def with_heavy_history(
         heavy: set[str] = set()
         weighed = set(tips)
         for some in _portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
-            lines = [line.decode("ascii").split() for line in some]
-            for oid, size in objects.sizes(git, [oid for oid, *_ in lines if oid not in weighed]).items():
+            lines = [git_output.with_parents(line) for line in some]
+            for oid, size in objects.sizes(git, [oid for oid, _ in lines if oid not in weighed]).items():
                 if size > limits.COMMIT_BYTES:
                     heavy.add(oid)
             # Parents come before their children.
-            for oid, *parents in lines:
+            for oid, parents in lines:
                 if not heavy.isdisjoint(parents):
                     heavy.add(oid)
     finally:

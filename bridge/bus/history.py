@@ -17,7 +17,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 
-MAX_COMMITS = 20_000
+MAX_COMMITS = limits.COMMITS
 _AT_ONCE = 64
 # How many commits of a branch are read directly before git walks its history; most requests have fewer.
 _NEAR = 24
@@ -142,7 +142,7 @@ def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
     if after in near:
         return near[: near.index(after)][::-1]
     span = [tip] if after is None else [tip, f"^{after}"]
-    listed = git("rev-list", "--first-parent", "--reverse", f"--max-count={MAX_COMMITS}", *span).stdout
+    listed = git("rev-list", "--first-parent", "--reverse", f"--max-count={limits.COMMITS}", *span).stdout
     return git_output.lines(listed)
 
 

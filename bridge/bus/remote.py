@@ -89,7 +89,7 @@ class Remote:
         Raises:
             UsageError: there is none.
         """
-        known = git.text("remote").split()
+        known = git_output.lines(git("remote").stdout)
         is_address = ("/" in name or ":" in name) and not name.startswith("-")
         if name not in known and not is_address:
             fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else (
@@ -99,11 +99,12 @@ class Remote:
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.
             git = replace(git, options=(*git.options, "-c", f"remote.{name}.mirror=false"))
-        settings = git.maybe("config", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$") or ""
-        if re.search(r"^http\.", settings, re.MULTILINE):
+        asked = ("config", "-z", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$")
+        settings = git_output.settings(git(*asked, ok=(0, 1, 128)).stdout)
+        if any(key.startswith("http.") for key, _ in settings):
             # Git sends such a header, with a token in it, to whatever server the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
-        return cls(git, name, ignores_case="core.ignorecase true" in settings.split("\n"))
+        return cls(git, name, ignores_case=("core.ignorecase", "true") in settings)
 
     @property
     def url(self) -> str:
@@ -447,7 +448,7 @@ class Remote:
 
     @property
     def _is_address(self) -> bool:
-        return self.name not in self.git.text("remote").split("\n")
+        return self.name not in git_output.lines(self.git("remote").stdout)
 
 
 def _other_hash(name: str) -> UsageError:

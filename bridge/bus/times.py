@@ -2,7 +2,8 @@
 
 The clock of a machine may be years off, for example at a start with a dead battery. Commits of others have times by
 their clocks, so the newest of these times is a lower bound of the current time. Anyone who can push can commit with a
-later time; then this machine's own clock decides, as it would without this check.
+later time. Times that lie in the future by this machine's clock are ignored, because one of them would otherwise
+outweigh all others.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ def requested_below(git: Git, prefix: str) -> list[float]:
 
 
 def at_least(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> float:
-    """Return what time it is for certain: ``now``, unless nothing that was seen is nearly as late."""
-    return min(now, max(dates, default=now) + tolerance_s)
+    """Return what time it is for certain: ``now``, unless nothing that was seen is nearly as late.
+
+    What is dated later than ``now`` shows nothing: either the date is forged, or this clock is behind and ``now`` is
+    the careful answer anyway.
+    """
+    return min(now, max((date for date in dates if date <= now + tolerance_s), default=now) + tolerance_s)
 
 
 def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:

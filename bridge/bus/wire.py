@@ -6,7 +6,15 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 
 from bridge import limits
 from bridge.bus import branch_names
@@ -31,11 +39,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # What a runner writes: ASCII without white space or control characters.
 _PLAIN_PATH = re.compile(r"[!-~]+")
 
-MAX_STATE = 16 * 1024
-MAX_RESULT = 1024 * 1024
-MAX_SUMMARY = 1024 * 1024
-MAX_FILE = 64 * 1024 * 1024
-MAX_EVIDENCE = 4 * 1024 * 1024
+MAX_STATE = limits.STATE_BYTES
+MAX_RESULT = limits.RESULT_BYTES
+MAX_FILE = limits.FILE_BYTES
+MAX_EVIDENCE = limits.EVIDENCE_BYTES
 
 
 class State(StrEnum):
@@ -98,6 +105,11 @@ PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.PRESE
 Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.NONCE.pattern})$")]
 # `is_answer_path` judges what it is made of and where it may lie.
 AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
+_Item = TypeVar("_Item")
+# The lists of an answer. A small push can hold many entries, each of which costs its reader as much as a large file.
+Steps = Annotated[list[_Item], Field(max_length=limits.ANSWER_STEPS)]
+Notes = Annotated[list[_Item], Field(max_length=limits.ANSWER_NOTES)]
+Named = Annotated[dict[str, _Item], Field(max_length=limits.ANSWER_NAMES)]
 
 
 def _is_name(value: str) -> str:
@@ -168,17 +180,17 @@ class Reason(_Wire):
 class CommandResult(_Wire):
     """One step: what ran and how it ended."""
 
-    argv: list[str]
+    argv: Annotated[list[str], Field(max_length=limits.ANSWER_ARGUMENTS)]
     exit_code: int | None
     signal: int | None = None
     timed_out: bool = False
     seconds: float
     max_rss_bytes: int | None = None
     log: str
-    survivors: list[str] = []
+    survivors: Notes[str] = []
     # The exceeded limit (memory, processes, disk, files, free), and the highest observed use.
     exceeded: str | None = None
-    peaks: dict[str, int] = {}
+    peaks: Named[int] = {}
 
 
 class LogDigest(_Wire):
@@ -213,7 +225,7 @@ class Gate(_Wire):
     """What the gate said of the reports."""
 
     verdict: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]
-    violations: list[Violation] = []
+    violations: Notes[Violation] = []
 
 
 class Result(_Wire):
@@ -232,22 +244,29 @@ class Result(_Wire):
     preset: PresetName | None
     preset_digest: str | None
     code: Literal["installed", "request"] | None
-    params: dict[str, bool | int | str]
-    commands: list[CommandResult]
+    params: Named[bool | int | str]
+    commands: Steps[CommandResult]
     exit_code: int
     token: Counter
     runner: Runner
-    host: dict[str, Any]
-    versions: dict[str, str | None]
+    host: Named[Any]
+    versions: Named[str | None]
     started_at: str
     finished_at: str
     seconds: float
-    logs: list[LogDigest]
-    files: list[FileDigest]
-    skipped: list[str] = []
+    logs: Steps[LogDigest]
+    files: Annotated[list[FileDigest], Field(max_length=limits.ANSWER_FILES)]
+    skipped: Notes[str] = []
     gate: Gate | None = None
     # The sandbox of the job; None in answers that are older than this field.
     sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
+
+    @field_validator("logs")
+    @classmethod
+    def _each_log_is_its_own(cls, value: list[LogDigest]) -> list[LogDigest]:
+        if len({log.path for log in value}) != len(value):
+            raise ValueError("two steps have the same log")
+        return value
 
 
 def is_answer_path(path: str) -> bool:

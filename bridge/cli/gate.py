@@ -35,10 +35,17 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
 
     Exits with 0 if all reports are accepted, with 5 if one is not, and with 2 if there are none.
     """
-    reports = dict(_read(paths))
-    gate = evidence.judge(reports, kinds)
+    names: dict[str, None] = {}
+
+    def each() -> Iterator[tuple[str, bytes]]:
+        for name, data in _read(paths):
+            if name not in names:
+                names[name] = None
+                yield name, data
+
+    gate = evidence.judge_each(each(), kinds)
     if as_json:
-        put_json({"reports": list(reports), **gate.model_dump(mode="json")})
+        put_json({"reports": list(names), **gate.model_dump(mode="json")})
     else:
         show_gate(gate)
     return ExitCode.SUCCEEDED if gate.verdict == "ACCEPTED" else ExitCode.GATE_REJECTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 
 import click
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from bridge.cli.common import complete_preset
 from bridge.cli.screen import Grid, console
-from bridge.console import Colored, json_option, put, put_block, put_json, say
+from bridge.console import Colored, is_read_by_people, json_option, put, put_block, put_json, say
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.system import environment
 
@@ -38,7 +37,7 @@ def command(name: str | None, *, as_json: bool) -> None:
 
 def _list(presets: list[Preset]) -> None:
     """Print one paragraph a preset for people; for programs one line each, with tabs between the columns."""
-    if sys.stdout is None or not sys.stdout.isatty():
+    if not is_read_by_people():
         for preset in presets:
             put_block(f"{preset.name}\t{_params(preset) or '-'}\t{preset.description}\n")
         return

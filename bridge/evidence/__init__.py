@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from bridge import limits
 from bridge.bus.wire import Gate, Violation
 from bridge.errors import ManifestError, one_line
 from bridge.evidence import legacy
 from bridge.evidence.bound import Bound, is_told, run_id, unbound
+from bridge.evidence.clock import Clock, TooLongError
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.meaning import DEFINITIONS
 from bridge.evidence.names import KINDS, LEGACY
-from bridge.evidence.report_index import ReportIndex, TooLongError
+from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rule import Rule
 from bridge.evidence.rules import RULES
 from bridge.evidence.shape import read
@@ -24,15 +26,12 @@ from bridge.system import strict_json
 
 SCHEMA_VERSION = 3
 
-# A preset bounds its reports more tightly.
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = limits.REPORT_BYTES
 MAX_DEPTH = 32
 
-# Time limit. Checking a report of the allowed size takes a few seconds; a report that takes longer is refused.
-MAX_SECONDS = 30.0
-
-# Maximum number of violations in a result. By then the verdict is clear, and the result stays readable.
-MAX_VIOLATIONS = 100
+MAX_VIOLATIONS = limits.ANSWER_NOTES
+# Of one code, so many places are kept apart while a report is judged.
+_PLACES = 1_000
 
 __all__ = [
     "KINDS",
@@ -42,41 +41,57 @@ __all__ = [
     "Bound",
     "check_report",
     "check_reports",
+    "faults",
     "is_told",
     "judge",
+    "judge_each",
     "run_id",
     "verdict",
     "violation",
 ]
 
 
-def check_report(report: Mapping[str, Any], bound: Bound | None = None) -> list[Violation]:
+def check_report(
+    report: Mapping[str, Any], bound: Bound | None = None, clock: Clock | None = None
+) -> list[Violation]:
     """Return all violations of a report. An empty list means that the gate accepts its claims.
 
-    With ``bound``, the report must also match that run, as far as it names a run.
+    With ``bound``, the report must also match that run, as far as it names a run. ``clock`` ends the judging; without
+    it, the report has the time of a set of reports.
     """
-    told: list[tuple[str, str]] = []
-    first: dict[str, tuple[str, str]] = {}
-    for one in _once((*_found(report), *(_unbound(report, bound) if bound else ()))):
+    return _first(violation(*one) for one in _once(_faults(report, bound, clock or Clock(limits.JUDGE_S))))
+
+
+def _first(found: Iterable[Violation]) -> list[Violation]:
+    """Return the first violations, and one of each code that is found later: the verdict counts all of them."""
+    told: list[Violation] = []
+    late: dict[str, Violation] = {}
+    for one in found:
         if len(told) < MAX_VIOLATIONS:
             told.append(one)
-        elif one[0] not in first:
-            first[one[0]] = one  # even if only some violations are listed, the verdict counts all of them
-    known = {code for code, _ in told}
-    late = [one for code, one in first.items() if code not in known]
-    return [violation(*one) for one in (*told[: MAX_VIOLATIONS - len(late)], *late)]
+        else:
+            late.setdefault(one.code, one)
+    known = {one.code for one in told}
+    last = [one for code, one in late.items() if code not in known]
+    return [*told[: MAX_VIOLATIONS - len(last)], *last]
 
 
 def _once(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield each fault once: what is found again for every claim about one place is one fault, with their number."""
-    claims: dict[tuple[str, str], list[str]] = {}
+    claims: dict[tuple[str, str], tuple[str, set[str]]] = {}
+    places: Counter[str] = Counter()
     for code, message in found:
         name, colon, rest = message.partition(": ")
-        place = rest if colon and name in DEFINITIONS else message
-        claims.setdefault((code, place), []).append(message)
-    for (code, place), messages in claims.items():
-        names = {*(message.partition(": ")[0] for message in messages)}
-        yield code, messages[0] if len(names) == 1 else f"{place} (found for {len(names)} kinds of claims)"
+        about_claim = bool(colon) and name in DEFINITIONS
+        key = code, rest if about_claim else message
+        if key not in claims:
+            if places[code] >= _PLACES:
+                continue
+            places[code] += 1
+            claims[key] = message, set()
+        claims[key][1].add(name if about_claim else "")
+    for (code, place), (message, names) in claims.items():
+        yield code, message if len(names) == 1 else f"{place} (found for {len(names)} kinds of claims)"
 
 
 def check_reports(
@@ -86,27 +101,64 @@ def check_reports(
 
     With ``kinds``, there must be exactly one report of each kind, and no other. ``bound``: see ``check_report``.
     """
-    found = [
-        one.model_copy(update={"path": path})
-        for path, report in reports.items()
-        for one in _check_one(report, kinds, bound)
-    ]
-    there = [report.get("kind") for report in reports.values() if isinstance(report, dict)]
-    found += [
-        violation("NO_REPORT", f"there is no report of kind {k}") for k in kinds or () if k not in there
-    ]
-    if not reports and not kinds:
-        found = [violation("NO_REPORT", "the preset promises a report and the run left none")]
-    return Gate(verdict=verdict(found), violations=found[:MAX_VIOLATIONS])
+    return _check_all(reports.items(), kinds, bound, Clock(limits.JUDGE_S))
 
 
 def judge(
-    files: Mapping[str, bytes], kinds: Collection[str] | None = None, bound: Bound | None = None
+    files: Mapping[str, bytes],
+    kinds: Collection[str] | None = None,
+    bound: Bound | None = None,
+    attend: Callable[[], None] | None = None,
 ) -> Gate:
-    """Check the reports among a run's files: those whose name ends in ``.json``."""
-    return check_reports(
-        {path: _parse(data) for path, data in files.items() if path.endswith(".json")}, kinds, bound
-    )
+    """Check the reports among a run's files: those whose name ends in ``.json``.
+
+    All of them together have ``limits.JUDGE_S`` seconds. Meanwhile, ``attend`` is called a few times a second; what it
+    raises ends the judging.
+    """
+    return judge_each(files.items(), kinds, bound, attend)
+
+
+def judge_each(
+    files: Iterable[tuple[str, bytes]],
+    kinds: Collection[str] | None = None,
+    bound: Bound | None = None,
+    attend: Callable[[], None] | None = None,
+) -> Gate:
+    """Do what ``judge`` does with files that are read when they are asked for: one at a time is in memory."""
+    clock = Clock(limits.JUDGE_S, attend)
+    return _check_all(_parsed(files, clock), kinds, bound, clock)
+
+
+# Stands for a report that was not parsed in time.
+_LATE = object()
+
+
+def _parsed(files: Iterable[tuple[str, bytes]], clock: Clock) -> Iterator[tuple[str, object]]:
+    """Yield each report's path and content, one after the other: together they may not fit into memory."""
+    for path, data in files:
+        if path.endswith(".json"):
+            yield path, _LATE if clock.is_over else _parse(data)
+
+
+def _check_all(
+    reports: Iterable[tuple[str, object]], kinds: Collection[str] | None, bound: Bound | None, clock: Clock
+) -> Gate:
+    found: list[Violation] = []
+    there: list[str] = []
+    number, late = 0, False
+    for path, report in reports:
+        number, late = number + 1, late or report is _LATE
+        kind = report.get("kind") if isinstance(report, dict) else None
+        there += [kind] if isinstance(kind, str) else []
+        told = (one.model_copy(update={"path": path}) for one in _check_one(report, kinds, bound, clock))
+        found = _first((*found, *told))
+        del report, told
+    if not late:
+        missing = [kind for kind in kinds or () if kind not in there]
+        found += [violation("NO_REPORT", f"there is no report of kind {kind}") for kind in missing]
+    if not number and not kinds:
+        found = [violation("NO_REPORT", "the preset promises a report and the run left none")]
+    return Gate(verdict=verdict(found), violations=found[:MAX_VIOLATIONS])
 
 
 def verdict(found: Collection[Violation]) -> Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]:
@@ -121,16 +173,40 @@ def violation(code: str, message: str) -> Violation:
     return Violation(code=code, message=one_line(message), mend=TABLE[code].mend)
 
 
-def _check_one(report: object, kinds: Collection[str] | None, bound: Bound | None) -> list[Violation]:
+def _check_one(
+    report: object, kinds: Collection[str] | None, bound: Bound | None, clock: Clock
+) -> list[Violation]:
+    if report is _LATE:
+        return [violation("JUDGED_TOO_LONG", f"the reports before it took all of the {limits.JUDGE_S:g} s")]
     if not isinstance(report, dict):
         return [violation("UNREADABLE", "it is not one JSON object")]
     if kinds and report.get("kind") not in [*kinds]:
         return [violation("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {' or '.join(kinds)}")]
-    return check_report(report, bound)
+    return check_report(report, bound, clock)
 
 
-def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield violations as pairs of code and message."""
+def _faults(report: Mapping[str, Any], bound: Bound | None, clock: Clock) -> Iterator[tuple[str, str]]:
+    """Yield violations as pairs of code and message, within the time that is left."""
+    try:
+        clock.look()
+        # This comes first, so that no time that the rules take hides that the report is of another run.
+        odd = [*_unbound(report, bound, clock)] if bound else []
+    except TooLongError:
+        odd = [("JUDGED_TOO_LONG", f"within {limits.JUDGE_S:g} s it was not compared with its run")]
+    try:
+        yield from faults(report, clock)
+    except TooLongError:
+        yield "JUDGED_TOO_LONG", f"after {limits.JUDGE_S:g} s not all rules had been held against it"
+    yield from odd
+
+
+def faults(report: Mapping[str, Any], clock: Clock | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the faults of a report, as pairs of code and message, while they are found.
+
+    Raises:
+        TooLongError: the time of the clock is over; without one, that of a set of reports.
+    """
+    clock = clock or Clock(limits.JUDGE_S)
     kind, version = report.get("kind"), report.get("schema_version")
     if not isinstance(kind, str) or kind not in RULES:
         yield "UNKNOWN_KIND", f"no rule knows reports of kind {kind!r}"
@@ -141,20 +217,18 @@ def _found(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         early = old and not (isinstance(version, int) and version > wanted)
         yield "LEGACY_SCHEMA" if early else "UNKNOWN_SCHEMA", f"schema_version is {version!r}, not {wanted}"
         return
+    clock.look()
     model: type[BaseModel] = legacy.Legacy if old else MODELS[kind]
     read_report, wrong = read(model, report)
     yield from wrong
     if read_report is not None:
-        subject = read_report if old else ReportIndex(read_report, MAX_SECONDS)  # type: ignore[arg-type]
-        until = time.monotonic() + MAX_SECONDS
-        try:
-            for rule in RULES[kind]:
-                for one in _apply(rule, subject):
-                    yield one
-                    _look_at_the_clock(until)
-                _look_at_the_clock(until)
-        except TooLongError:
-            yield "JUDGED_TOO_LONG", f"after {MAX_SECONDS:g} s not all rules had been held against it"
+        subject = read_report if old else ReportIndex(read_report, clock)  # type: ignore[arg-type]
+        for rule in RULES[kind]:
+            clock.look()
+            for one in _apply(rule, subject):
+                yield one
+                clock.look()
+        clock.look()
 
 
 # Raised for values of a type or size with which nothing can be computed. Nothing else reads a report's free values.
@@ -171,16 +245,11 @@ def _apply(rule: Rule, subject: Any) -> Iterator[tuple[str, str]]:
         yield "MALFORMED", f"{rule.code} cannot be judged ({type(error).__name__}); it is about {about}"
 
 
-def _unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]]:
+def _unbound(report: Mapping[str, Any], bound: Bound, clock: Clock) -> Iterator[tuple[str, str]]:
     try:
-        yield from unbound(report, bound)
+        yield from unbound(report, bound, clock)
     except _ODD_VALUES as error:
         yield "MALFORMED", f"the report cannot be compared with its run ({type(error).__name__})"
-
-
-def _look_at_the_clock(until: float) -> None:
-    if time.monotonic() > until:
-        raise TooLongError
 
 
 def _parse(data: bytes) -> object:

@@ -13,9 +13,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from bridge.evidence.asked import unlike
+from bridge.evidence.clock import Clock
 
 # The environment variable with the run's id.
 VARIABLE = "KAKEYA_RUN_ID"
@@ -25,7 +27,12 @@ LATER = ("divergence",)
 
 # Prefix of the digest chain's lines in a log.
 ROWS = "kakeya-rows "
-_LINE = re.compile(ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})")
+_LINE = re.compile(
+    ROWS.encode() + rb"(?P<count>\d{1,9}) (?P<digest>[0-9a-f]{64})|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+)
+# While it measures, the engine prints a digest with the first row that ends a second after the last digest.
+_SILENT_S = 3.0
+_SWEEP = "kakeya.verify-l"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Tolerance for times, which are written in whole seconds.
 _SLACK = timedelta(seconds=3)
@@ -77,8 +84,12 @@ def is_told(report: Mapping[str, Any]) -> bool:
     return isinstance(run, dict) and isinstance(run.get("id"), str)
 
 
-def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield why a report does not belong to a run, as pairs of code and message."""
+def unbound(report: Mapping[str, Any], bound: Bound, clock: Clock | None = None) -> Iterator[tuple[str, str]]:
+    """Yield why a report does not belong to a run, as pairs of code and message.
+
+    Raises:
+        TooLongError: the clock's time is over.
+    """
     if not is_told(report):
         if bound.required:
             yield "RUN_UNTOLD", "the report does not say of which run it is"
@@ -91,7 +102,7 @@ def unbound(report: Mapping[str, Any], bound: Bound) -> Iterator[tuple[str, str]
         return
     yield from (("RUN_UNBOUND", odd) for odd in _odd_times(report, bound))
     yield from (("RUN_UNBOUND", odd) for odd in _odd_host(report, bound))
-    yield from (("RUN_UNBOUND", odd) for odd in _odd_rows(report, bound))
+    yield from (("RUN_UNBOUND", odd) for odd in _odd_rows(report, bound, clock or Clock()))
     yield from (("RUN_UNBOUND", odd) for odd in unlike(report, bound.argvs))
 
 
@@ -121,21 +132,79 @@ def _odd_host(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
         yield f"the report is of mlx {here}, and this machine has {there}"
 
 
-def _odd_rows(report: Mapping[str, Any], bound: Bound) -> Iterator[str]:
+def _odd_rows(report: Mapping[str, Any], bound: Bound, clock: Clock) -> Iterator[str]:
     rows = report.get("rows")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         return
-    digests = [*chain(rows)]
+    digests = [*chain(clock.through(rows))]
     if not digests:
         return
-    marks = [(int(m["count"]), m["digest"].decode()) for log in bound.logs for m in _LINE.finditer(log)]
-    if (len(digests), digests[-1]) not in marks:
-        yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
-        return
-    # One job may write several reports, so only the lines that lead to this report's last digest belong to it.
-    own = marks[: marks.index((len(digests), digests[-1])) + 1]
-    begun = next((i for i in range(len(own) - 1, 0, -1) if own[i - 1][0] >= own[i][0]), 0)
-    for count, digest in own[begun:]:
-        if not 0 < count <= len(digests) or digests[count - 1] != digest:
-            yield f"after {count} rows the log holds another digest than the report's rows have"
+    # One job may write several reports, so only the lines that lead to this report's last digest belong to it: their
+    # counts grow. They are not kept, because a log may hold a million of them.
+    told, before, odd = _Told({_resumed(report, rows)}), 0, None
+    for mark in clock.through(_marks(bound.logs)):
+        if mark is None:
+            told.before_cuts.add(max(told.counts))
+            continue
+        count, digest = mark
+        if count <= before:
+            odd = None
+        if 0 < count <= len(digests) and digests[count - 1] == digest:
+            told.counts.add(count)
+        elif odd is None:
+            odd = f"after {count} rows the log holds another digest than the report's rows have"
+        if (count, digest) == (len(digests), digests[-1]):
+            yield from [odd] if odd else _silence(report, rows, told)
             return
+        before = count
+    yield "the job's log does not hold the digest of the report's rows: they are not those that were measured"
+
+
+@dataclass(frozen=True)
+class _Told:
+    """After how many rows a log holds the report's digest, and which of these counts come last before a cut."""
+
+    counts: set[int]
+    before_cuts: set[int] = field(default_factory=set)
+
+
+def _marks(logs: Iterable[bytes]) -> Iterator[tuple[int, str] | None]:
+    """Yield the digest chain's lines of all logs: after how many rows, and the digest. None: the log was cut here."""
+    for log in logs:
+        for found in _LINE.finditer(log):
+            yield (int(found["count"]), found["digest"].decode()) if found["digest"] else None
+
+
+def _resumed(report: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> int:
+    """Return how many rows an earlier, interrupted run measured: its log is another one."""
+    config = report.get("config")
+    told = config.get("resumed_rows", 0) if isinstance(config, dict) else 0
+    return told if isinstance(told, int) and 0 <= told < len(rows) else 0
+
+
+def _silence(report: Mapping[str, Any], rows: list[Mapping[str, Any]], told: _Told) -> Iterator[str]:
+    """Yield where the log holds no digest for longer than the engine is silent while it measures.
+
+    A digest is printed after a row if the last one is a second old. So the rows between two digests, but for the
+    second one's own, cannot take much longer.
+    """
+    config = report.get("config")
+    caches = config.get("caches") if isinstance(config, dict) else None
+    if report.get("kind") == _SWEEP and isinstance(caches, list) and len(caches) > 1:
+        return  # passes over several caches take turns, and their digests are printed with the reports
+    first = _resumed(report, rows)
+    for one, other in pairwise(sorted(count for count in told.counts if count >= first)):
+        took = _span(rows[one : other - 1])
+        if took > _SILENT_S and one not in told.before_cuts:
+            yield f"the log holds no digest of the rows {one + 1} to {other - 1}, which took {took:.3g} s"
+            return
+
+
+def _span(rows: list[Mapping[str, Any]]) -> float:
+    """Return the seconds from the start of the first of some rows to the end of the last; 0 if they do not say."""
+    if not rows:
+        return 0.0
+    start, last = rows[0].get("started_s"), rows[-1].get("started_s")
+    took = rows[-1].get("e2e_s", rows[-1].get("seconds", 0.0))
+    numbers = all(isinstance(value, int | float) for value in (start, last, took))
+    return float(last + took - start) if numbers else 0.0

@@ -22,7 +22,7 @@ from bridge.evidence.parts import (
 )
 from bridge.evidence.rows import CellRow, CodecRow, Decode, ParityRow, QuantRow, VerifyRow
 
-Rows = Field(min_length=1, max_length=50_000)
+Rows = Field(min_length=1, max_length=50_000, fail_fast=True)
 
 
 class DecodeConfig(Part):
@@ -38,7 +38,7 @@ class Sweep(Part):
 
     seed: Count
     cache: Name
-    lengths: Annotated[list[Positive], Field(min_length=1)]
+    lengths: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
 
 
 class Matrix(Part):
@@ -92,7 +92,7 @@ class OnPrompts(WithModels):
     """A report of arms over prompts of named workloads."""
 
     workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
-    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000)]
+    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000, fail_fast=True)]
     arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
 
 

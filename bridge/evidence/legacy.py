@@ -41,15 +41,15 @@ class Timed(Part):
     timing_scope: str | None = None
     eval_mode: str | None = None
     decode_loop: str | None = None
-    stage_timings: list[Stage] = Field(default=[])
+    stage_timings: Annotated[list[Stage], Field(fail_fast=True)] = Field(default=[])
 
 
 class Samples(Part):
     """What one arm put out."""
 
-    per_sample_decoded: list[str] = Field(default=[])
-    per_sample_correct: list[bool] = Field(default=[])
-    per_sample_decode_tokens: list[Count] = Field(default=[])
+    per_sample_decoded: Annotated[list[str], Field(fail_fast=True)] = Field(default=[])
+    per_sample_correct: Annotated[list[bool], Field(fail_fast=True)] = Field(default=[])
+    per_sample_decode_tokens: Annotated[list[Count], Field(fail_fast=True)] = Field(default=[])
     system_under_test: str | None = None
 
 
@@ -79,6 +79,7 @@ class Recalls(Part):
     """What is said of recall."""
 
     recall_cross_model: Measure | None = None
+    recall_oracle: Measure | None = None
 
 
 class Table(Part):
@@ -106,7 +107,7 @@ class Legacy(Part):
     gate: Recalls = Recalls()
     memory: Bytes = Bytes()
     identity: Identity | None = None
-    models: list[Model] = Field(default=[])
+    models: Annotated[list[Model], Field(fail_fast=True)] = Field(default=[])
 
     @property
     def rows(self) -> list[Stage]:

@@ -20,7 +20,8 @@ Measure = Annotated[float, Field(ge=0, lt=HUGE, allow_inf_nan=False)]
 Number = Annotated[float, Field(gt=-HUGE, lt=HUGE, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
-Tokens = Annotated[list[Count], Field(max_length=1_000_000)]
+# Of a long list with faults, only the first fault is told: each takes far more memory than the value at fault.
+Tokens = Annotated[list[Count], Field(max_length=1_000_000, fail_fast=True)]
 Word = Annotated[str, Field(max_length=200)]
 Counters = Annotated[dict[Word, Count], Field(max_length=100, default_factory=dict)]
 
@@ -51,11 +52,11 @@ class Identity(Part):
     blas: Annotated[dict[Word, object], Field(min_length=1)]
     code: Code
     # Files of mlx-lm that differ from the installed version.
-    modified: list[Word]
+    modified: Annotated[list[Word], Field(fail_fast=True)]
     cores: Positive | None = None
     memory_bytes: Positive | None = None
     # Load averages of 1, 5 and 15 minutes at the end, and the host's power source.
-    load: Annotated[list[Measure], Field(min_length=1)]
+    load: Annotated[list[Measure], Field(min_length=1, fail_fast=True)]
     power: dict[Word, object] = {}
 
 
@@ -109,7 +110,7 @@ class Arm(Part):
     # The cache: `raw`, or a codec with its stored bits, such as `e8v@4.25`.
     cache: Name
     # Library functions that the engine replaced while this arm ran.
-    patches: list[Word]
+    patches: Annotated[list[Word], Field(fail_fast=True)]
     # The arm whose tokens this one must reproduce in greedy decoding.
     oracle: Name | None = None
     options: dict[Word, object] = {}

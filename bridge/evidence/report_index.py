@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+from bridge.evidence.clock import Clock, Timed
 from bridge.evidence.kinds import Report
 from bridge.evidence.names import missing_in
 from bridge.evidence.parts import Arm, Claim, Prompt, Workload
@@ -22,25 +22,21 @@ LONG = 8
 T = TypeVar("T")
 
 
-class TooLongError(Exception):
-    """Judging a report took more time than it may."""
-
-
 class ReportIndex:
     """What rules ask of a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
 
-    Repeated queries are cached, because hundreds of claims may be about the same rows. After ``most_s`` seconds it
-    raises TooLongError.
+    Repeated queries are cached, because hundreds of claims may be about the same rows. Queries, and loops over the
+    report's parts, raise TooLongError once the clock's time is over.
     """
 
-    def __init__(self, report: Report, most_s: float = math.inf) -> None:
+    def __init__(self, report: Report, clock: Clock | None = None) -> None:
         self.report: Any = report
-        self._until = time.monotonic() + most_s
+        self._clock = clock or Clock()
         self._cache: dict[tuple[object, ...], Any] = {}
-        self.claims = report.claims
-        self.rows: list[Any] = getattr(report, "rows", [])
-        self.all_arms: list[Arm] = getattr(report, "arms", [])
-        self.all_prompts: list[Prompt] = getattr(report, "prompts", [])
+        self.claims: list[Claim] = Timed(report.claims, self._clock)
+        self.rows: list[Any] = Timed(getattr(report, "rows", []), self._clock)
+        self.all_arms: list[Arm] = Timed(getattr(report, "arms", []), self._clock)
+        self.all_prompts: list[Prompt] = Timed(getattr(report, "prompts", []), self._clock)
         self.workloads: dict[str, Workload] = getattr(report, "workloads", {})
 
     @cached_property
@@ -92,8 +88,7 @@ class ReportIndex:
     def once(self, key: tuple[object, ...], of: Callable[[], T]) -> T:
         """Return what is known by a key, or else what is then known by it."""
         if key not in self._cache:
-            if time.monotonic() > self._until:
-                raise TooLongError
+            self._clock.look()
             self._cache[key] = of()
         return cast("T", self._cache[key])
 

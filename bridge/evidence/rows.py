@@ -65,7 +65,7 @@ class Memory(Part):
 
     counted: Literal["live_arrays"]
     cache_bytes: Count
-    layers: Annotated[list[Layer], Field(min_length=1, max_length=1000)]
+    layers: Annotated[list[Layer], Field(min_length=1, max_length=1000, fail_fast=True)]
     peak_bytes: Count | None = None
 
 
@@ -88,9 +88,9 @@ class Prediction(Part):
 class RoundTimes(Part):
     """Seconds of each round: until the draft and the verification were queued or computed, and waiting for both."""
 
-    draft: Annotated[list[Measure], Field(max_length=1_000_000)]
-    verify: Annotated[list[Measure], Field(max_length=1_000_000)]
-    wait: Annotated[list[Measure], Field(max_length=1_000_000)]
+    draft: Annotated[list[Measure], Field(max_length=1_000_000, fail_fast=True)]
+    verify: Annotated[list[Measure], Field(max_length=1_000_000, fail_fast=True)]
+    wait: Annotated[list[Measure], Field(max_length=1_000_000, fail_fast=True)]
 
 
 class Decode(Part):
@@ -110,9 +110,9 @@ class Decode(Part):
     text: Annotated[str, Field(max_length=1_000_000)]
     stop: Literal["eos", "stop", "length"]
     # For each round: committed tokens, including the target's own; proposed drafts; accepted drafts.
-    commits: list[Count] | None = None
-    drafted: list[Count] | None = None
-    accepted: list[Count] | None = None
+    commits: Annotated[list[Count], Field(fail_fast=True)] | None = None
+    drafted: Annotated[list[Count], Field(fail_fast=True)] | None = None
+    accepted: Annotated[list[Count], Field(fail_fast=True)] | None = None
     # Seconds of each round, in comparisons of loops.
     round_s: RoundTimes | None = None
     divergence: Divergence | None = None

@@ -225,12 +225,13 @@ def claim_not_from_rows(old: Legacy) -> Iterator[str]:
     throughput, (cross, oracle) = old.throughput, old.arms
     one, other = throughput.k3_cross_model.tokens_per_second, throughput.oracle_native_ar.tokens_per_second
     rates = [median(_rates(rows, samples)) for _, rows, samples in (cross, oracle)]
-    correct = old.results.k3_cross_model.per_sample_correct
+    correct, plain = old.results.k3_cross_model.per_sample_correct, old.results.oracle.per_sample_correct
     pure = throughput.decode_only.speedup if throughput.decode_only else None
     recomputed = (
         ("cross_model_speedup_vs_oracle_ar", throughput.cross_model_speedup_vs_oracle_ar, _over(one, other)),
         ("decode_only.speedup", pure, quotient(*rates)),
         ("recall_cross_model", old.gate.recall_cross_model, quotient(sum(correct), len(correct))),
+        ("recall_oracle", old.gate.recall_oracle, quotient(sum(plain), len(plain))),
     )
     for name, given, found in recomputed:
         if given is not None and not abs(given - found) <= _ROUNDING * abs(found):

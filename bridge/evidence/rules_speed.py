@@ -12,7 +12,7 @@ from bridge.evidence.parts import Arm, Claim
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex, rate_of, where_of
 from bridge.evidence.rows import Decode
 from bridge.evidence.rule import rule
-from bridge.evidence.stats import bounds_of_median, median
+from bridge.evidence.stats import APART, bounds_of_median, deviations_above, median
 
 SAMPLES = 5
 REPEATS = 3
@@ -132,7 +132,7 @@ def speedup_impossible(index: ReportIndex) -> Iterator[str]:
 
 
 def _faster_than_rounds(index: ReportIndex) -> Iterator[tuple[bool, str]]:
-    """Yield what is faster than its rounds allow, and whether that is so of each repeat against each plain one."""
+    """Yield what is faster than its rounds allow, and whether each repeat is, and so many not by chance."""
     for claim in index.named(*SPEEDUPS):
         for prompt in index.common(claim):
             found = _beyond(index, claim.arm, prompt)
@@ -146,19 +146,54 @@ def _beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool, str
 
 
 def _look_beyond(index: ReportIndex, arm: str | None, prompt: str) -> tuple[bool, str] | None:
-    plain = [other.name for other in index.all_arms if not drafting(index, other.name)]
+    found = _allowed(index, arm, prompt)
     rows = [row for row in index.decodes(arm, prompt) if row.commits]
-    passes = median(len(row.commits or []) / max(len(row.tokens), 1) for row in rows)
-    rates = [rate_of(row) for row in rows]
-    others = [[rate_of(row) for row in index.decodes(other, prompt)] for other in plain]
-    pace = max((median(found) for found in others if found), default=0.0)
-    if not rows or not pace or not median(rates) * passes > _POSSIBLE * pace:
+    if found is None or not median(found[0]) > median(found[1]):
         return None
-    fastest = max(rate for found in others for rate in found)
-    times, tau = median(rates) / pace, 1 / passes
-    said = f"the arm {arm} is {times:.2f} times as fast on {prompt}, with only {tau:.2f} tokens a round"
+    ours, theirs = found
+    tau = 1 / _passes(rows)
+    said = (
+        f"the arm {arm} is {_POSSIBLE * tau * median(ours) / median(theirs):.2f} times as fast on {prompt}, "
+        f"with only {tau:.2f} tokens a round"
+    )
+    fastest = max(rate_of(row) for other in _plain(index) for row in index.decodes(other, prompt))
     long = len(index.paced(arm, prompt)) >= len(rows)
-    return long and min(rates) * passes > _POSSIBLE * fastest, said
+    return long and min(ours) > _POSSIBLE * fastest and _beyond_chance(index, arm, prompt), said
+
+
+def _beyond_chance(index: ReportIndex, arm: str | None, prompt: str) -> bool:
+    """Return whether repeats, of a prompt or of all, are faster than allowed so often that it is no chance."""
+
+    def look() -> float:
+        found = (_allowed(index, arm, other) for other in index.measured.get(arm or "", {}))
+        return deviations_above(filter(None, found))
+
+    alone = _allowed(index, arm, prompt)
+    return deviations_above([alone] if alone else []) >= APART or index.once(("beyond", arm), look) >= APART
+
+
+def _allowed(index: ReportIndex, arm: str | None, prompt: str) -> tuple[list[float], list[float]] | None:
+    """Return the passes a second of an arm's repeats, and the most that the fastest arm without drafts allows."""
+
+    def look() -> tuple[list[float], list[float]] | None:
+        rows = [row for row in index.decodes(arm, prompt) if row.commits]
+        others = [[rate_of(row) for row in index.decodes(other, prompt)] for other in _plain(index)]
+        fastest = max((found for found in others if median(found) > 0), key=median, default=[])
+        if not rows or not fastest:
+            return None
+        passes = _passes(rows)
+        return [rate_of(row) * passes for row in rows], [_POSSIBLE * rate for rate in fastest]
+
+    return index.once(("allowed", arm, prompt), look)
+
+
+def _passes(rows: list[Decode]) -> float:
+    """Return how many rounds a token took."""
+    return median(len(row.commits or []) / max(len(row.tokens), 1) for row in rows)
+
+
+def _plain(index: ReportIndex) -> list[str]:
+    return [arm.name for arm in index.all_arms if not drafting(index, arm.name)]
 
 
 @rule("TIMES_UNCLEAR")
@@ -230,7 +265,7 @@ def slow_oracle(index: ReportIndex) -> Iterator[str]:
 
 
 def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:
-    """Yield which baselines are slower than they may be, and whether all repeats are so on most prompts."""
+    """Yield which baselines are slower than they may be, and whether their repeats show it."""
     for claim, beaten in _beaten(index):
         for arm in index.all_arms:
             prompts = [p for p in index.common(claim) if index.decodes(arm.name, p)]
@@ -239,17 +274,20 @@ def _behind(index: ReportIndex) -> Iterator[tuple[bool, str]]:
                 continue
             pace = median(quotient(index.rate(beaten, p), index.rate(arm.name, p)) for p in prompts)
             if pace < least:
-                apart = sum(_all_slower(index, beaten, arm.name, p) for p in prompts)
                 said = f"{claim.name}: the baseline {beaten} is only {pace:.2f} times as fast as the arm {arm.name}"
-                yield apart * 2 > len(prompts), said
+                yield _all_slower(index, beaten, arm.name, prompts), said
 
 
-def _all_slower(index: ReportIndex, one: str, other: str, prompt: str) -> bool:
-    def look() -> bool:
-        ours, theirs = ([rate_of(row) for row in index.paced(arm, prompt)] for arm in (one, other))
-        return bool(ours) and bool(theirs) and max(ours) < min(theirs)
+def _all_slower(index: ReportIndex, one: str, other: str, prompts: list[str]) -> bool:
+    """Return whether all repeats of an arm are slower than another's on most prompts, and so many not by chance."""
+    both = [index.once(("rates", one, other, p), partial(_rates, index, one, other, p)) for p in prompts]
+    apart = sum(bool(ours) and bool(theirs) and max(ours) < min(theirs) for ours, theirs in both)
+    return apart * 2 > len(prompts) and deviations_above((theirs, ours) for ours, theirs in both) >= APART
 
-    return index.once(("slower", one, other, prompt), look)
+
+def _rates(index: ReportIndex, one: str, other: str, prompt: str) -> tuple[list[float], list[float]]:
+    ours, theirs = ([rate_of(row) for row in index.paced(arm, prompt)] for arm in (one, other))
+    return ours, theirs
 
 
 def _beaten(index: ReportIndex) -> Iterator[tuple[Claim, str]]:

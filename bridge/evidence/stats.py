@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+
+# By how many standard deviations of chance times must lie apart so that no busy machine explains it: 1 run in 2,000.
+APART = 3.3
 
 _STEPS = 60
 _TERMS = 2000
@@ -86,6 +90,22 @@ def _beta(a: float, b: float, x: float) -> float:
             value *= c * d
         step = c * d
     return math.exp(scale) * value / a
+
+
+def deviations_above(pairs: Iterable[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """Return by how many standard deviations of chance the first values of pairs exceed the second ones.
+
+    This is the rank sum test of Mann and Whitney (1947), its counts added up over the pairs. Few values say little:
+    three that all exceed three others are 2 standard deviations apart, in three pairs 3.4.
+    """
+    wins = mean = variance = 0.0
+    for ours, theirs in pairs:
+        m, n = len(ours), len(theirs)
+        ordered = sorted(theirs)
+        wins += sum(bisect_left(ordered, value) for value in ours)
+        mean += m * n / 2
+        variance += m * n * (m + n + 1) / 12
+    return (wins - mean) / math.sqrt(variance) if variance else 0.0
 
 
 def at_least(count: int, expected: float) -> float:

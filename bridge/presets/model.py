@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from bridge import limits as bounds
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
 from bridge.errors import PresetError
@@ -77,7 +78,8 @@ class Step(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     argv: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(min_length=1, max_length=128)
+        list[Annotated[str, Field(min_length=1, max_length=4096)]],
+        Field(min_length=1, max_length=bounds.ANSWER_ARGUMENTS),
     ]
 
     @field_validator("argv")
@@ -102,8 +104,8 @@ class Preset(BaseModel):
     name: str
     description: Annotated[str, Field(min_length=1, max_length=500)]
     code: Literal["installed", "request"]
-    steps: Annotated[list[Step], Field(min_length=1, max_length=16)]
-    params: dict[str, Param] = {}
+    steps: Annotated[list[Step], Field(min_length=1, max_length=bounds.ANSWER_STEPS)]
+    params: Annotated[dict[str, Param], Field(max_length=bounds.ANSWER_NAMES)] = {}
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
     inputs: Inputs | None = None

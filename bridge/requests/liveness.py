@@ -18,6 +18,7 @@ from bridge.manifest import parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.waiting import span
+from bridge.system import git_output
 from bridge.system.git import Git
 
 # How many of the newest requests are read to find out who serves, and which requests are earlier in the queue.
@@ -140,10 +141,8 @@ def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[s
 
 def last_line(git: Git, view: View) -> str:
     """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
-    listed = git.text(
-        "rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}"
-    )
-    names = [f"{commit}:{wire.STREAM}" for commit in listed.split()]
+    listed = git("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
+    names = [f"{commit}:{wire.STREAM}" for commit in git_output.lines(listed.stdout)]
     for blob in objects.read_many(git, names, max_bytes=1024 * 1024):
         lines = [line for line in (blob or b"").decode("utf-8", "replace").split("\n") if line.strip()]
         if lines:

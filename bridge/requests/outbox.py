@@ -45,9 +45,9 @@ class Sent:
 
     def _numbers(self) -> dict[str, int]:
         """Return the number of each request commit."""
-        listed = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", _ORDER).split("\n")
-        pairs = (line.split(f" {_ORDER}") for line in listed if line)
-        return {commit: int(number) for commit, number in pairs if number.isdecimal()}
+        listed = self.git("for-each-ref", "--format=%(objectname) %(refname)", _ORDER).stdout
+        numbers = {commit: name.removeprefix(_ORDER) for name, commit in git_output.refs(listed).items()}
+        return {commit: int(number) for commit, number in numbers.items() if number.isdecimal()}
 
     def commit_of(self, branch: str) -> str | None:
         """Return the request commit that was sent on a branch, or None."""
@@ -58,7 +58,7 @@ class Sent:
         commit = objects.resolve(self.git, KEYS + digest)
         # Not by `git log`, whose output the user's settings change: about signatures, encodings and trailers.
         (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
-        found = _BRANCH.findall((raw or b"").rpartition(b"\n\n")[2])
+        found = _BRANCH.findall(git_output.last_paragraph(raw or b""))
         branch = git_output.decode(found[0]) if len(found) == 1 else ""
         return (branch, commit) if commit and branch_names.parse_branch(branch) else None
 

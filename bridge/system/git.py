@@ -51,6 +51,14 @@ _QUIET = (
 )
 
 
+def silence() -> dict[str, str]:
+    """Return the settings by which git gives up a server that is silent over HTTP.
+
+    Git's keep-alive sends one byte a second, so that a server which works for long is not taken for one.
+    """
+    return {"http.lowSpeedLimit": "1", "http.lowSpeedTime": f"{limits.SILENCE_S:g}"}
+
+
 @dataclass(frozen=True)
 class Git:
     """Git in one repository, under one environment."""
@@ -107,7 +115,7 @@ class Git:
             GitError: it ends with none of the ``ok`` codes.
         """
         self._before(args)
-        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        argv = self._argv(args)
         data = encode(stdin) if isinstance(stdin, str) else stdin
         try:
             done = run(
@@ -136,7 +144,7 @@ class Git:
             GitError: it cannot be started.
         """
         self._before(args)
-        argv = ("git", self.locate, str(self.directory), *self.options, *args)
+        argv = self._argv(args)
         try:
             env = {**self.env, **self.extra}
             return Child(
@@ -149,6 +157,11 @@ class Git:
             )
         except ProcessError as error:
             raise GitError(argv, None, message=error.message) from error
+
+    def _argv(self, args: tuple[str, ...]) -> tuple[str, ...]:
+        talks = args[0] in _TALKING
+        settings = [part for pair in silence().items() for part in ("-c", "=".join(pair))] if talks else ()
+        return ("git", self.locate, str(self.directory), *self.options, *settings, *args)
 
     def _allowance(self, args: tuple[str, ...]) -> Allowance:
         own_memory = self.talking_memory if args[0] in _TALKING else None

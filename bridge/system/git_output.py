@@ -177,6 +177,35 @@ def parents(commit: bytes) -> list[str]:
     return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]
 
 
+def last_paragraph(commit: bytes) -> bytes:
+    """Return the last paragraph of a commit object's message."""
+    return commit.rpartition(b"\n\n")[2]
+
+
+def with_parents(line: bytes) -> tuple[str, list[str]]:
+    """Return a commit and its parents from a line of ``rev-list --parents``."""
+    oid, *above = line.decode("ascii").split(" ")
+    return oid, above
+
+
+def settings(data: bytes) -> list[tuple[str, str]]:
+    """Return names and values from ``config -z --get-regexp``. A name without a value counts as true."""
+    pairs = (entry.partition(b"\n") for entry in data.split(b"\0")[:-1])
+    return [(decode(name), decode(value) if end else "true") for name, end, value in pairs]
+
+
+def packed_refs(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the names in a file ``packed-refs``, each with its lines: an annotated tag has two."""
+    found: list[tuple[bytes, bytes]] = []
+    for line in data.split(b"\n"):
+        if line.startswith(b"^"):
+            name, before = found.pop()
+            found.append((name, before + line + b"\n"))
+        elif line and not line.startswith(b"#"):
+            found.append((line.partition(b" ")[2], line + b"\n"))
+    return found
+
+
 def refuses_objects(stderr: bytes) -> bool:
     """Return whether git refused the objects that it fetched, which no retry changes."""
     return b"fsck error" in stderr or _WRONG_KIND.search(stderr) is not None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Whatever a repository's configuration says, GitPython's calls of git start no monitor and no hook of it.
 _QUIET = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
+# No object stands for another one.
+_AS_STORED = {"GIT_NO_REPLACE_OBJECTS": "1"}
 # With one of these GitPython would read and write another repository than the one that is named.
 _ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
@@ -83,7 +85,7 @@ def _describe(repo: git.Repo) -> Described:
     if repo.working_tree_dir:
         place["GIT_WORK_TREE"] = str(repo.working_tree_dir)
     # Inherited from a hook, these would point git at another repository or at a half-made index.
-    with repo.git.custom_environment(**place, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
+    with repo.git.custom_environment(**place, **_AS_STORED, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
         return Described(
             branch=None if repo.head.is_detached else repo.active_branch.name,
             name=_text(config, "name"),
@@ -136,5 +138,10 @@ def _of(directory: Path, work_tree: Path | None = None) -> dict[str, str]:
 
     Inherited variables would make another one, and a user's defaults could choose SHA-256 or reftable.
     """
-    env = {"GIT_DIR": str(directory), "GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
+    env = {
+        **_AS_STORED,
+        "GIT_DIR": str(directory),
+        "GIT_DEFAULT_HASH": "sha1",
+        "GIT_DEFAULT_REF_FORMAT": "files",
+    }
     return env | ({"GIT_WORK_TREE": str(work_tree)} if work_tree else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from bridge import limits
 from bridge.errors import ManifestError
@@ -33,11 +33,12 @@ def loads(
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > max_bytes:
         raise ManifestError(f"{what} is larger than {max_bytes} bytes", code="too_large")
-    nests, values = _count(raw)
-    if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
-        nests, values = _count_outside(raw)
-    if nests > limits.JSON_NESTS or values > limits.JSON_VALUES:
+    count = _count(raw)
+    if _is_too_much(count):
+        count = _count_outside(raw)
+    if _is_too_much(count):
         most = f"{limits.JSON_VALUES} values, {limits.JSON_NESTS} of them lists and objects, are the most"
+        most += f", and {limits.JSON_NAMES} names"
         raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
     try:
         value = _DECODER.decode(raw.decode("utf-8"))
@@ -50,20 +51,33 @@ def loads(
         raise ManifestError(f"{what} is not JSON: {error.msg} at {where}", code="bad_json") from error
     except RecursionError as error:
         raise ManifestError(f"{what} is nested too deeply", code="bad_json") from error
-    if nests > max_depth or b"\\u" in raw:
+    if count.nests > max_depth or b"\\u" in raw:
         _check(value, what, max_depth)
     return value
 
 
-def _count(raw: bytes) -> tuple[int, int]:
-    """Return how many lists and objects, and how many values, a text holds at most; marks in strings count too."""
+class _Count(NamedTuple):
+    """How many lists and objects, values, and names a text holds at most."""
+
+    nests: int
+    values: int
+    names: int
+
+
+def _is_too_much(count: _Count) -> bool:
+    most = (limits.JSON_NESTS, limits.JSON_VALUES, limits.JSON_NAMES)
+    return any(found > bound for found, bound in zip(count, most, strict=True))
+
+
+def _count(raw: bytes) -> _Count:
+    """Count the marks of a text; those in strings count too."""
     nests = raw.count(b"[") + raw.count(b"{")
-    return nests, nests + raw.count(b",") + 1
+    return _Count(nests, nests + raw.count(b",") + 1, raw.count(b":"))
 
 
-def _count_outside(raw: bytes) -> tuple[int, int]:
+def _count_outside(raw: bytes) -> _Count:
     """Return what ``_count`` does, without the marks in strings, in a time that grows with the length alone."""
-    nests, values, inside, start = 0, 1, False, 0
+    nests, values, names, inside, start = 0, 1, 0, False, 0
     while start < len(raw):
         end = start + _PIECE
         if raw[end - 1 : end] == b"\\":
@@ -73,10 +87,10 @@ def _count_outside(raw: bytes) -> tuple[int, int]:
         piece = raw[start:end].replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
         counted = _count(b"".join(parts[inside::2]))
-        nests, values = nests + counted[0], values + counted[1] - 1
+        nests, values, names = nests + counted.nests, values + counted.values - 1, names + counted.names
         inside ^= len(parts) % 2 == 0
         start = end
-    return nests, values
+    return _Count(nests, values, names)
 
 
 def dumps(value: object) -> str:

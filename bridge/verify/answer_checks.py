@@ -128,15 +128,23 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     from bridge import evidence  # noqa: PLC0415 - slow to import, and most answers have no gate
 
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
-    read = files.read(paths, limits.REPORTS_BYTES)
-    reports = {path: read.get(path, b"") for path in paths}
-    gate = evidence.judge(reports, preset.kinds, _run_of(result, files))
+    untold: list[str] = []
+
+    def each() -> Iterator[tuple[str, bytes]]:
+        left = limits.REPORTS_BYTES
+        for path in paths:
+            data = files.read([path], left).get(path, b"")
+            left -= len(data)
+            if path.endswith(".json") and not _names_run(data):
+                untold.append(path)
+            yield path, data
+
+    gate = evidence.judge_each(each(), preset.kinds, _run_of(result, files))
     checks = []
-    untold = [path for path, data in reports.items() if path.endswith(".json") and not _names_run(data)]
     if untold:
         message = f"{untold[0]} does not say of which run it is: an older engine wrote it"
         checks.append(Check("run", ok=None, message=message))
-    elif reports and not any(fault.code == "RUN_UNBOUND" for fault in gate.violations):
+    elif paths and not any(fault.code == "RUN_UNBOUND" for fault in gate.violations):
         message = "the reports are of this run, and their rows are those of its log"
         checks.append(Check("run", ok=True, message=message))
     accepted = result.state is State.SUCCEEDED
@@ -174,7 +182,7 @@ def _names_run(data: bytes) -> bool:
 
     try:
         report = strict_json.loads(
-            data, what="the report", max_bytes=wire.MAX_FILE, max_depth=evidence.MAX_DEPTH
+            data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
         )
     except KakeyaError:
         return True  # not a report at all

@@ -83,7 +83,8 @@ def verify(
     checks.append(asked)
     try:
         contents = Contents.of(git, view.tip, result)
-        checks.append(check_files(result, contents, _altered_workload(git, view, result)))
+        files = check_files(result, contents, _altered_workload(git, view, result))
+        checks.append(files)
     except VerificationError as error:
         # The answer exceeds the limits for readers, so its content is not checked.
         checks.append(Check("files", ok=False, message=error.message))
@@ -92,7 +93,8 @@ def verify(
         more, gate = check_job(request.preset, result, contents, presets)
         checks += more
     checks.append(check_times(result))
-    checks += filter(None, [check_logs(git, view, result, ignored)])
+    if files.ok:
+        checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(contents, result, pin, on_branch(git, view, result)))
     return Report(view.branch, view.tip, result, checks, gate)
 

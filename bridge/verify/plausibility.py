@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain
 
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
@@ -50,6 +51,8 @@ def _wrong_times(result: Result) -> Iterator[str]:
 def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = ()) -> Check | None:
     """Check that the result's logs match the output that was streamed while the job ran.
 
+    Call it only for an answer whose files passed their check: then each log is one of them, and within their limits.
+
     Pieces in the commits of ``ignored`` do not count, because the runner did not push them. Returns None if there is
     nothing to compare: nothing was streamed, or the runner is too old to record gaps.
     """
@@ -73,53 +76,87 @@ def compare_logs(
     """Compare the streamed pieces, each with the gap before it, with the logs of a job's steps.
 
     Pieces and gaps add up to the output of all steps in order. So each piece has exactly one position, in one log or
-    across consecutive logs.
+    across consecutive logs. Both are walked once, side by side: a log that is behind is let go, and the first one that
+    differs ends the comparison.
     """
-    spans: list[_Span] = []
-    total = 0
-    for log in logs:
-        spans.append(_Span(log, total, kept))
-        total += log.stream_bytes
-    end = streamed = 0
+    walk = _Walk(logs, kept)
     for left_out, piece in pieces:
         if left_out is None:
             return None
-        for span in spans:
-            span.take(end + left_out, piece)
-        end += left_out + len(piece)
-        streamed += len(piece)
-    if not streamed:
+        if wrong := walk.take(left_out, piece):
+            return wrong
+    return walk.judge() if walk.streamed else None
+
+
+class _Walk:
+    """Goes through the logs, side by side with the pieces. Only one log is in memory."""
+
+    def __init__(self, logs: Sequence[LogDigest], kept: Callable[[str], bytes]) -> None:
+        self._total = sum(log.stream_bytes for log in logs)
+        self._rest = _spans(logs, kept)
+        self._span = next(self._rest, None)
+        self._end = 0
+        self.streamed = 0
+
+    def take(self, left_out: int, piece: bytes) -> Check | None:
+        """Compare a piece. Returns the failed check if a log that ends with it differs."""
+        at = self._end + left_out
+        self._end = at + len(piece)
+        self.streamed += len(piece)
+        while self._span:
+            self._span.take(at, piece)
+            if self._end < self._span.end:
+                break
+            if not self._span.agrees():
+                return _differs(self._span.log)
+            self._span = next(self._rest, None)
         return None
-    if end > total:
-        message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
-        return Check("logs", ok=False, message=message)
-    for span in spans:
-        if not span.agrees():
-            message = f"{span.log.path} is not what was streamed while the job ran"
+
+    def judge(self) -> Check:
+        """Return the check, after the last piece."""
+        total = self._total
+        if self._end > total:
+            message = f"{self._end} bytes were streamed while the job ran, and its logs had {total}"
             return Check("logs", ok=False, message=message)
-    if streamed == total:
-        return Check("logs", ok=True, message="they match the output that was streamed while the job ran")
-    message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
-    return Check("logs", ok=True, message=message)
+        for span in chain([self._span] if self._span else [], self._rest):
+            if not span.agrees():
+                return _differs(span.log)
+        if self.streamed == total:
+            message = "they match the output that was streamed while the job ran"
+        else:
+            message = f"the {self.streamed} of {total} bytes that were streamed while the job ran are in them"
+        return Check("logs", ok=True, message=message)
+
+
+def _differs(log: LogDigest) -> Check:
+    return Check("logs", ok=False, message=f"{log.path} is not what was streamed while the job ran")
+
+
+def _spans(logs: Sequence[LogDigest], kept: Callable[[str], bytes]) -> Iterator[_Span]:
+    begin = 0
+    for log in logs:
+        yield _Span(log, begin, kept)
+        begin += log.stream_bytes
 
 
 class _Span:
-    """One step's part of the output, compared piece by piece. At most one log is in memory at a time."""
+    """One step's part of the output, compared piece by piece. It holds its log from the first gap on."""
 
     def __init__(self, log: LogDigest, begin: int, kept: Callable[[str], bytes]) -> None:
         self.log = log
+        self.end = begin + log.stream_bytes
         self._begin = begin
         self._kept = kept
         self._digest = hashlib.sha256()
         self._count = 0
         # The stored log. It is read only if a part of it was not streamed.
-        self._whole: bytes | None = None
+        self._whole: memoryview | None = None
         self._holds = True
 
     def take(self, at: int, piece: bytes) -> None:
         """Compare the part of a piece that is in this log. ``at`` is the piece's position in the whole output."""
         begin = max(at, self._begin)
-        part = piece[begin - at : max(begin, self._begin + self.log.stream_bytes) - at]
+        part = piece[begin - at : max(begin, self.end) - at]
         if not part:
             return
         place = begin - self._begin
@@ -135,12 +172,13 @@ class _Span:
         """Return whether the streamed output matches the log, as far as the log was kept."""
         if self._count == self.log.stream_bytes:
             return self._digest.hexdigest() == self.log.stream_sha256
-        if self._whole is None:
+        if self._whole is None and self._count:
             self._open()
+        self._whole = None
         return self._holds
 
     def _open(self) -> None:
         """Read the log, and compare it with the pieces so far."""
-        self._whole = b"" if self.log.truncated else self._kept(self.log.path)
+        self._whole = memoryview(b"" if self.log.truncated else self._kept(self.log.path))
         if not self.log.truncated:
             self._holds &= hashlib.sha256(self._whole[: self._count]).digest() == self._digest.digest()

@@ -14,7 +14,8 @@ from engine.attention.views import PackedView
 from engine.codec import hadamard
 from engine.mx import mx
 
-TILE = 512  # tokens decoded at a time
+TILE = 384  # tokens decoded at a time
+MANY = 256  # tokens decoded at a time for more query rows than that: their scores take the most memory
 ROWS = 512  # query rows a key-value head looks at a time
 LOWEST = -1e30  # the score of what is masked: finite, so that no difference of two is NaN
 
@@ -26,6 +27,7 @@ class _Held(NamedTuple):
     values: PackedView
     sinks: mx.array | None
     softcap: float | None
+    visible: int  # how many tokens, from the first, the mask hides from no row
 
 
 class _State(NamedTuple):
@@ -66,32 +68,36 @@ def attend(
     if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
         out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
         return hadamard.unrotate(out).astype(queries.dtype)
+    visible = keys.shape[2] - rows if isinstance(mask, str) else None
     mask = _mask(mask, queries, keys)
     parts = []
     size = max(1, ROWS // groups)
     for start in range(0, rows, size):
         stop = min(start + size, rows)
         part = None if mask is None else mask if mask.shape[2] == 1 else mask[:, :, start:stop]
-        parts.append(_attend_rows(rotated[:, :, start:stop], _Held(keys, values, sinks, softcap), part))
+        before = 0 if visible is None else visible + start
+        held = _Held(keys, values, sinks, softcap, before)
+        parts.append(_attend_rows(rotated[:, :, start:stop], held, part))
     out = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
     return hadamard.unrotate(out).reshape(batch, heads, rows, values.shape[-1]).astype(queries.dtype)
 
 
 def _attend_rows(queries: mx.array, held: _Held, mask: mx.array | None) -> mx.array:
-    keys, values, sinks, softcap = held
+    keys, values, sinks, softcap, visible = held
     batch, heads, rows, dim = queries.shape
     _, kv_heads, length, _ = keys.shape
     grouped = (batch, kv_heads, heads // kv_heads * rows)
     queries = queries.reshape(*grouped, dim)
     state = _start(grouped, values.shape[-1], sinks, rows)
-    for start in range(0, length, TILE):
-        stop = min(start + TILE, length)
+    tile = min(TILE, MANY) if grouped[-1] > MANY else TILE
+    for start in range(0, length, tile):
+        stop = min(start + tile, length)
         # The tile waits for the one before it: no two are decoded at the same time.
         queries, _ = mx.depends([queries, state.total], [state.values])
         scores = queries @ _after(keys, state).rotated(start, stop).swapaxes(-1, -2)
         if softcap is not None:
             scores = mx.tanh(scores / softcap) * softcap
-        if mask is not None:
+        if mask is not None and stop > visible:
             scores = _masked(scores.reshape(batch, heads, rows, -1), mask[..., start:stop]).reshape(
                 scores.shape
             )

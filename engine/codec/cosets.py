@@ -64,7 +64,7 @@ def point_of(fields: mx.array, bits: int) -> mx.array:
     low = (head + middle.sum(axis=-2, keepdims=True).astype(mx.int16)) & 1
     some = mx.concatenate([head, middle, 2 * last + low], axis=-2)
     some = UNIT * some + (UNIT // 2 * parity - _shift(mx.int16))
-    total = some.astype(mx.int32).sum(axis=-2, keepdims=True)
+    total = some.sum(axis=-2, keepdims=True)  # int32, as all of MLX's sums of int16
     near = _Reduced(some + period // 2, total + 4 * period, period)
     half = _Reduced(some, total, period)
     take = (half.norm < near.norm).astype(mx.int16)
@@ -88,12 +88,11 @@ class _Reduced:
     def __init__(self, ahead: mx.array, total: mx.array, period: int) -> None:
         """Take the points plus half a period, and the sums of those coordinates."""
         self.point = (ahead & (period - 1)) - period // 2
-        kept = self.point.astype(mx.int32).sum(axis=-2, keepdims=True) + 4 * period
+        kept = self.point.sum(axis=-2, keepdims=True) + 4 * period
         self.odd = (((total - kept) // period) & 1).astype(mx.int16)
         self.largest = mx.abs(self.point).max(axis=-2, keepdims=True)
-        wide = self.point.astype(mx.float32)
         mended = self.odd * (period - 2 * self.largest.astype(mx.float32)) * period
-        self.norm = (wide * wide).sum(axis=-2, keepdims=True) + mended
+        self.norm = mx.square(self.point.astype(mx.float32)).sum(axis=-2, keepdims=True) + mended
 
 
 def _shift(dtype: mx.Dtype) -> mx.array:

@@ -56,13 +56,13 @@ class Rounded:
 def tree_sum(x: mx.array, axis: int) -> mx.array:
     """Sum one axis by halves, keeping it; the order of additions is part of the codec's definition."""
     while (size := x.shape[axis]) > 1:
-        half = size // 2
-        first, second, odd = mx.split(x, [half, 2 * half], axis=axis)
-        summed = first + second
         if size % 2:
-            head, tail = mx.split(summed, [1], axis=axis)
-            summed = mx.concatenate([head + odd, tail], axis=axis)
-        x = summed
+            first, second, odd = mx.split(x, [size // 2, size - 1], axis=axis)
+            head, tail = mx.split(first + second, [1], axis=axis)
+            x = mx.concatenate([head + odd, tail], axis=axis)
+        else:
+            first, second = mx.split(x, 2, axis=axis)
+            x = first + second
     return x
 
 
@@ -85,7 +85,7 @@ def nearest_e8(z: mx.array) -> tuple[mx.array, mx.array]:
     rounded = Rounded(z)
     most, least = (find(rounded.key, axis=-2, keepdims=True) for find in (mx.max, mx.min))
     hurt = tree_sum(rounded.key.view(mx.float32), -2)
-    below = (rounded.sign >> 31).sum(axis=-2, keepdims=True)
+    below = rounded.sign.sum(axis=-2, keepdims=True) >> 31  # its parity: the sum wraps around
     odd = (rounded.total & 1).astype(mx.float32)
     odd_half = ((rounded.total + below) & 1).astype(mx.float32)
     whole = rounded.square + odd * (1 - 2 * most.view(mx.float32))

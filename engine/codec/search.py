@@ -7,6 +7,7 @@ whoever wrote it.
 """
 
 import math
+from typing import NamedTuple
 
 from engine.codec.cosets import inside
 from engine.codec.lattice import nearest_e8, tree_sum
@@ -14,7 +15,6 @@ from engine.codec.scales import scale_of_square, step
 from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search
 from engine.mx import mx
 
-NEVER = 3e38  # the error of what is not to be chosen
 HALF = 0.5**0.5  # sizes at a scale that is coarser by BETA_GAP
 COLUMNS = 2048  # blocks that are tried together, of one or several scales
 OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
@@ -74,22 +74,60 @@ def _choose_guessing(
     y: mx.array, finest: mx.array, safe: mx.array, layout: Layout, search: Search, guess: Guess
 ) -> tuple[mx.array, mx.array, mx.array]:
     grid = finest + search.stride * mx.arange(search.count)[:, None]
-    best = mx.argmin(_guessed(largest_product(y), grid, layout.q, guess), axis=0, keepdims=True)
-    likely = mx.take_along_axis(grid, best, axis=0)
-    fine = likely + mx.array(guess.offsets)[:, None]
-    pairs = len(guess.offsets)
-    points, errors = _tried(y, mx.concatenate([fine, fine + BETA_GAP]), layout.q, search.shrinks)
-    spare, spare_errors = _tried(y, safe, layout.q, ())
+    guessed = mx.argmin(_guessed(largest_product(y), grid, layout.q, guess), axis=0, keepdims=True)
+    likely = mx.take_along_axis(grid, guessed, axis=0)
+    best: _Choice | None = None
+    pairs = max(1, COLUMNS // (2 * layout.blocks * y.shape[2]))
+    for i in range(0, len(guess.offsets), pairs):
+        fine = likely + mx.array(guess.offsets[i : i + pairs])[:, None]
+        tried = _tried(y, mx.concatenate([fine, fine + BETA_GAP]), layout.q, search.shrinks)
+        best = _better(best, _best_pairs(fine, *tried))
+        (y,) = mx.depends(
+            [y], [best.points]
+        )  # the next trial waits: MLX would hold the arrays of all trials at once
+    (points,), errors = _tried(y, safe, layout.q, ())
+    spare = _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, tree_sum(errors[0], 0))
+    best = _better(best, spare)
+    return best.scale, best.beta, best.points
 
-    coarse = mx.concatenate([errors[pairs:], spare_errors])
-    fine_errors = mx.concatenate([errors[:pairs], mx.full(spare_errors.shape, NEVER)])
-    totals = tree_sum(mx.minimum(fine_errors, coarse), 1)[:, 0]
+
+class _Choice(NamedTuple):
+    """For each vector, the best of the scales tried so far.
+
+    Attributes:
+        scale: int32 ``[1, n]``.
+        beta: int32 ``[blocks, n]``.
+        points: codewords, float32 ``[8, blocks, n]``.
+        error: squared, ``[1, n]``.
+    """
+
+    scale: mx.array
+    beta: mx.array
+    points: mx.array
+    error: mx.array
+
+
+def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array) -> _Choice:
+    """Choose among scales ``[m, n]``, each tried without and then with the beta bits."""
+    pairs = len(fine)
+    without, coarse = mx.split(errors, 2)
+    totals = tree_sum(mx.minimum(without, coarse), 1)[:, 0]
     chosen = mx.argmin(totals, axis=0, keepdims=True).astype(mx.int32)
-    scale = mx.take_along_axis(mx.concatenate([fine, safe - BETA_GAP]), chosen, axis=0)
-    beta = mx.take_along_axis((coarse < fine_errors).astype(mx.int32), chosen[:, None], axis=0)[0]
+    beta = mx.take_along_axis((coarse < without).astype(mx.int32), chosen[:, None], axis=0)[0]
     place = chosen + pairs * beta
-    taken = [(place == i).astype(mx.float32) * some for i, some in enumerate([*points, *spare])]
-    return scale, beta, sum(taken[1:], start=taken[0])
+    taken = [(place == i).astype(mx.float32) * some for i, some in enumerate(points)]
+    scale = mx.take_along_axis(fine, chosen, axis=0)
+    return _Choice(scale, beta, sum(taken[1:], start=taken[0]), totals.min(axis=0, keepdims=True))
+
+
+def _better(first: _Choice | None, second: _Choice) -> _Choice:
+    """Return the better choice for each vector, the first if they are equal."""
+    if first is None:
+        return second
+    take = (second.error < first.error).astype(mx.int32)
+    points = first.points + take.astype(mx.float32) * (second.points - first.points)
+    scale, beta = (a + take * (b - a) for a, b in zip(first[:2], second[:2], strict=True))
+    return _Choice(scale, beta, points, mx.minimum(first.error, second.error))
 
 
 def _guessed(product: mx.array, grid: mx.array, q: int, guess: Guess) -> mx.array:
@@ -142,5 +180,6 @@ def _tried(
         points, far = best_points(z.reshape(8, -1), q, shrinks)
         tried += [one.reshape(y.shape) for one in mx.split(points.reshape(z.shape), len(some), axis=1)]
         found.append(far.reshape(len(some), blocks, n))
+        (y,) = mx.depends([y], [points, far])
     unit = step(scales)
     return tried, mx.concatenate(found) * (unit * unit)[:, None]

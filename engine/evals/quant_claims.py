@@ -114,9 +114,17 @@ def verdicts(found: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[st
         word = "better" if mse < 1 and kl < 1 else "worse" if mse >= 1 and kl >= 1 else "mixed"
         bits = [found[name]["stored_bits_per_value"] for name in (best, affine)]
         yield (
-            f"{best} ({bits[0]:.2f} bits) against {affine} ({bits[1]:.2f}): {word}, "
+            f"{best} ({bits[0]:.2f} bits) against {affine} ({bits[1]:.2f}{_difference(*bits)}): {word}, "
             f"{mse:.2f} times its error and {kl:.2f} times its KL"
         )
+
+
+def _difference(bits: float, other: float) -> str:
+    return (
+        ""
+        if abs(other - bits) <= EQUAL
+        else f", {abs(other - bits):.2f} {'more' if other > bits else 'fewer'}"
+    )
 
 
 def picture(report: Mapping[str, Any]) -> str:

@@ -46,9 +46,6 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         f"protocol.{_scheme(settings.url)}.allow": "always",
         # Otherwise git would send our `Authorization` header to whatever host the first answer redirects it to.
         "http.followRedirects": "false",
-        # A server that is silent for a minute is gone: git's keep-alive sends one byte a second.
-        "http.lowSpeedLimit": "1",
-        "http.lowSpeedTime": "60",
         "core.sshCommand": _SSH,
         "safe.bareRepository": "all",
     }

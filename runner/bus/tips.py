@@ -66,17 +66,6 @@ def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
         f"{HEADS}{branch}".encode(): oid and f"{oid} {HEADS}{branch}\n".encode()
         for branch, oid in changes.items()
     }
-    kept = [(name, lines) for name, lines in _packed(file) if name not in now]
+    before = git_output.packed_refs(file.read_bytes() if file.exists() else b"")
+    kept = [(name, lines) for name, lines in before if name not in now]
     return [lines for _, lines in sorted(kept + [(name, line) for name, line in now.items() if line])]
-
-
-def _packed(file: Path) -> list[tuple[bytes, bytes]]:
-    """Return the packed names, each with its lines: an annotated tag has two."""
-    found: list[tuple[bytes, bytes]] = []
-    for line in file.read_bytes().split(b"\n") if file.exists() else ():
-        if line.startswith(b"^"):
-            name, before = found.pop()
-            found.append((name, before + line + b"\n"))
-        elif line and not line.startswith(b"#"):
-            found.append((line.partition(b" ")[2], line + b"\n"))
-    return found

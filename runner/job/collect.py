@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from bridge import limits as bounds
 from bridge.bus import wire
 from bridge.bus.folded import Folded
 from bridge.presets import Preset
 from runner.job.redact import Redactor
 
 _MAX_SEEN = 100_000
-_MAX_SKIPPED = 50
+_MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
 # Name lengths that every file system, git tree and log accepts.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,22 +40,28 @@ class Collected:
             self.skipped.append("and more")
 
 
-def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Collected:
+def collect(
+    preset: Preset,
+    tree: Path,
+    redactor: Redactor | None = None,
+    attend: Callable[[], None] = lambda: None,
+) -> Collected:
     """Read the report files that the preset declares.
 
     Each folder is opened by descriptor and without following links, so a link that is swapped in meanwhile has no
     effect. Only regular files with one hard link are read, within the preset's bounds for one file and for all files.
-    A report that contains one of the runner's secrets is not collected.
+    A report that contains one of the runner's secrets is not collected. Before each file, ``attend`` is called.
     """
     found = Collected()
     limits = preset.limits
     places = Folded()
     room = limits.all_reports_mb << 20
     for path, name, folder in _candidates(preset.collect, tree, found):
+        attend()
         if len(found.files) >= limits.reports:
             found.skip(path, f"more than {limits.reports} reports")
             break
-        data = _read(name, folder, limits.report_mb << 20)
+        data = _read(name, folder, _most(preset, name))
         if isinstance(data, str):
             found.skip(path, data)
         elif not places.takes(path):
@@ -67,6 +74,12 @@ def collect(preset: Preset, tree: Path, redactor: Redactor | None = None) -> Col
             found.files[path] = data
             room -= len(data)
     return found
+
+
+def _most(preset: Preset, name: str) -> int:
+    """Return how large a report may be. What the gate judges is parsed here and by each reader."""
+    most = preset.limits.report_mb << 20
+    return min(most, bounds.REPORT_BYTES) if preset.gated and name.endswith(".json") else most
 
 
 def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
+from bridge import limits
 from bridge.bus import lookup, objects, wire
-from bridge.errors import GitError
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry
@@ -18,35 +18,35 @@ from runner.refusal import Refusal
 _ENTRY_BYTES = 512
 _SPARE_BYTES = 64
 _SHOWN_CHARS = 80
-_TREE_BYTES = 64 << 20
 # The type in an entry's mode: folder, file, link, submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
 # Folders that exist before anything is written.
 _TAKEN = [str(parent) for parent in (PurePosixPath(wire.REPORTS), *PurePosixPath(wire.REPORTS).parents)][:-1]
 
 
-def listed(git: Git, commit: str, most: int, *paths: str) -> Iterator[Entry]:
-    """Yield the entries of a commit's tree.
+def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
+    """Yield the files, links and submodules of a commit's tree; with ``folders`` the folders and submodules.
 
     Raises:
         Refusal: there are more than ``most`` entries, or too many bytes.
     """
+    flags, what = (["-d"], "folders") if folders else ([], "files")
     top = lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid
-    child = git.start("ls-tree", "-z", "-r", "-l", "--full-tree", top, "--", *paths)
+    child = git.start("ls-tree", "-z", "-r", "-l", *flags, "--full-tree", top, "--", *paths)
     count = size = 0
     rest = b""
     try:
         for chunk in child.chunks():
             size += len(chunk)
             if size > (most + 1) * _ENTRY_BYTES:
-                raise Refusal("tree_too_large", f"the tree holds far more than {most} files")
+                raise Refusal("tree_too_large", f"the tree holds far more than {most} {what}")
             whole, _, rest = (rest + chunk).rpartition(b"\0")
             for entry in git_output.entries(whole + b"\0") if whole else ():
                 count += 1
                 if count <= most:
                     yield entry
         if count > most:
-            raise Refusal("tree_too_large", f"the tree holds {count} files; {most} are the most")
+            raise Refusal("tree_too_large", f"the tree holds {count} {what}; {most} are the most")
     finally:
         child.close()
 
@@ -110,15 +110,16 @@ def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> No
     if not submodules:
         return
     holders = {entry.path.rpartition("/")[0] for entry in submodules}
-    try:
-        folders = objects.list_tree(git, commit, recursive=True, folders=True, most=(most + 1) * _ENTRY_BYTES)
-    except GitError as error:
-        raise Refusal("tree_too_large", f"the tree holds far more than {most} folders") from error
-    oids = [lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else []
-    oids += [entry.oid for entry in folders if entry.kind == "tree" and entry.path in holders]
-    for oid in dict.fromkeys(oids):
-        (raw,) = objects.read_many(git, [oid], max_bytes=_TREE_BYTES, kind="tree")
-        if raw is None or any(mode & 0o170000 not in _KINDS for mode in _modes(raw, len(oid) // 2)):
+    oids = dict.fromkeys([lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else [])
+    for entry in listed(git, commit, most + len(submodules), folders=True):
+        if entry.kind == "tree" and entry.path in holders:
+            oids[entry.oid] = None
+    for oid in oids:
+        (raw,) = objects.read_many(git, [oid], max_bytes=limits.TREE_BYTES, kind="tree")
+        if raw is None:
+            message = f"a folder with a submodule has more than {limits.TREE_BYTES >> 20} MiB of names"
+            raise Refusal("tree_too_large", message)
+        if any(mode & 0o170000 not in _KINDS for mode in _modes(raw, len(oid) // 2)):
             raise Refusal("hostile_tree", "the tree holds an entry of a kind that git does not know")
 
 

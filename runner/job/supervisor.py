@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 
+from bridge import limits
 from runner.job import syscalls
 from runner.job.usage import Usage
 
@@ -258,7 +259,13 @@ def _end_all(
         _signal(members, signal.SIGSTOP)
         _signal(family.look(), signal.SIGKILL)
         time.sleep(0.01)
-    return [f"{p.pid} {_name(p)}" for p in family.look_everywhere()], ended
+    return first_of([f"{p.pid} {_name(p)}" for p in family.look_everywhere()]), ended
+
+
+def first_of(survivors: list[str]) -> list[str]:
+    """Return as many as an answer may name: a job decides how many there are, and its reader takes no more."""
+    more = len(survivors) - limits.ANSWER_NOTES
+    return survivors if more <= 0 else [*survivors[: limits.ANSWER_NOTES - 1], f"and {more + 1} more"]
 
 
 def _kill_children(reap: Callable[[], None]) -> None:

@@ -84,6 +84,8 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
             if left:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
             halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
+            if halt is None:
+                _gather(context, lease, admitted, place, outcome)
         except Refusal as refusal:
             message = with_place(refusal.code, refusal.message, context.identity.id)
             outcome.end(State.REFUSED, refusal.code, message)
@@ -95,8 +97,6 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
         if halt in (Halt.FENCED, Halt.STOPPING):
             _let_go(context, lease, halt)
             return None
-        if halt is None:
-            _gather(context, lease, admitted, place, outcome)
     # This runner's presence record is pushed together with the answer.
     context.holds(None)
     published = deliver(context, lease, outcome)
@@ -290,15 +290,20 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
 def _gather(
     context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
 ) -> None:
-    """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
-    collected = collect(admitted.preset, Path(place.tree), Redactor(context.bus.secrets))
+    """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
+
+    Raises:
+        Halted: the request was cancelled or taken over, or the runner stops.
+    """
+    keep_claim = attendant(context, lease, "the reports are being collected and judged")
+    collected = collect(admitted.preset, Path(place.tree), Redactor(context.bus.secrets), keep_claim)
     logs = tuple(outcome.files.values())
     outcome.files |= collected.files
     outcome.skipped += collected.skipped
     if outcome.state is not State.SUCCEEDED:
         return
     outcome.gate = judge_reports(
-        admitted.preset, collected.files, _bound(context, lease, admitted, outcome, logs)
+        admitted.preset, collected.files, _bound(context, lease, admitted, outcome, logs), keep_claim
     )
     if outcome.gate and outcome.gate.verdict != "ACCEPTED":
         first = outcome.gate.violations[0]

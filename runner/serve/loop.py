@@ -13,6 +13,7 @@ from bridge.system.git import NETWORK_TIMEOUT
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Patience
 from runner.context import RunnerContext
+from runner.faults import explain
 from runner.serve.dispatch import flush, handle
 from runner.serve.next_action import TipWatch, decide
 from runner.serve.poll import Poller
@@ -50,11 +51,11 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
             if context.announcer:
                 context.announcer.maybe()
             chores.maybe()
-        except (InfrastructureError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
             if context.stop.is_set():
                 break
-            context.tell(f"{error}; trying again")
-            context.status_file.failed(str(error))
+            context.tell(f"{explain(error)}; trying again")
+            context.status_file.failed(explain(error))
             pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
             context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue

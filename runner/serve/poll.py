@@ -13,6 +13,7 @@ from runner.admit.manifests import Candidate, Manifests
 from runner.bus.backoff import Patience
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
+from runner.faults import explain
 from runner.host.disk_space import why_not_writable
 from runner.serve.dispatch import flush, handle, is_for_others
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
@@ -114,8 +115,11 @@ class Poller:
                 self._patience.failed(_at(view.branch, view.tip))
                 self._context.tell(f"{view.branch}: {error.message}; trying again")
                 break
+            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                self._failed(view.branch, view.tip, error)
+                continue
             if done:
-                self._turns.served(view)
+                self._note_turn(view)
                 self._why.pop(view.branch, None)
                 return True
         return False
@@ -164,11 +168,16 @@ class Poller:
 
     def _in_turn(self, views: Mapping[str, View]) -> list[View]:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
-        answered = [view for view in views.values() if view.stands.is_final]
-        waiting = [view for view in views.values() if not view.stands.is_final]
+        answered: list[View] = []
+        waiting: list[View] = []
+        for view in views.values():
+            try:
+                (answered if view.stands.is_final else waiting).append(view)
+            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                self._failed(view.branch, view.tip, error)
         for view in answered:
             self._why.pop(view.branch, None)
-        ordered = self._turns.order(waiting)
+        ordered = self._order(waiting)
         turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
         share = "its requester has used up their share: limits.per_requester"
         rest = {view.branch: share for view in waiting if view.branch not in turns}
@@ -178,6 +187,38 @@ class Poller:
         }
         self._why = {**turns, **rest, **known}
         return answered + ordered
+
+    def _order(self, waiting: list[View]) -> list[View]:
+        """Return the waiting requests in their order. One that cannot be put in order does not stop the others."""
+        try:
+            return self._turns.order(waiting)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+            first = error
+        good = []
+        for view in waiting:
+            try:
+                self._turns.place(view)
+                good.append(view)
+            except Exception as error:  # noqa: BLE001
+                self._failed(view.branch, view.tip, error)
+        try:
+            return self._turns.order(good)
+        except Exception as error:  # noqa: BLE001
+            # Nobody in particular is the cause. Requests are still handled, by the names of their branches.
+            self._tell_bug("requests cannot be put in order", error if len(good) < len(waiting) else first)
+            return sorted(good, key=lambda view: view.branch)
+
+    def _note_turn(self, view: View) -> None:
+        try:
+            self._turns.served(view)
+        except Exception as error:  # noqa: BLE001 - the request is handled all the same
+            self._tell_bug(f"{view.branch}: its turn is not counted", error)
+
+    def _tell_bug(self, what: str, error: Exception) -> None:
+        told = f"{what}: {explain(error)}"
+        if told not in self._warned:
+            self._warned.add(told)
+            self._context.tell(told)
 
     def _try(self, view: View) -> bool:  # noqa: PLR0911
         """Handle one branch if it needs work. A branch whose handling fails does not stop the others."""

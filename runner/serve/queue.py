@@ -77,6 +77,11 @@ class Turns:
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
         return take_turns(allowed, lambda view: who[_place(view)], self._last)
 
+    def place(self, view: View) -> None:
+        """Find out about one request alone what ``order`` needs, and raise what is raised meanwhile."""
+        age(view)
+        self._who.of([view])
+
     def _see(self, waiting: set[Requester]) -> None:
         """Put new requesters behind the known ones. Otherwise an endless supply of new names would come first."""
         known = {requester[:steps] for requester in waiting for steps in range(1, len(requester) + 1)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
 from bridge.bus.wire import State
@@ -31,7 +33,7 @@ class Halt(Enum):
 
 
 class Halted(Exception):  # noqa: N818 - an end from outside, no fault
-    """The job was stopped from outside before its first step."""
+    """The request was stopped from outside while no step of it ran."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(halt.value)
@@ -41,17 +43,26 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
 def attendant(
     context: RunnerContext, lease: Lease, doing: str = "files of Git LFS are being fetched"
 ) -> Callable[[], None]:
-    """Return a function that keeps the claim alive before the first step, and raises Halted when the job must end."""
-    last = time.monotonic()
+    """Return a function that keeps the claim alive while no step runs, and raises Halted when the request must end."""
+    shortest, _ = context.policy.bus.poll
+    between_beats = context.policy.bus.lease_s / 3
+    between_looks = min(max(shortest, _LOOK_S), between_beats)
+    last_beat = last_look = time.monotonic()
 
     def attend() -> None:
-        nonlocal last
+        nonlocal last_beat, last_look
         context.pulse.beat()
         if context.stop.is_set() and context.policy.on_stop == "hand_back":
             raise Halted(Halt.STOPPING)
-        if time.monotonic() - last >= context.policy.bus.lease_s / 3:
-            last = time.monotonic()
-            lease.advance(State.RUNNING, detail=doing)
+        now = time.monotonic()
+        if now - last_beat >= between_beats:
+            last_beat = now
+            # Neither a bus that is out of reach nor a full disk ends the request.
+            with suppress(InfrastructureError, OSError):
+                if lease.advance(State.RUNNING, detail=doing) is Pushed.STALE:
+                    last_look = -math.inf
+        if now - last_look >= between_looks:
+            last_look = time.monotonic()
             if halt := _look(lease):
                 raise Halted(halt)
 

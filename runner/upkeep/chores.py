@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bridge.errors import InfrastructureError
 from runner.bus.name_conflicts import alert, squatters
 from runner.context import RunnerContext
+from runner.faults import explain
 from runner.upkeep.retention import sweep
 
 _EVERY_S = 3600.0
@@ -25,20 +25,20 @@ class Chores:
         self._is_due = False
 
     def maybe(self) -> None:
-        """Run the chores if they are due. Retention waits if the clock has just been set."""
+        """Run the chores if they are due. Retention waits as long as the clock is in doubt."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
             self._last, self._is_due = now, self._context.policy.retention is not None
             self._do(self._look_for_squatters)
-        if self._is_due and not self._context.clock.was_set():
+        if self._is_due and not self._context.clock.is_doubtful():
             self._is_due = False
             self._do(self._sweep)
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:
             chore()
-        except (InfrastructureError, OSError) as error:
-            self._context.tell(f"{error}; trying again in an hour")
+        except Exception as error:  # noqa: BLE001 - no chore is worth the service
+            self._context.tell(f"{explain(error)}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
         if names := squatters(self._context.bus):

@@ -332,10 +332,66 @@ def a_path_with_nul(bus: Path, forged: Forgery) -> str:
 def many_entries(bus: Path, forged: Forgery) -> str:
     forged.result["files"] = [{"path": f"{wire.REPORTS}/{i}", "sha256": "", "size": 1} for i in range(2001)]
     forged.push()
-    return "2001 files"
+    return "files: List should have at most 2000 items"
 
 
-BOMBS = [tree_bomb, one_log_for_all, one_file_for_all, many_large_files, a_path_with_nul, many_entries]
+def many_logs(bus: Path, forged: Forgery) -> str:
+    """Five thousand logs of two bytes each in the result, for which one blob of 64 MiB stands."""
+    return logs_of_one_blob(forged, 5_000, size=2, mib=64)
+
+
+def the_same_log_again(bus: Path, forged: Forgery) -> str:
+    logs_of_one_blob(forged, 2, size=2, mib=64, one_path=True)
+    return "two steps have the same log"
+
+
+def as_many_logs_as_there_may_be(bus: Path, forged: Forgery) -> str:
+    """Sixteen logs, for which one blob of 64 MiB stands, and which are no files of the answer."""
+    logs_of_one_blob(forged, limits.ANSWER_STEPS, size=5, mib=64)
+    return "noop-0.log"
+
+
+def large_logs_with_gaps(bus: Path, forged: Forgery) -> str:
+    """Sixteen logs of 32 MiB, all of them files of the answer, each of which is streamed with a gap and differs."""
+    size = 32 << 20
+    digest = hashlib.sha256(bytes(size)).hexdigest()
+    names = [f"{wire.LOGS}/noop-{i}.log" for i in range(limits.ANSWER_STEPS)]
+    forged.result["files"] = [{"path": name, "sha256": digest, "size": size} for name in names]
+    logs_of_one_blob(forged, len(names), size=size, mib=32, digest=digest, last=b"x")
+    return "noop-15.log"
+
+
+def logs_of_one_blob(
+    forged: Forgery, count: int, *, size: int, mib: int, one_path: bool = False, digest: str = "0" * 64,
+    last: bytes = b"\0",
+) -> str:  # fmt: skip
+    """Forge an answer with logs that share a blob of zeros. Of each, one or two bytes at its end are streamed."""
+    names = [f"{wire.LOGS}/noop-{0 if one_path else i}.log" for i in range(count)]
+    forged.result["logs"] = [
+        {"path": name, "stream_sha256": digest, "stream_bytes": size, "kept_bytes": size, "truncated": False}
+        for name in names
+    ]
+    lines = [b"blob\nmark :5\ndata %d\n" % (mib << 20), bytes(mib << 20), b"\n"]
+    parent = str(forged.run.commit)
+    for i in range(min(count, limits.ANSWER_STEPS)):
+        # A piece counts if it differs from the one before.
+        piece = (last if i == count - 1 else b"\0") * (1 + i % 2)
+        state = forged.states(state="running", salt=str(i), sequence=i, left_out=size - len(piece))
+        lines += [commit(forged.run.branch, parent, 1)]
+        for path, data in ((wire.STREAM, piece), (wire.STATE, state)):
+            lines.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
+        parent = ":1"
+    lines += [commit(forged.run.branch, parent, 1), b"D %s\n" % wire.STREAM.encode()]
+    lines += [b"M 100644 :5 %s\n" % name.encode() for name in dict.fromkeys(names)]
+    forged.state["sequence"] = count
+    forged.push(b"".join(lines))
+    return f"logs: List should have at most {limits.ANSWER_STEPS} items"
+
+
+BOMBS = [
+    tree_bomb, one_log_for_all, one_file_for_all, many_large_files, a_path_with_nul, many_entries, many_logs,
+    the_same_log_again, as_many_logs_as_there_may_be, large_logs_with_gaps,
+]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bridge import limits
+from bridge import evidence, limits
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.objects import Identity
 from bridge.cli.gate import _reports_in
 from bridge.errors import InfrastructureError, UsageError, VerificationError
 from bridge.system.github import _newest
 from bridge.verify.answer_files import Contents
+from runner.job import supervisor
+from runner.job.collect import Collected
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 NAMES = [name for name in vars(limits) if name.isupper() and name not in ("KIB", "MIB")]
@@ -40,6 +43,81 @@ def result_of(*files: tuple[str, int]) -> wire.Result:
     return wire.Result.model_construct(files=listed, logs=[])
 
 
+LOG = wire.LogDigest(path="", stream_sha256="", stream_bytes=0, kept_bytes=0, truncated=False)
+WHO = wire.Runner(id="i", instance="x", version="1")
+ENDED = {"exit_code": 0, "seconds": 1.0, "log": ""}
+FAULT = wire.Violation(code="", message="")
+WHOLE = {
+    "schema_version": 2, "state": "refused", "reason": wire.Reason(code="", message=""), "branch": "b", "nonce": None,
+    "request": "0" * 40, "workload": None, "requested_by": None, "preset": None, "preset_digest": None, "code": None,
+    "params": {}, "commands": [], "exit_code": 4, "token": 1, "runner": WHO, "host": {}, "versions": {},
+    "started_at": "", "finished_at": "", "seconds": 0.0, "logs": [], "files": [],
+}  # fmt: skip
+# Each list and dictionary of the wire: the model, its other fields, the field, an entry by its number, and the limit.
+LISTS = {
+    "files": (wire.Result, lambda i: wire.FileDigest(path=str(i), sha256="", size=1), limits.ANSWER_FILES),
+    "commands": (wire.Result, lambda _: wire.CommandResult(argv=[], **ENDED), limits.ANSWER_STEPS),
+    "logs": (wire.Result, lambda i: LOG.model_copy(update={"path": str(i)}), limits.ANSWER_STEPS),
+    "skipped": (wire.Result, str, limits.ANSWER_NOTES),
+    "params": (wire.Result, lambda i: (str(i), 1), limits.ANSWER_NAMES),
+    "host": (wire.Result, lambda i: (str(i), 1), limits.ANSWER_NAMES),
+    "versions": (wire.Result, lambda i: (str(i), "1"), limits.ANSWER_NAMES),
+    "argv": (wire.CommandResult, str, limits.ANSWER_ARGUMENTS),
+    "survivors": (wire.CommandResult, str, limits.ANSWER_NOTES),
+    "peaks": (wire.CommandResult, lambda i: (str(i), 1), limits.ANSWER_NAMES),
+    "violations": (wire.Gate, lambda _: FAULT, limits.ANSWER_NOTES),
+    "labels": (wire.StateFile, str, 32),
+}
+OTHERS: dict[object, dict[str, object]] = {
+    wire.Result: WHOLE,
+    wire.CommandResult: {"argv": [], **ENDED},
+    wire.Gate: {"verdict": "ACCEPTED"},
+    wire.StateFile: json.loads(STATE % (b"0" * 40)),
+}
+
+
+def test_no_list_of_the_wire_is_without_a_limit():
+    models = [kind for kind in vars(wire).values() if isinstance(kind, type) and issubclass(kind, wire._Wire)]
+    found = {
+        name
+        for kind in models
+        for name, about in kind.model_fields.items()
+        if {"list", "dict"} & {*re.findall(r"\w+", str(about.annotation))}
+    }
+
+    assert found == set(LISTS)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("field", LISTS)
+def test_lists_of_an_answer(field, more):
+    model, entry, most = LISTS[field]
+    entries = [entry(i) for i in range(most + more)]
+    named = field in ("params", "host", "versions", "peaks")
+    fields = {**OTHERS[model], field: dict(entries) if named else entries}
+    if not more:
+        assert len(getattr(model(**fields), field)) == most
+        return
+    with pytest.raises(ValueError, match=f"at most {most} items"):
+        model(**fields)
+
+
+def test_each_step_has_a_log_of_its_own():
+    with pytest.raises(ValueError, match="two steps have the same log"):
+        wire.Result(**{**WHOLE, "logs": [LOG, LOG]})
+
+
+def test_what_a_runner_writes_stays_within_what_a_reader_takes():
+    assert supervisor.first_of(["1 x"] * limits.ANSWER_NOTES) == ["1 x"] * limits.ANSWER_NOTES
+    assert supervisor.first_of(["1 x"] * 1000)[-2:] == ["1 x", "and 901 more"]
+    assert len(supervisor.first_of(["1 x"] * 1000)) == limits.ANSWER_NOTES
+    skipped = Collected()
+    for i in range(1000):
+        skipped.skip(str(i), "no")
+    assert len(skipped.skipped) < limits.ANSWER_NOTES
+    assert evidence.MAX_VIOLATIONS == limits.ANSWER_NOTES
+
+
 def test_every_limit_stands_on_the_page_with_its_value():
     rows = dict(
         re.findall(r"^\| (`[A-Z_`, ]+): [^|]*\| ([^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -51,18 +129,6 @@ def test_every_limit_stands_on_the_page_with_its_value():
         value = getattr(limits, name)
         shown = value / (1 << 20) if name.endswith("BYTES") else value
         assert f"{shown:,.15g}" in said[name], name
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_files_of_an_answer(committed, user_git, monkeypatch, more):
-    monkeypatch.setattr(limits, "ANSWER_FILES", 2)
-    commit = committed({f"{wire.REPORTS}/a": b"1"})
-    listed = result_of(*[(f"{wire.REPORTS}/a", 1)] * (2 + more))
-    if not more:
-        assert Contents.of(user_git, commit, listed)
-        return
-    with pytest.raises(VerificationError, match="3 files; 2 are the most"):
-        Contents.of(user_git, commit, listed)
 
 
 @pytest.mark.parametrize("more", [0, 1])

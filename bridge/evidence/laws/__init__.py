@@ -1,7 +1,7 @@
 """Laws: named relations between the fields of a report, by kind of report.
 
 A rule checks one part of a report. A law checks whether several parts can be true of one run. The gate applies both
-(``bridge.evidence.rules``), docs/evidence.md lists them, and tests/bridge/evidence/mutations.py falsifies their fields.
+(``bridge.evidence.rules``), docs/evidence.md lists them, and tests/bridge/evidence/tell.py falsifies their fields.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bridge.evidence.laws import (
     counted,
     coverage,
     fields,
+    halves,
     identity,
     lookups,
     loops,
@@ -23,6 +24,7 @@ from bridge.evidence.laws import (
     needles,
     older,
     pace,
+    passes,
     plain,
     predictions,
     quality,
@@ -40,12 +42,12 @@ from bridge.evidence.laws import (
 from bridge.evidence.laws.law import Law
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
-    "Time": (time, repeats, turns, pace),
+    "Time": (time, repeats, turns, pace, passes),
     "Rounds": (rounds, loops, lookups),
     "Coverage and baselines": (coverage, configured, needles),
     "Bytes": (stored, counted, rooms),
     "Text": (text, vocabulary, answers),
-    "Quality": (quality, codecs, predictions, relative),
+    "Quality": (quality, codecs, halves, predictions, relative),
     "Cells of the server": (served,),
     "Identity": (identity, plain),
     "Meaning": (meaning, fields, closed),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from bridge.evidence.laws.rounds import OURS
 from bridge.evidence.names import SPEEDUPS
 from bridge.evidence.report_index import LONG, ReportIndex, rate_of, took_of
 from bridge.evidence.rows import Decode
-from bridge.evidence.stats import median
+from bridge.evidence.stats import APART, deviations_above, median
 
 # A pass over all rows of a prompt costs at most what passes over one token or one block each cost together. Measured:
 # a tenth of that on an idle machine, and up to a half on a busy one. Reading takes a few passes more: its last token,
@@ -30,8 +29,6 @@ ROUND = 1.15
 # machine; the first token may come with a whole round, or without one. A draft model reads the prompt too. Measured:
 # 17 % of what its target takes, for the bundled models.
 SAME_PREFILL, DRAFTER_READS, FIRST_ROUNDS = 1.1, 1.5, 1.5
-# How far the repeats of two arms must lie apart, in standard deviations of chance: 1 run in 2,000.
-APART = 3.3
 # mlx-lm computes a token ahead, so it need not wait for each. Measured: 0.9 to 1.4 times the pace of verify1.
 AHEAD = 3.0
 
@@ -73,14 +70,13 @@ def prefill_within_passes(index: ReportIndex) -> Iterator[str]:
 
 def _apart(index: ReportIndex, one: str, other: str) -> float:
     """Return by how many standard deviations of chance an arm's prefills are longer than another's on its prompts."""
-    wins = mean = spread = 0.0
-    for prompt in index.measured.get(one, {}):
-        ours, theirs = ([row.prefill_s for row in index.paced(arm, prompt)] for arm in (one, other))
-        m, n = len(ours), len(theirs)
-        wins += sum(a > b for a in ours for b in theirs)
-        mean += m * n / 2
-        spread += m * n * (m + n + 1) / 12
-    return (wins - mean) / math.sqrt(spread) if spread else 0.0
+    return deviations_above(
+        (
+            [row.prefill_s for row in index.paced(one, prompt)],
+            [row.prefill_s for row in index.paced(other, prompt)],
+        )
+        for prompt in index.measured.get(one, {})
+    )
 
 
 @law(
@@ -130,13 +126,17 @@ def round_of(row: Decode) -> float:
 
 def _shorter(index: ReportIndex, one: str, other: str) -> tuple[float, bool] | None:
     """Return the median quotient of two arms' round times, and whether ``one`` is clearly faster on most prompts."""
-    shares, apart = [], 0
-    for prompt in index.measured.get(one, {}):
-        ours, theirs = ([*map(round_of, paces(index, arm, prompt))] for arm in (one, other))
-        if ours and theirs and min(theirs) > 0:
-            shares.append(median(ours) / median(theirs))
-            apart += max(ours) * ROUND < min(theirs)
-    return (median(shares), apart * 2 > len(shares)) if shares else None
+    both = [
+        ([*map(round_of, paces(index, one, prompt))], [*map(round_of, paces(index, other, prompt))])
+        for prompt in index.measured.get(one, {})
+    ]
+    known = [(ours, theirs) for ours, theirs in both if ours and theirs and min(theirs) > 0]
+    if not known:
+        return None
+    share = median(median(ours) / median(theirs) for ours, theirs in known)
+    apart = sum(max(ours) * ROUND < min(theirs) for ours, theirs in known) * 2 > len(known)
+    by_chance = deviations_above((theirs, [ROUND * took for took in ours]) for ours, theirs in known)
+    return share, apart and by_chance >= APART
 
 
 def _too_short(index: ReportIndex) -> Iterator[tuple[bool, str]]:

@@ -93,6 +93,16 @@ def _sums(index: ReportIndex) -> Iterator[Sums]:
 
 
 @law(
+    "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_nll rows.n_positions",
+    "no model predicts each token of a text with certainty",
+)  # fmt: skip
+def texts_are_uncertain(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        if row.sum_nll <= 0:
+            yield f"row {i}: {row.arm} predicts all {row.n_positions} tokens of {row.prompt} with certainty"
+
+
+@law(
     "QUALITY_IMPOSSIBLE", QUANT, "rows.sum_nll rows.sum_kl rows.n_positions",
     "the mean of -ln p moves by no more than the divergence and chance allow",
 )  # fmt: skip

@@ -13,6 +13,9 @@ from bridge.evidence.rules_output import near_tie
 
 _PACKAGE = "dflash."
 OURS = "engine.dflash.stream_generate"
+# The engine calls it a tie if logits lie apart by at most so many times what rounding moved them by.
+TIES = 4.0
+KINDS = ("tie", "fault", "length")
 
 
 def _block(index: ReportIndex, arm: Arm) -> int | None:
@@ -196,3 +199,24 @@ def divergences_are_real(index: ReportIndex) -> Iterator[str]:
             )
             if known.setdefault(key, found.best) != found.best:
                 yield f"row {i}: the same divergence has other logits elsewhere"
+
+
+@law(
+    "ROUNDS_CONTRADICT", (*SPEC, *FOUND), "rows.divergence.kind rows.divergence.margin rows.divergence.rounding",
+    f"a divergence is a tie if its margin is at most {TIES:g} times what rounding moved the logits by, else a fault, "
+    "unless one answer is the other's beginning",
+)  # fmt: skip
+def kinds_of_divergences(index: ReportIndex) -> Iterator[str]:
+    for i, row in enumerate(index.rows):
+        if row.divergence is None:
+            continue
+        kind, margin, rounding = (
+            getattr(row.divergence, name, None) for name in ("kind", "margin", "rounding")
+        )
+        if kind is not None and kind not in KINDS:
+            yield f"row {i}: {str(kind)[:60]!r} is no kind of divergence"
+        elif (
+            kind in KINDS[:2] and isinstance(margin, int | float) and isinstance(rounding, int | float)
+            and (kind == "tie") != (margin <= TIES * rounding)
+        ):  # fmt: skip
+            yield f"row {i}: a margin of {margin:.3g}, with logits moved by {rounding:.3g}, is called a {kind}"

@@ -13,8 +13,8 @@ ENTRIES = (
     ),
     missing(
         "JUDGED_TOO_LONG",
-        "judging the report exceeds the time limit",
-        "measure less in one report, or split it",
+        "judging the reports of the run exceeds the time limit that they have together",
+        "measure less in one job",
     ),
     wrong(
         "UNREADABLE",

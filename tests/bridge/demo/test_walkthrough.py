@@ -84,6 +84,10 @@ def test_what_a_busy_machine_does_to_an_honest_report_counts_as_noise(seed):
     assert found
 
 
+def test_noise_never_rejects_a_report():
+    assert {TABLE[code].verdict for code in walkthrough.NOISE} == {"INCOMPLETE"}
+
+
 def test_the_jobs_are_presets_and_one_of_them_claims_a_speed():
     assert all(PRESETS[job.preset].check_params(dict(job.params)) is not None for job in walkthrough.JOBS)
     assert [kind for job in walkthrough.JOBS for kind in PRESETS[job.preset].kinds][-1] == "kakeya.spec-bench"

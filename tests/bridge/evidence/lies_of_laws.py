@@ -41,6 +41,7 @@ from tests.bridge.evidence.lies import (
     without_rows,
 )
 from tests.bridge.evidence.reports import END, REPEATS, digest, model
+from tests.bridge.evidence.whole import parts_at_a_tie
 
 
 def prefills(*seconds: float) -> Edit:
@@ -91,7 +92,39 @@ def tie(row: Report) -> None:
     row["divergence"] = {"index": 17, "best": [[5, 11.5], [row["tokens"][17], 11.4]]}
 
 
+def certain(report: Report) -> None:
+    for row in report["rows"]:
+        row["sum_nll"] = 0.0
+
+
+def raw(rel_mse: float) -> Edit:
+    """Return an edit that adds a row of vectors that were only stored in bfloat16."""
+
+    def edit(report: Report) -> None:
+        about = {"codec": "raw", "bits": 16, "group": 0, "stored_bits_per_value": 16.0, "limit": 2.0**-32}
+        row = report["rows"][0] | about | {"rel_mse": rel_mse, "rel_mse_stderr": rel_mse / 40}
+        report["rows"].append(row)
+
+    return edit
+
+
+def called(kind: str) -> Edit:
+    """Return an edit that leaves the oracle at a tie, and calls it something."""
+
+    def edit(report: Report) -> None:
+        for row in report["rows"]:
+            if row["arm"] == "dflash" and row["prompt"] == report["prompts"][0]["id"]:
+                parts_at_a_tie(row)
+                row["divergence"]["kind"] = kind
+
+    return edit
+
+
 TIME = {
+    "a pass over one token in a tenth of its time": Lie(
+        VERIFY, each(None, lambda row: row.update(seconds=row["seconds"] * (0.1 if row["length"] == 1 else 1))),
+        ("CLOCK_IMPLAUSIBLE",), restate=True,
+    ),
     "prefill that wanders": Lie(
         SPEC, prefills(0.19, 0.45, 0.5, 0.2, 0.21, 0.46), ("TIMES_UNCLEAR",), restate=True
     ),
@@ -136,6 +169,8 @@ TIME = {
 }  # fmt: skip
 
 ROUNDS = {
+    "a tie that is called a fault": Lie(SPEC, called("fault"), ("ROUNDS_CONTRADICT",), restate=True),
+    "a divergence of no kind": Lie(SPEC, called("luck"), ("ROUNDS_CONTRADICT",), restate=True),
     "a round cut short in the middle": Lie(
         SPEC, rounds(commits=[3] + [4] * 9 + [1], drafted=[7] * 11, accepted=[3] * 10 + [0]), ("ROUNDS_CONTRADICT",),
         restate=True,
@@ -401,6 +436,8 @@ TEXT = {
 }  # fmt: skip
 
 QUALITY = {
+    "texts that are certain": Lie(QUANT, certain, ("QUALITY_IMPOSSIBLE",), restate=True),
+    "raw vectors that hardly err": Lie(CODEC, raw(1e-6), ("QUALITY_IMPOSSIBLE",)),
     "a perplexity below the raw cache's": Lie(
         QUANT, each("e8", setting(sum_nll=50.0)), ("QUALITY_IMPOSSIBLE",), restate=True
     ),
@@ -529,6 +566,9 @@ def dull(report: Report) -> None:
 
 
 OLDER = {
+    "a recall of the baseline that its samples do not give": Lie(
+        OLD, put("gate", "recall_oracle", to=0.5), ("CLAIM_NOT_FROM_ROWS",)
+    ),
     "an older device that is none": Lie(OLD, put("identity", "device", to="warp drive"), ("IDENTITY_DOUBTFUL",)),
     "an older run whose decoding is prefill": Lie(
         OLD, longer_prefill, ("TIME_MISPLACED", "TIME_UNACCOUNTED"), restate=True
@@ -541,7 +581,8 @@ OLDER = {
     ),
     "samples that are not told": Lie(OLD, put("config", "n_samples", to=9), ("NOT_COVERED",)),
     "a text that is correct here alone": Lie(
-        OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4), ("TEXT_CONTRADICTS",)
+        OLD, put("results", "oracle", "per_sample_correct", to=[False] + [True] * 4),
+        ("TEXT_CONTRADICTS", "CLAIM_NOT_FROM_ROWS"),
     ),
     "an older clock that stands still": Lie(
         OLD, stages(ORACLE, lambda row: row.update(decode_s=2.81)), ("CLOCK_IMPLAUSIBLE",), restate=True

@@ -6,6 +6,10 @@ import copy
 import hashlib
 import importlib
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +18,7 @@ from bridge import evidence
 from bridge.evidence.asked import BUNDLED_SET, unlike
 from bridge.evidence.bound import Bound, chain, is_told, run_id, unbound
 from bridge.evidence.laws.identity import bundled
-from tests.bridge.evidence import falsehoods, mutations, reports
+from tests.bridge.evidence import falsehoods, reports, whole
 
 ID = run_id("mac-bridge/job-1", "c" * 40, 1)
 BEGAN = datetime(2026, 1, 31, 11, 50, tzinfo=UTC)
@@ -22,17 +26,28 @@ ENDED = BEGAN + timedelta(minutes=15)
 
 
 def report_of(run=ID):
-    return mutations.whole("kakeya.spec-bench") | {"run": {"id": run}}
+    return whole.whole("kakeya.spec-bench") | {"run": {"id": run}}
 
 
-def log_of(*made):
-    lines = [b"measuring\n"]
+def log_of(*made, first=0):
+    """The log of a job that measured these reports, as the engine writes it; ``first`` rows were there before."""
+    lines = ["measuring"]
     for one in made:
-        digests = [*chain(one["rows"])]
-        lines += [
-            f"kakeya-rows {n} {digests[n - 1]}\n".encode() for n in (1, len(digests) // 2, len(digests))
-        ]
-    return b"".join(lines)
+        rows, last = one["rows"], None
+        for n, (row, digest) in enumerate(zip(rows, chain(rows), strict=True), 1):
+            at = ends(row) if "started_s" in row and n > first else 0.0
+            if last is None or at - last >= 1 or n == len(rows):
+                lines.append(f"kakeya-rows {n} {digest}")
+                last = at
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def ends(row):
+    return row["started_s"] + row.get("e2e_s", row.get("seconds"))
+
+
+def last_line_of(made):
+    return b"kakeya-rows" + log_of(made).rpartition(b"kakeya-rows")[2]
 
 
 def bound_to(*made, **more):
@@ -109,6 +124,85 @@ def test_a_log_that_tells_another_course_shows():
     digests, others = [*chain(report["rows"])], [*chain(other["rows"])]
     log = f"kakeya-rows 1 {others[0]}\nkakeya-rows {len(digests)} {digests[-1]}\n".encode()
     assert said(report, Bound(ID, BEGAN, ENDED, logs=(log,))) == ["RUN_UNBOUND"]
+
+
+def with_log(log):
+    return Bound(ID, BEGAN, ENDED, logs=(log,))
+
+
+@pytest.mark.parametrize("name", ["bench", "native", "recall", "acceptance"])
+def test_a_log_with_one_line_at_the_end_was_not_written_while_rows_were_measured(name):
+    report = falsehoods.real(name) | {"run": {"id": ID}, "created_at": "2026-01-31T12:00:00Z"}
+    assert said(report, with_log(log_of(report))) == []
+    assert said(report, with_log(last_line_of(report))) == ["RUN_UNBOUND"]
+
+
+@pytest.mark.parametrize("left_out", [0.2, 0.8])
+def test_a_log_that_is_silent_for_some_seconds_in_between_shows(left_out):
+    report = falsehoods.real("native") | {"run": {"id": ID}, "created_at": "2026-01-31T12:00:00Z"}
+    lines = log_of(report).splitlines(keepends=True)
+    at = int(left_out * len(lines))
+    assert said(report, with_log(b"".join(lines[: at - 1] + lines[at:]))) == []
+    assert said(report, with_log(b"".join(lines[: at - 2] + lines[at + 2 :]))) == ["RUN_UNBOUND"]
+
+
+def test_a_log_whose_middle_was_left_out_says_nothing_of_it():
+    report = falsehoods.real("native") | {"run": {"id": ID}, "created_at": "2026-01-31T12:00:00Z"}
+    lines = log_of(report).splitlines(keepends=True)
+    cut = b"\n[... 70000 bytes left out ...] "
+    assert said(report, with_log(b"".join([*lines[:3], cut, *lines[-3:]]))) == []
+    assert said(report, with_log(b"".join([lines[0], cut, lines[-1]]))) == []
+    assert said(report, with_log(b"".join([*lines[:3], cut, lines[-4], lines[-1]]))) == []
+    assert said(report, with_log(b"".join([*lines[:2], *lines[-6:-3], cut, *lines[-2:]]))) == ["RUN_UNBOUND"]
+
+
+def test_rows_of_an_earlier_interrupted_run_have_their_digests_in_another_log():
+    report = falsehoods.real("native") | {"run": {"id": ID}, "created_at": "2026-01-31T12:00:00Z"}
+    report["config"]["resumed_rows"] = half = len(report["rows"]) // 2
+    start = report["rows"][half]["started_s"]
+    for row in report["rows"][half:]:
+        row["started_s"] -= start
+    assert said(report, with_log(log_of(report, first=half))) == []
+    assert said(report, with_log(last_line_of(report))) == ["RUN_UNBOUND"]
+
+
+def test_passes_over_several_caches_have_their_digests_at_the_end():
+    report = falsehoods.real("verify_l") | {"run": {"id": ID}, "created_at": "2026-01-31T12:00:00Z"}
+    for row in report["rows"]:
+        row["started_s"] *= 100
+    assert said(report, with_log(last_line_of(report))) == ["RUN_UNBOUND"]
+    report["config"]["caches"] = ["raw", "e8v@4.25"]
+    assert said(report, with_log(last_line_of(report))) == []
+
+
+def test_the_log_of_a_real_run_holds_the_digests_that_its_times_demand(tmp_path):
+    pytest.importorskip("mlx")
+    if not importlib.import_module("engine.models.registry").is_bundled_here("tiny"):
+        pytest.skip("this installation holds no bundled pair")
+    argv = [
+        "bench",
+        "native",
+        "--model",
+        "tiny",
+        "--max-prompts",
+        "3",
+        "--max-tokens",
+        "64",
+        "--repeats",
+        "3",
+    ]
+    out, began = tmp_path / "native.json", datetime.now(UTC)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "engine", *argv, "--out", str(out)],
+        env={**os.environ, "KAKEYA_RUN_ID": ID}, stderr=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    report = json.loads(out.read_text())
+    bound = Bound(ID, began, datetime.now(UTC), logs=(done.stderr,))
+
+    assert said(report, bound) == []
+    took = ends(report["rows"][-2]) - report["rows"][0]["started_s"]
+    one_line = replace(bound, logs=(b"kakeya-rows" + done.stderr.rpartition(b"kakeya-rows")[2],))
+    assert said(report, one_line) == (["RUN_UNBOUND"] if took > 3 else [])
 
 
 def test_why_a_row_parts_may_be_looked_into_later():

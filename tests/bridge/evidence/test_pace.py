@@ -10,12 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from bridge.evidence import check_report
+from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.counted import RESTORED, _odd_shape
 from bridge.evidence.laws.meaning import GENERIC
 from bridge.evidence.laws.time import no_copies
+from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode, Layer
-from bridge.evidence.stats import TICK
-from tests.bridge.evidence import reports
+from bridge.evidence.rules import RULES
+from bridge.evidence.stats import APART, TICK, deviations_above
+from tests.bridge.evidence import falsehoods, reports
 from tests.bridge.evidence.lies import slower
 from tests.bridge.evidence.lies_of_laws import predicting, recomputing
 
@@ -156,3 +159,55 @@ def test_short_times_share_a_tick_of_the_clock_by_chance(copied):
         times = [{"prefill_s": one, "decode_s": two} for one, two in zip(prefills, decodings, strict=True)]
         found += any(no_copies(SimpleNamespace(rows=[row.model_copy(update=both) for both in times])))
     assert found == (200 if copied else 0)
+
+
+def busy(made, seed, most=3.0):
+    """Let other work hold up each row by itself, or as many rows in a row as it takes."""
+    draw, factor = random.Random(seed), 1.0
+    for row in made["rows"]:
+        factor = draw.uniform(1, most) if seed % 2 or draw.random() < 0.4 else factor
+        for name in ("prefill_s", "decode_s", "seconds"):
+            if name in row:
+                row[name] *= factor * draw.uniform(1, 1.02)
+        if "e2e_s" in row:
+            row["e2e_s"] = row["prefill_s"] + row["decode_s"]
+    return made
+
+
+def few(name, repeats, prompts=9):
+    made = falsehoods.real(name)
+    known = [prompt["id"] for prompt in made.get("prompts", [])][:prompts]
+    made["rows"] = [
+        row for row in made["rows"] if row["repeat"] <= repeats and row.get("prompt") in (None, *known)
+    ]
+    if known:
+        made["prompts"] = [prompt for prompt in made["prompts"] if prompt["id"] in known]
+    return made
+
+
+RULES_OF_PACE = [
+    rule for kind in ("kakeya.spec-bench", "kakeya.verify-l") for rule in RULES[kind]
+    if rule.code in ("SLOW_ORACLE", "SPEEDUP_IMPOSSIBLE")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats", "prompts"), [("bench", 1, 9), ("bench", 2, 9), ("bench", 3, 1), ("verify_l", 3, 0)]
+)
+def test_few_repeats_on_a_busy_machine_leave_times_unclear(name, repeats, prompts):
+    """What a machine did besides may separate few repeats, so it must never look like a slowed baseline."""
+    unclear = 0
+    for seed in range(20):
+        made = busy(few(name, repeats, prompts), seed)
+        index = ReportIndex(MODELS[made["kind"]].model_validate(made))
+        rules = [rule for rule in RULES_OF_PACE if rule in RULES[made["kind"]]]
+        assert [said for rule in rules for said in rule(index)] == []
+        unclear += any(any(rule(index)) for rule in RULES[made["kind"]] if rule.code == "TIMES_UNCLEAR")
+    assert unclear
+
+
+def test_values_that_exceed_others_by_more_than_chance():
+    three = ([4.0, 5.0, 6.0], [1.0, 2.0, 3.0])
+    assert deviations_above([three]) == pytest.approx(1.964, abs=1e-3)
+    assert deviations_above([three] * 3) > APART > deviations_above([three] * 2)
+    assert deviations_above([three, three[::-1]]) == deviations_above([]) == 0

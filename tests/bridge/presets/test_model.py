@@ -23,7 +23,7 @@ ACCEPTANCE = "eval acceptance --prompts code,functions,sums"
 CACHES = "affine@8g64,affine@4g64,d4@q10,d4@q38,e8@q10,e8@q38,e8v@6.25,e8v@4.25"
 ALL_CACHES = (
     "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
-    "e8@q3,e8@q6,e8@q7,e8@q9,e8@q10,e8@q38,d4@q3,d4@q7,d4@q10,d4@q11,d4@q38"
+    "e8@q2,e8@q3,e8@q5,e8@q6,e8@q7,e8@q9,e8@q10,e8@q25,e8@q38,d4@q3,d4@q7,d4@q10,d4@q11,d4@q31,d4@q38"
 )
 MATRIX = {"e8@q38": "e8q38", "e8@q10": "e8q10", "e8@q4": "e8q4", "e8v@4.25": "e8v425", "e8v@2.25": "e8v225"}
 

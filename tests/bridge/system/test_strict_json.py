@@ -93,7 +93,7 @@ def test_the_limits_are_the_callers_to_set():
         strict_json.loads(b"[[1]]", max_depth=1)
 
 
-NESTS, VALUES = limits.JSON_NESTS, limits.JSON_VALUES
+NESTS, VALUES, NAMES = limits.JSON_NESTS, limits.JSON_VALUES, limits.JSON_NAMES
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -104,8 +104,9 @@ NESTS, VALUES = limits.JSON_NESTS, limits.JSON_VALUES
         (lambda n: b"[" + b"{}," * (n - 2) + b"{}]", NESTS),
         (lambda n: b"[" + b"1," * (n - 2) + b"1]", VALUES),
         (lambda n: b'["' + b'[{,\\"' * n + b'"' + b',"x"' * (n - 2) + b"]", VALUES),
+        (lambda n: b'[":",{' + b",".join(b'"%x":1' % i for i in range(n)) + b"}]", NAMES),
     ],
-    ids=["lists", "objects", "values", "values, and marks in a string"],
+    ids=["lists", "objects", "values", "values, and marks in a string", "names"],
 )
 def test_the_number_of_values_is_bounded_before_any_is_made(text, most, more):
     data = text(most + more)
@@ -114,7 +115,8 @@ def test_the_number_of_values_is_bounded_before_any_is_made(text, most, more):
             strict_json.loads(data, max_bytes=len(data))
         assert caught.value.code == "too_large"
     else:
-        assert len(strict_json.loads(data, max_bytes=len(data))) == most - 1
+        found = strict_json.loads(data, max_bytes=len(data))
+        assert len(found[1] if most == NAMES else found) == (most if most == NAMES else most - 1)
 
 
 def test_sixteen_megabytes_of_tiny_lists_cost_no_memory():
@@ -153,12 +155,12 @@ def test_row_97_no_text_takes_more_time_or_memory_than_its_length_allows(data):
 
 
 @examples(200)
-@given(st.text('"\\,[]{}a', max_size=60), st.integers(1, 9))
+@given(st.text('"\\,:[]{}a', max_size=60), st.integers(1, 9))
 def test_marks_are_counted_outside_of_strings_wherever_the_text_is_cut(text, piece):
     """What cannot be JSON is counted up to there at least."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict_json, "_PIECE", piece)
-        nests, values = strict_json._count_outside(text.encode())
+        nests, values, names = strict_json._count_outside(text.encode())
 
     outside, inside, escaped = "", False, False
     for mark in text:
@@ -173,11 +175,12 @@ def test_marks_are_counted_outside_of_strings_wherever_the_text_is_cut(text, pie
             outside += mark
         escaped = False
     opened = outside.count("[") + outside.count("{")
-    least = (opened, opened + outside.count(",") + 1)
+    least = (opened, opened + outside.count(",") + 1, outside.count(":"))
     assert nests >= least[0]
     assert values >= least[1]
+    assert names >= least[2]
     if "\\" not in text:
-        assert (nests, values) == least
+        assert (nests, values, names) == least
 
 
 def test_the_message_says_where():

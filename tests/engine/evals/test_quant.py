@@ -1,13 +1,19 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from engine.cache import make_caches
+from engine.cache.spec import parse
+from engine.cli.eval import kv_quant
+from engine.codec.classic import ClassicCodec
+from engine.codec.classic_store import row_bytes
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
-from engine.evals.quant_claims import by_arm, quant_claims, verdicts
+from engine.evals.quant_claims import EQUAL, by_arm, quant_claims, verdicts
 from engine.evals.storage import halved, read_back, stored
 from engine.measure.prompts import Prompt
 from engine.mx import mx
@@ -193,7 +199,7 @@ def figures(bits, rel_mse, kl):
 
 def test_a_verdict_compares_at_no_more_bits():
     found = {
-        "affine@4g64": figures(4.5, 0.01, 0.02), "e8v@4.25": figures(4.3, 0.005, 0.01),
+        "affine@4g64": figures(4.5, 0.01, 0.02), "e8v@4.25": figures(4.46, 0.005, 0.01),
         "e8v@6.25": figures(6.3, 1e-4, 1e-4), "e8@q38": figures(6.7, 1e-4, 1e-4), "d4@q3": figures(4.4, 0.02, 0.01),
     }  # fmt: skip
     arms = [{"name": name, "role": "candidate"} for name in found]
@@ -201,10 +207,29 @@ def test_a_verdict_compares_at_no_more_bits():
     said = list(verdicts(found, arms))
 
     assert said == [
-        "d4@q3 (4.40 bits) against affine@4g64 (4.50): mixed, 2.00 times its error and 0.50 times its KL",
+        "d4@q3 (4.40 bits) against affine@4g64 (4.50, 0.10 more): mixed, 2.00 times its error and 0.50 times its KL",
         "e8 against affine@4g64: no verdict, every e8 here stores more bits",
-        "e8v@4.25 (4.30 bits) against affine@4g64 (4.50): better, 0.50 times its error and 0.50 times its KL",
+        "e8v@4.25 (4.46 bits) against affine@4g64 (4.50): better, 0.50 times its error and 0.50 times its KL",
     ]
+
+
+FRAGMENTS = yaml.safe_load((Path(__file__).parents[3] / "presets" / "_fragments.yaml").read_text())
+ASKED = FRAGMENTS["eval-kv-quant"]["argv"]
+LISTS = {"default": kv_quant.CACHES, "preset": ASKED[ASKED.index("--caches") + 1]}
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("caches", LISTS.values(), ids=LISTS)
+def test_a_published_lattice_stores_the_bits_of_each_voronoi_code(caches, dim):
+    """From 3.25 bits on; at fewer, no published lattice has that rate."""
+    specs = [parse(text) for text in caches.split(",")]
+    published = {s.text: ClassicCodec(s.lattice, dim, s.q_range) for s in specs if s.family == "classic"}
+    stored_by = {text: 8 * row_bytes(codec) / dim for text, codec in published.items()}
+    rates = [s.bits for s in specs if s.family == "e8v" and s.bits >= 3.25]
+    assert rates
+    for rate in rates:
+        bits = VoronoiCodec(dim, rate).bits_per_vector / dim
+        assert [text for text, held in stored_by.items() if abs(held - bits) <= EQUAL], (rate, stored_by)
 
 
 def test_texts_of_several_kinds_are_workloads(tmp_path, capsys):

@@ -162,6 +162,7 @@ def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
     branch = old(State.SUCCEEDED, days=10)
     (tmp_path / "a-file").touch()
     with host.context(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as context:
+        context.bus.fetch()  # the times of what it brings confirm the clock
         Chores(context).maybe()
     assert any("trying again in an hour" in line for line in host.told)
     assert branches(host.bus) == [branch]
@@ -221,9 +222,23 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         assert objects.resolve(git, f"refs/bus/{gone}") is None
 
 
+def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old):
+    branch = old(State.SUCCEEDED, days=10)
+    with host.context(retention={"days": 1}) as context:
+        chores = Chores(context)
+        chores.maybe()
+        assert branches(host.bus) == [branch]
+
+        context.bus.fetch()
+        context.clock._looked = None
+        chores.maybe()
+    assert branches(host.bus) == []
+
+
 def test_serve_sweeps_now_and_then(host, old):
     branch = old(State.SUCCEEDED, days=10)
     with host.context(retention={"days": 1}) as context:
+        context.bus.fetch()  # the times of what it brings confirm the clock
         chores = Chores(context)
         chores.maybe()
         assert branches(host.bus) == []
@@ -240,6 +255,7 @@ def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
         old(State.SUCCEEDED, days=days)
     now = time.monotonic()
     with host.context(retention={"days": 1}) as context:
+        context.bus.fetch()  # the times of what it brings confirm the clock
         chores = Chores(context)
         chores.maybe()
         assert len(branches(host.bus)) == 1
@@ -273,6 +289,7 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
     request = requester.send(requester.manifest("touch"))
     with host.context(retention={"keep": 5}) as context:
+        context.bus.fetch()  # the times of what it brings confirm the clock
         poller, chores = Poller(context), Chores(context)
         assert poller.poll()
         chores.maybe()

@@ -1,0 +1,31 @@
+"""Laws of passes over several tokens: they relate the times of passes over one context."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from bridge.evidence.laws.law import SWEEP, law
+from bridge.evidence.report_index import ReportIndex
+from bridge.evidence.stats import median
+
+# A pass over more tokens may use another kernel, which costs up to so many times as much for each token.
+DEARER = 2.0
+
+
+@law(
+    "CLOCK_IMPLAUSIBLE", SWEEP, "rows.seconds rows.length rows.context",
+    f"no token of a pass takes more than {DEARER:g} times as long as a token of a shorter pass over the same context",
+)  # fmt: skip
+def tokens_of_longer_passes(index: ReportIndex) -> Iterator[str]:
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for row in index.rows:
+        if not row.warmup:
+            times[row.context, row.length].append(row.seconds)
+    for ((context, short), few), ((other, long), more) in pairwise(sorted(times.items())):
+        if context == other and median(more) / long > DEARER * median(few) / short:
+            yield (
+                f"at context {context}, {long} tokens took {median(more):.3g} s, "
+                f"and {short} tokens only {median(few):.3g} s"
+            )

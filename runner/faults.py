@@ -1,0 +1,20 @@
+"""Says what went wrong, so that the operator can tell a bug of the runner from trouble with the bus or the disk."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from bridge.errors import KakeyaError, one_line
+
+# The innermost calls that a message names.
+_CALLS = 3
+
+
+def explain(error: Exception) -> str:
+    """Return an error's message. For any error but those that are expected, also its type and where it was raised."""
+    if isinstance(error, KakeyaError | OSError):
+        return str(error)
+    calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]
+    where = " > ".join(f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls)
+    return one_line(f"a bug of this runner, please report it: {type(error).__name__}: {error} ({where})")

@@ -1,0 +1,98 @@
+"""Reports that take far more memory than they have bytes, for the gate on its own, a runner, and a reader."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge import limits
+from bridge.client import Client
+from bridge.system import strict_json
+from tests.attacks.test_reader_rows import MOST_CPU_S, MOST_MIB, measured
+
+pytestmark = pytest.mark.bus
+
+RUNNER_MIB = 150
+# A job that leaves a given file as its report.
+LEAVES = """
+import pathlib, sys
+path = pathlib.Path("results/research/a.json")
+path.parent.mkdir(parents=True, exist_ok=True)
+path.write_bytes(pathlib.Path(sys.argv[1]).read_bytes())
+"""
+
+
+def emoji(size: int) -> bytes:
+    """Return an object whose text takes four bytes of memory for each byte of its own."""
+    head, tail = '{"a":"\U0001f600'.encode(), b'"}'
+    return head + b"x" * (size - len(head) - len(tail)) + tail
+
+
+def names(count: int) -> bytes:
+    return b"{" + b",".join(b'"%06x":1' % i for i in range(count)) + b"}"
+
+
+FEWER = names(limits.JSON_NAMES - 1)
+COSTLY = {
+    "an emoji": emoji(limits.REPORT_BYTES),
+    "names": names(limits.JSON_NAMES),
+    "both": FEWER[:-1] + b"," + emoji(limits.REPORT_BYTES - len(FEWER))[1:],
+}
+
+
+@pytest.mark.parametrize("data", COSTLY.values(), ids=COSTLY)
+def test_row_108_what_a_text_takes_in_memory_is_bounded(tmp_path, clone, data):
+    """The largest reports that are parsed; several of them take no more than one."""
+    assert len(data) <= limits.REPORT_BYTES
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_bytes(data)
+
+    code, shown, seconds, mib = measured(clone, "gate", str(tmp_path))
+
+    assert code == 5, shown
+    assert "UNKNOWN_KIND" in shown
+    assert seconds < MOST_CPU_S
+    assert mib < MOST_MIB
+
+
+def test_row_108_a_report_beyond_the_limit_is_not_parsed(tmp_path, clone):
+    (tmp_path / "a.json").write_bytes(emoji(limits.REPORT_BYTES + 1))
+
+    code, shown, _, mib = measured(clone, "gate", str(tmp_path))
+
+    assert (code, "UNREADABLE" in shown) == (5, True), shown
+    assert mib < MOST_MIB - 50
+    with pytest.raises(Exception, match="too many values"):
+        strict_json.loads(names(limits.JSON_NAMES + 1), max_bytes=limits.REPORT_BYTES)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.parametrize("more", [0, 1])
+def test_row_108_a_runner_and_a_reader_judge_the_largest_report(runners, clone, presets, tmp_path, more):
+    (tmp_path / "large.json").write_bytes(emoji(limits.REPORT_BYTES + more))
+    (tmp_path / "leaves.py").write_text(LEAVES, encoding="utf-8")
+    steps = [{"argv": [sys.executable, str(tmp_path / "leaves.py"), str(tmp_path / "large.json")]}]
+    folder = presets(large={"steps": steps, "collect": ["results/research/*.json"], "gate": "reports"})
+    client = Client(clone, presets=folder)
+    runner = runners.start(preset_folder=str(folder))
+
+    answer = client.run("large").wait(timeout=60)
+
+    result = client.result(answer.branch)
+    assert result.gate
+    [fault] = result.gate.violations
+    assert fault.code == ("NO_REPORT" if more else "UNKNOWN_KIND")
+    assert result.skipped == (["results/research/a.json: larger than 8 MiB"] if more else [])
+    status = Path(f"/proc/{runner.process.pid}/status").read_text(encoding="ascii")
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert peak
+    assert int(peak[1]) / 1024 < RUNNER_MIB
+    print(f"runner: {int(peak[1]) / 1024:.0f} MiB")
+
+    code, shown, _, mib = measured(clone, "verify", answer.branch)
+    print(f"verify: {mib:.0f} MiB")
+    assert code in (0, 1), shown
+    assert mib < MOST_MIB
