@@ -15,7 +15,12 @@ def slow(times: int = TIMES) -> bytes:
     made = reports.spec_bench()
     prompts, claims = made["prompts"], made["claims"]
     made["prompts"] = [
-        one | {"id": f"{one['id']}-{i}", "text": f"{one['text']} {i}"}
+        one
+        | {
+            "id": f"{one['id']}-{i}",
+            "text": f"{one['text']} {i}",
+            "sha256": reports.digest(f"{one['text']} {i}"),
+        }
         for i in range(times)
         for one in prompts
     ]

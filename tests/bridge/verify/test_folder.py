@@ -47,7 +47,7 @@ class Fetched:
     def write(self, report: dict[str, Any], **changes: Any) -> None:
         """Write a whole answer: a report, its log, and a result that is about both."""
         digests = [*chain(report["rows"])]
-        log = f"kakeya-rows {len(digests)} {digests[-1]}\n".encode()
+        log = "".join(f"kakeya-rows {n} {one}\n" for n, one in enumerate(digests, 1)).encode()
         files = {REPORT: json.dumps(report).encode(), LOG: log}
         stream = hashlib.sha256(log).hexdigest()
         listed = [

@@ -11,7 +11,8 @@ from bridge.bus.wire import State
 from bridge.errors import ExitCode
 from bridge.evidence import judge, run_id
 from bridge.manifest import format_time
-from tests.bridge.evidence import mutations, reports
+from tests.bridge.evidence import reports
+from tests.bridge.evidence.whole import whole
 
 pytestmark = pytest.mark.bus
 
@@ -31,7 +32,7 @@ def of_another_host() -> dict:
 
 
 def of_another_run() -> dict:
-    made = mutations.whole("kakeya.spec-bench")
+    made = whole("kakeya.spec-bench")
     return made | {
         "created_at": old()["created_at"],
         "run": {"id": run_id("mac-bridge/replay-1700000000-abcdef", "c" * 40, 1)},
