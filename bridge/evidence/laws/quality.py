@@ -50,6 +50,9 @@ SIMILAR = 4.0
 # Codes that rotate vectors first err in all directions alike: measured within 1.3 times of one another on four models.
 ROTATED = ("e8v", "e8", "d4")
 ALIKE_ROTATED, FEWEST = 1.5, 3
+# Few positions leave more to chance: of 672 divergences on 42 texts of 44 to 127 tokens, the logarithms stray from the
+# text's median by up to 3.8 over the root of the positions.
+OF_FEW_POSITIONS = 4.5
 # Tokens change with the root of the divergence: measured between 0.3 and 0.8 times that.
 CHANGED = (0.05, 4.0)
 # Of the bundled models: measured between 0.39 and 0.78 where more than ten changed.
@@ -180,7 +183,10 @@ def divergence_follows_error(index: ReportIndex) -> Iterator[str]:
     erring = [one for one in _sums(index) if one.error > 0 and one.kl > 0 and one.role != "poison"]
     turned = [one for one in erring if one.cache.partition("@")[0] in ROTATED and not one.mixed]
     own = bool(bundled_target(index))
-    for some, alike in ((erring, ALIKE), (turned if own and len(turned) >= FEWEST else [], ALIKE_ROTATED)):
+    few = min((one.positions for one in turned), default=1)
+    chance = math.exp(OF_FEW_POSITIONS / math.sqrt(few))
+    beside = turned if own and len(turned) >= FEWEST else []
+    for some, alike in ((erring, ALIKE), (beside, max(ALIKE_ROTATED, chance))):
         yield from odd_slopes(index, {one.arm: (one.error, one.kl / one.positions) for one in some}, alike)
 
 
