@@ -121,9 +121,14 @@ def perplexity_within_divergence(index: ReportIndex) -> Iterator[str]:
     "the number of changed top tokens fits the divergence",
 )  # fmt: skip
 def changes_within_divergence(index: ReportIndex) -> Iterator[str]:
-    for one in _sums(index):
-        low, high = (share * math.sqrt(one.kl / one.positions) * one.positions for share in CHANGED)
-        if one.role != "poison" and not low - 3 <= one.changed <= high + 3:
+    low, high = CHANGED
+    roots = [(one, math.sqrt(one.kl * one.positions)) for one in _sums(index)]
+    # A model whose likeliest tokens are far ahead of all others keeps them even with the poisoned cache.
+    poisoned = [(one, root) for one, root in roots if one.role == "poison"]
+    firm = any(one.changed < low * root - 3 for one, root in poisoned)
+    for one, root in roots:
+        least = 0.0 if firm else low * root - 3
+        if one.role != "poison" and not least <= one.changed <= high * root + 3:
             shown = f"{one.changed} of {one.positions} likeliest tokens changed"
             yield f"{one.arm}: {shown} at a divergence of {one.kl:.4g}"
 

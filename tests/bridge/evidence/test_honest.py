@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from bridge.evidence import check_report, rules_speed
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
+from bridge.evidence.laws.quality import changes_within_divergence, divergence_follows_error
 from bridge.evidence.laws.relative import same_divergence_of_every_code
 from bridge.evidence.laws.served import texts_are_answers
 from bridge.evidence.laws.stored import layers_of_the_model
@@ -24,6 +26,7 @@ from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
 from bridge.evidence.rules_output import output_degenerate, output_diverges, row_repeated
 from bridge.evidence.rules_sweep import slow_oracle, workload_degenerate
+from bridge.evidence.stats import median
 from tests.bridge.evidence import reports
 from tests.bridge.evidence.falsehoods import (
     BEN,
@@ -334,3 +337,41 @@ def test_a_cache_that_leaves_layers_raw_may_diverge_more_for_its_error():
     assert any(same_divergence_of_every_code(index(made)))
     arm["options"]["raw_layers"] = [0, 1, 2]
     assert not any(same_divergence_of_every_code(index(made)))
+
+
+def test_a_model_that_keeps_its_tokens_with_the_poisoned_cache_keeps_them_with_others():
+    made = real(KVQ)
+    (poison,) = (arm["name"] for arm in made["arms"] if arm["role"] == "poison")
+    for row in made["rows"]:
+        row["sum_kl"] *= 1 if row["arm"] == poison else 100
+        row["same_top"] = row["same_top"] if row["arm"] == poison else row["n_positions"]
+    assert any(changes_within_divergence(index(made)))
+    for row in rows(made, arm=poison):
+        row["same_top"] = row["n_positions"]
+    assert not any(changes_within_divergence(index(made)))
+
+
+def steeper(made: Report, arm: str, by: float) -> Report:
+    """Return the report, where a cache diverges so many times as much for its error as others that rotate do."""
+    made = copy.deepcopy(made)
+    sums = {
+        one["name"]: [
+            sum(row[name] for row in rows(made, arm=one["name"])) for name in ("sum_kl", "sum_squared_error")
+        ]
+        for one in made["arms"]
+        if one["cache"].startswith(("e8", "d4"))
+    }
+    slopes = {name: kl / error for name, (kl, error) in sums.items()}
+    for row in rows(made, arm=arm):
+        row["sum_kl"] *= by * median(slopes.values()) / slopes[arm]
+    return made
+
+
+def test_few_positions_leave_more_to_chance():
+    made = real("kv_quant_short")
+    shortest = min(made["rows"], key=lambda row: row["n_positions"])["prompt"]
+    alone = made | {"rows": rows(made, prompt=shortest)}
+
+    assert any(divergence_follows_error(index(steeper(made, "e8v@4.25", 1.6))))
+    assert not any(divergence_follows_error(index(steeper(alone, "e8v@4.25", 1.6))))
+    assert any(divergence_follows_error(index(steeper(alone, "e8v@4.25", 2.0))))

@@ -103,9 +103,8 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
     assert [command["exit_code"] for command in result["commands"]] == [0] * len(PRESETS[name].steps), (
         run.logs()
     )
-    assert {violation["code"] for violation in result["gate"]["violations"]} <= NOISE | TOO_SHORT.get(
-        name, set()
-    )
+    found = result["gate"]["violations"]
+    assert {one["code"] for one in found} <= NOISE | TOO_SHORT.get(name, set()), found
     assert result["state"] in {State.SUCCEEDED, State.GATE_REJECTED}
     assert sorted(reports) == sorted(PRESETS[name].collect)
     assert [reports[path]["kind"] for path in PRESETS[name].collect] == PRESETS[name].kinds
