@@ -15,18 +15,12 @@ import pytest
 from bridge.presets import load_presets
 from engine.cli.bench.native import native
 from engine.cli.bench.spec import spec, workloads_of
-from engine.cli.eval.acceptance import acceptance
 from engine.dflash import stream_generate
 from engine.evals.speculation.repeating import MOST, repeats_itself
 from engine.measure import prompts
 from engine.models import load
 
 PAIRS = ("tiny", "tiny-hybrid")
-
-
-def workloads_of_sets(pair, options, *, chat):
-    """Return the prompts of ``eval acceptance``."""
-    return prompts.read_sets(options["prompts"], options["max_prompts"], options["task"])
 
 
 # Commands that time answers, and what tells their prompts.
@@ -36,7 +30,6 @@ TIMING = {
         native,
         lambda pair, options, *, chat: workloads_of(pair, {**options, "needles": None}, chat=chat),
     ),
-    ("eval", "acceptance"): (acceptance, workloads_of_sets),
 }
 
 
@@ -87,11 +80,8 @@ def test_no_default_times_text_that_repeats_itself(step, model):
     workloads, options = ASKED[step]
     pair = loaded(model)
     fixed = bool(options.get("fixed_length"))
-    groups = [workload.prompts for workload in workloads(pair, options, chat=pair.chats)]
-    if workloads is workloads_of_sets:  # the sets are claimed of together; each by itself if it can be
-        groups = [[prompt for some in groups for prompt in some]]
-    for group in groups:
-        encoded = prompts.encode(group, pair.tokenizer, chat=pair.chats)
+    for workload in workloads(pair, options, chat=pair.chats):
+        encoded = prompts.encode(workload.prompts, pair.tokenizer, chat=pair.chats)
         looping = [
             prompt.id
             for prompt in encoded
