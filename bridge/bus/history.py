@@ -17,7 +17,6 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 
-MAX_COMMITS = limits.COMMITS
 _AT_ONCE = 64
 # How many commits of a branch are read directly before git walks its history; most requests have fewer.
 _NEAR = 24

@@ -124,8 +124,7 @@ def changes_within_divergence(index: ReportIndex) -> Iterator[str]:
     low, high = CHANGED
     roots = [(one, math.sqrt(one.kl * one.positions)) for one in _sums(index)]
     # A model whose likeliest tokens are far ahead of all others keeps them even with the poisoned cache.
-    poisoned = [(one, root) for one, root in roots if one.role == "poison"]
-    firm = any(one.changed < low * root - 3 for one, root in poisoned)
+    firm = any(one.role == "poison" and one.changed < low * root - 3 for one, root in roots)
     for one, root in roots:
         least = 0.0 if firm else low * root - 3
         if one.role != "poison" and not least <= one.changed <= high * root + 3:

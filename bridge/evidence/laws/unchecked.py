@@ -32,18 +32,9 @@ class Unchecked:
     within: float = 0.0
     others: bool = False
 
-    @property
-    def pattern(self) -> str:
-        """A regular expression of the places."""
-        return "|".join(map(pattern_of, self.fields))
-
-    def is_at(self, field: str, place: str) -> bool:
-        """Return whether one of the fields stands for a place."""
-        return re.fullmatch(pattern_of(field), place) is not None
-
     def names(self, kind: str, place: str) -> bool:
         """Return whether the entry is about a place in reports of a kind."""
-        return kind in self.kinds and re.fullmatch(self.pattern, place) is not None
+        return kind in self.kinds and any(stands_for(field, place) for field in self.fields)
 
     def lets_pass(self, change: Change) -> frozenset[Sort]:
         """Return the sorts by which the entry lets a change pass; none if it does not."""
@@ -70,6 +61,6 @@ class Unchecked:
         return 0 < self.moves < math.inf
 
 
-def pattern_of(field: str) -> str:
-    """Return a regular expression of a place."""
-    return re.escape(field).replace(r"\*", r"[^.\[\]]+")
+def stands_for(field: str, place: str) -> bool:
+    """Return whether a field of an entry stands for a place."""
+    return re.fullmatch(re.escape(field).replace(r"\*", r"[^.\[\]]+"), place) is not None

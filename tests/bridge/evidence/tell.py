@@ -19,6 +19,7 @@ from typing import Any
 from bridge.evidence import faults
 from bridge.evidence.laws.change import Change, Sort, moved
 from bridge.evidence.laws.identity import bundled
+from bridge.evidence.laws.unchecked import stands_for
 from bridge.evidence.laws.unchecked_table import UNCHECKED
 from bridge.evidence.names import LEGACY
 from tests.bridge.evidence import whole
@@ -93,7 +94,7 @@ def look_up(mutation: Mutation, change: Change) -> set[Need]:
         sorts = entry.lets_pass(change) if entry.names(mutation.kind, mutation.place) else frozenset()
         if sorts:
             needed |= {(i, mutation.kind), *((i, str(sort)) for sort in sorts)}
-            needed |= {(i, one) for one in entry.fields if entry.is_at(one, mutation.place)}
+            needed |= {(i, one) for one in entry.fields if stands_for(one, mutation.place)}
     return needed
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bridge import limits
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
 from runner.bus.push_budget import Budget
@@ -82,10 +83,8 @@ def test_a_job_that_talks_all_the_time_is_followed_and_makes_fewer_commits_with_
 
 
 def test_a_day_of_output_stays_within_what_readers_look_through():
-    from bridge.bus.history import MAX_COMMITS  # noqa: PLC0415 - only this test compares the two
-
     longest = heartbeat._LONGEST_PAUSE_S
-    assert 24 * 3600 / longest + 2000 < MAX_COMMITS
+    assert 24 * 3600 / longest + 2000 < limits.COMMITS
 
 
 def test_a_small_push_budget_spreads_them(branch):
