@@ -50,7 +50,7 @@ def _is_row(one: Mapping[str, Any]) -> bool:
 def _bad_rows(
     model: type[BaseModel], report: Mapping[str, Any], wrong: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is wrong with each row. The whole report told of the first bad one alone."""
+    """Yield what is wrong with each row: validating the whole report stops at the first bad row."""
     if any(map(_is_row, wrong)):
         adapter: TypeAdapter[Any] = TypeAdapter(get_args(model.model_fields["rows"].annotation)[0])
         for i, row in enumerate(report["rows"]):

@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def lies() -> int:
-    """Tell every lie about honest reports and real ones; return 1 if one is believed that is not listed."""
+    """Tell the gate every lie about every report. Return 1 if it accepts a lie that the table does not list."""
     argv = [sys.executable, "-m", "tests.bridge.evidence.tell"]
     return subprocess.run(argv, cwd=HERE.parents[1], check=False).returncode
 

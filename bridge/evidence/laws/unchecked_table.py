@@ -246,7 +246,8 @@ UNCHECKED = (
     entry(
         "rows[].sum_squared_error rows[].sum_squares rows[].sum_kl rows[].same_top rows[].sum_nll",
         "kv-quant", "NUMBER SWAP",
-        "the sums, and those of other caches, limit one another, least of all for a code of two bits", moves=3,
+        "the sums of a cache bound one another, and so do those of several caches; a code of two bits is bounded "
+        "least", moves=3,
     ),
     entry(
         "rows[].decode_s rows[].seconds",

@@ -69,7 +69,7 @@ class Mutation:
     scope: str
 
     def sort_of(self, value: Any) -> Sort:
-        """Return what sort of change it is, of such a value."""
+        """Return the sort of this change, when it is made to the given value."""
         if self.change in SORTS:
             return SORTS[self.change]
         if isinstance(value, bool):

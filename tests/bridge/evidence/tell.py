@@ -1,8 +1,8 @@
 """Tells the gate every lie about honest reports, and counts which are rejected, listed, and neither.
 
-`python -P -m tests.bridge.evidence.tell` tells all lies about all reports of whole.py, and fails if one passes that the
-table of unchecked fields does not list, or if the table lists what no lie needed. Arguments name reports: those of
-whole.py, or files.
+`python -P -m tests.bridge.evidence.tell` tells all lies about all reports of whole.py. It fails if the gate accepts a
+lie that is not in the table of unchecked fields, or if a part of this table was needed for no lie. To lie about some
+reports only, name them: reports of whole.py, or files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Honest reports of every kind to lie about: those of the tests, whole, and real ones; together they hold every field.
+"""Honest reports of every kind, to lie about: completed test reports, and real ones. Together they have all fields.
 
 `HONEST` has them by name. A law can only be tested on a report that holds its fields, so test_laws.py checks that each
 field of a law is in one of them.
