@@ -109,11 +109,13 @@ def _below(pid: int) -> Iterator[int]:
     """Yield every descendant. Orphans are below this process too: it is their reaper."""
     parents = [pid]
     while parents:
-        for listed in Path(f"/proc/{parents.pop()}/task").glob("*/children"):
-            with suppress(OSError):
-                for child in map(int, listed.read_text().split()):
-                    yield child
-                    parents.append(child)
+        # A process may end at any moment: before its threads are listed, or while they are.
+        with suppress(OSError):
+            for listed in Path(f"/proc/{parents.pop()}/task").glob("*/children"):
+                with suppress(OSError):
+                    for child in map(int, listed.read_text().split()):
+                        yield child
+                        parents.append(child)
 
 
 def _resident(pid: int) -> tuple[int, int]:
