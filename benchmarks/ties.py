@@ -69,7 +69,7 @@ class Asked:
 
 
 class Noise:
-    """Moves the vectors of all copies but the first at random; a repeatable sequence for each seed."""
+    """Moves the vectors of all copies of a branch but the first at random. A seed makes it repeatable."""
 
     def __init__(self, seed: int) -> None:
         self._key = mx.random.key(seed)

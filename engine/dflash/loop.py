@@ -44,7 +44,9 @@ def stream_generate(
     """Decode after a prompt, with several tokens per round if drafts are accepted. Closing it early is safe.
 
     Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
-    kind of cache; sampled, of the target's distribution. Afterwards, and whenever the iterator is closed,
+    kind of cache, except for rounding; sampled, of the target's distribution. A block rounds otherwise than single
+    rows. In a packed cache, a key or value between two codes may then get the other code, which can change a token
+    if two are nearly as likely. Afterwards, and whenever the iterator is closed,
     the caches hold the prompt and all tokens that were given out but the last. Ctrl-C in a round is heard when
     the round's step has been given out; while the prompt is read, between two chunks of it.
 
