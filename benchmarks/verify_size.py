@@ -21,6 +21,7 @@ from common import print_machine
 from engine import blas_speed, host
 from engine.cache import make_caches
 from engine.dflash.drafter.model import Drafter
+from engine.dflash.products import with_products
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.rotary import with_tables
 from engine.mx import mx, nn, tree
@@ -83,7 +84,7 @@ def measure(size: int, context: int, repeats: int) -> str:
     parameters = sum(value.size for _, value in tree.tree_flatten(target.parameters()))
     caches = make_caches(target, "raw")
     rollback = rollback_for(caches, model=target)
-    model = rollback.prepare(with_tables(target))
+    model = rollback.prepare(with_products(with_tables(target)))
     rollback.forward(model, mx.arange(context)[None])
     rollback.commit(context)
     mx.eval([cache.state for cache in caches])

@@ -136,6 +136,18 @@ def in_use() -> Blas:
     return Blas(_family(library), library)
 
 
+def core() -> str:
+    """Return OpenBLAS's name for the CPU cores that it computes for, such as ``Haswell``; empty for another BLAS."""
+    if in_use().name != "openblas":
+        return ""
+    try:
+        name = ctypes.CDLL(in_use().library).openblas_get_corename
+    except (AttributeError, OSError):
+        return ""
+    name.restype = ctypes.c_char_p
+    return str(name().decode())
+
+
 def _global_sgemm() -> str:
     """Return the file behind ``cblas_sgemm`` in the global scope, or an empty string."""
     program = ctypes.CDLL(None)

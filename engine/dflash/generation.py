@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
+from engine.dflash.products import with_products
 from engine.dflash.propose.adaptive import Policy, RoundPlan
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
@@ -96,7 +97,7 @@ class Run:
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
-        self._model = rollback.prepare(with_tables(target))
+        self._model = rollback.prepare(with_products(with_tables(target)))
         if starts_early(loop):
             self._model = with_starts(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.cache import make_caches
+from engine.dflash.products import with_products
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.rotary import with_tables
 from engine.evals.speculation.claims import LEAST_ROWS
@@ -62,7 +63,7 @@ class Held:
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         caches = make_caches(pair.target, spec)
         self._rollback: Rollback = rollback_for(caches, model=pair.target)
-        self._model = self._rollback.prepare(with_tables(pair.target))
+        self._model = self._rollback.prepare(with_products(with_tables(pair.target)))
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))

@@ -81,7 +81,7 @@ CONFIG: dict[str, set[str]] = {
 # Of arms.
 OPTIONS = {
     *("through", "block_size", "lookup", "adaptive", "rollback", "loop", "rotary_tables", "compiled"),
-    *("boundary", "raw_layers", "runtime", "embed_scale", "early_layers"),
+    *("boundary", "raw_layers", "runtime", "embed_scale", "early_layers", "products"),
     *("positions", "stored_as", "nominal_bits_per_value", "version", "dtype", "sink", "window", "layers"),
 }  # fmt: skip
 # Of counters, besides the rounds of each drafter.

@@ -127,8 +127,8 @@ UNCHECKED = (
         "arms[].options arms[].options.loop arms[].options.stored_as "
         "arms[].options.boundary arms[].options.nominal_bits_per_value "
         "arms[].options.dtype arms[].options.raw_layers arms[].options.block_size arms[].options.lookup "
-        "arms[].options.rotary_tables arms[].options.rollback arms[].options.sink arms[].options.window "
-        "arms[].options.through arms[].options.version arms[].options.embed_scale",
+        "arms[].options.rotary_tables arms[].options.products arms[].options.rollback arms[].options.sink "
+        "arms[].options.window arms[].options.through arms[].options.version arms[].options.embed_scale",
         "spec-bench acceptance native recall restored-prefill kv-quant parity", "ANY",
         "no claim depends on it, unless a law relates it to rows, to the configuration or to the arm's name",
     ),

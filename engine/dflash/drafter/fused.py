@@ -4,6 +4,7 @@ import operator
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.layers import DraftLayer
+from engine.dflash.products import Matrix
 from engine.mx import mx, nn, tree
 
 
@@ -13,10 +14,15 @@ class FusedLayers:
     Where a projection is not a plain matrix (a quantized one, an adapter), the layers' own are called instead.
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as
     training does, :meth:``fits`` says no and another is to be made.
+
+    Args:
+        layers: the drafter's.
+        config: the drafter's.
+        form: of products over few rows, see :func:``engine.dflash.products.form_of``.
     """
 
-    def __init__(self, layers: list[DraftLayer], config: DraftConfig) -> None:
-        self.layers, self.config = layers, config
+    def __init__(self, layers: list[DraftLayer], config: DraftConfig, form: str) -> None:
+        self.layers, self.config, self.form = layers, config, form
         self.plain = all(
             type(linear) is nn.Linear and "bias" not in linear
             for layer in layers
@@ -49,14 +55,14 @@ class FusedLayers:
     def block(self, layer: int, x: mx.array) -> mx.array:
         """Return a layer's values, keys and queries of ``x``, side by side in this order."""
         if self.plain:
-            return x @ self._block[layer]
+            return self._block[layer](x)
         attention = self.layers[layer].self_attn
         return mx.concatenate([attention.v_proj(x), attention.k_proj(x), attention.q_proj(x)], axis=-1)
 
     def gate_up(self, layer: int, x: mx.array) -> mx.array:
         """Return the two inputs of a layer's MLP, side by side."""
         if self.plain:
-            return x @ self._gate_up[layer]
+            return self._gate_up[layer](x)
         mlp = self.layers[layer].mlp
         return mx.concatenate([mlp.gate_proj(x), mlp.up_proj(x)], axis=-1)
 
@@ -70,11 +76,11 @@ class FusedLayers:
         for layer, heads, mlp in zip(self.layers, each, mlps, strict=True):
             linears = _linears(layer)
             views += [*_share(linears[:3], heads), *_share(linears[3:], mlp)]
-        self._block = [weight.T for weight in each]
-        self._gate_up = [weight.T for weight in mlps]
+        self._block = [Matrix(weight, self.form) for weight in each]
+        self._gate_up = [Matrix(weight, self.form) for weight in mlps]
         width = 2 * self.config.num_key_value_heads * self.config.head_dim
         self._context = attention[:, :width].swapaxes(1, 2)
-        mx.eval(views, self._block, self._gate_up, self._context)
+        mx.eval(views, each, mlps, self._context)
 
     def _heads_norm(self, layer: DraftLayer) -> mx.array:
         """Return the norms' weights of all key and query heads, ``[kv heads + heads, head_dim]``."""

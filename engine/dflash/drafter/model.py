@@ -23,6 +23,7 @@ from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
+from engine.dflash.products import form_of, with_products
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.errors import BadInput
@@ -69,7 +70,7 @@ class Drafter(nn.Module):
         """
         with _FUSING:
             if self._fused is None or not self._fused.fits(self.layers):
-                self._fused = FusedLayers(self.layers, self.config)
+                self._fused = FusedLayers(self.layers, self.config, form_of(self))
             return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":
@@ -84,7 +85,7 @@ class Drafter(nn.Module):
         Raises:
             BadInput: the drafter was made for another target.
         """
-        return BoundDrafter(self, TargetEmbeddings.of(target), embed_scale)
+        return BoundDrafter(self, TargetEmbeddings.of(with_products(target)), embed_scale)
 
 
 class BoundDrafter:
@@ -95,9 +96,10 @@ class BoundDrafter:
 
     def __init__(self, drafter: Drafter, embeddings: TargetEmbeddings, embed_scale: float | None) -> None:
         embeddings.check(drafter.config)
-        self.drafter, self.config = drafter, drafter.config
+        self.config = drafter.config
         self.embeddings = DraftEmbeddings(embeddings, drafter.config, embed_scale)
         self.fused = drafter.fused()
+        self.drafter = with_products(drafter)
         self.rotations = Rotations.of(self.config)
         self.scale = self.config.head_dim**-0.5
 

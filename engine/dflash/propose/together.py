@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Proposer]]:
     """Return whether generations can draft together: they share one drafter, whose rows interact only in attention."""
     found = [each for each in proposers if each is not None]
-    if len(found) < len(proposers) or len({id(each.bound.drafter) for each in found}) != 1:
+    if len(found) < len(proposers) or len({id(each.bound.fused) for each in found}) != 1:
         return False
     return not found[0].config.is_dflash2
 

@@ -11,6 +11,7 @@ from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.generation import starts_early
+from engine.dflash.products import form_of
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
@@ -178,6 +179,7 @@ def _ours(
     slow = profile if role == "candidate" and told.get("loop", "lazy") == "lazy" else None
     oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
     options = {**told, "rotary_tables": tables_pay(), "early_layers": starts_early(told.get("loop", "lazy"))}
+    options["products"] = form_of(pair.target)
     if draft is not None:
         options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), draft.config).scale
     return Arm(

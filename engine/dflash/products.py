@@ -1,0 +1,135 @@
+"""Matrix products over few rows, such as a round verifies, in the form that costs OpenBLAS least.
+
+MLX asks for ``x @ W.T``. For so few rows, OpenBLAS spends most of the time on copying ``W`` into another order, each
+time anew. Two forms avoid that. Both are for float32 on a CPU; everything else is computed as before, and so are
+products of one row, of which plain decoding consists.
+
+``tiled``: ``W`` is kept once more as tiles, ``[outputs / n, inputs, n]``. Each makes a product small enough for those
+    kernels of OpenBLAS that read the factors as they are, and is read in the order in which it lies in memory. Only
+    cores with AVX-512 have these kernels.
+``turned``: ``(W @ x.T).T``, for which less is copied. It needs no memory.
+"""
+
+import math
+import threading
+from functools import cache
+from typing import Any
+
+from engine import blas
+from engine.dflash.target.clones import as_kind, with_replaced
+from engine.mx import mx, nn
+
+ROWS = 32  # the most rows that are few
+TILES = (64, 32, 16)  # outputs of a tile
+# The kernels for small products take up to 100 ** 3 multiplications. A tile is cut for so many rows:
+_SMALL, _USUAL = 100**3, 16
+# The names that OpenBLAS gives to cores with these kernels.
+_WITH_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
+COPIED = 1 << 30  # the most bytes of a model's matrices that are kept twice
+
+_COPYING = threading.Lock()
+
+
+@cache
+def form() -> str:
+    """Return ``tiled``, ``turned``, or ``plain`` where nothing is gained: what this machine computes few rows by."""
+    core = blas.core()
+    if mx.default_device().type != mx.cpu or not core:
+        return "plain"
+    return "tiled" if core in _WITH_KERNELS else "turned"
+
+
+class Matrix:
+    """A matrix that rows are multiplied with.
+
+    Args:
+        weight: ``[outputs, inputs]``.
+        form: of products over few rows, one that :func:``form`` returns.
+    """
+
+    def __init__(self, weight: mx.array, form: str) -> None:
+        self.weight, self.form = weight, form
+        self._tiles: tuple[mx.array, mx.array] | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return ``x @ weight.T``, ``[..., outputs]`` of ``[..., inputs]``."""
+        *lead, inputs = x.shape
+        rows = math.prod(lead)
+        if self.form == "plain" or not 1 < rows <= ROWS or not x.dtype == self.weight.dtype == mx.float32:
+            return x @ self.weight.T
+        flat = x.reshape(rows, inputs)
+        found = self._by_tiles(flat) if self.form == "tiled" else (self.weight @ flat.T).T
+        return found.reshape(*lead, -1)
+
+    def _by_tiles(self, x: mx.array) -> mx.array:
+        tiles, rest = self._tiles or self._cut()
+        found = (x @ tiles).swapaxes(0, 1).reshape(len(x), -1)
+        return mx.concatenate([found, x @ rest.T], axis=-1) if rest.size else found
+
+    def _cut(self) -> tuple[mx.array, mx.array]:
+        """Keep the tiles, and the last outputs, which do not fill one."""
+        outputs, inputs = self.weight.shape
+        size = tile_of(inputs)
+        end = outputs // size * size
+        with _COPYING:  # MLX lets no other thread finish what one has begun
+            tiles = mx.contiguous(self.weight[:end].reshape(-1, size, inputs).swapaxes(1, 2))
+            rest = self.weight[end:]
+            mx.eval(tiles, rest)
+        self._tiles = tiles, rest
+        return self._tiles
+
+
+def tile_of(inputs: int) -> int:
+    """Return the outputs of a tile of a matrix with so many inputs."""
+    return next((n for n in TILES if n * inputs * _USUAL <= _SMALL), TILES[-1])
+
+
+class _Linear(nn.Linear):
+    def __call__(self, x: mx.array) -> mx.array:
+        found: mx.array = self.matrix(x)
+        return found + self["bias"] if "bias" in self else found
+
+
+class _Embedding(nn.Embedding):
+    def as_linear(self, x: mx.array) -> mx.array:
+        found: mx.array = self.matrix(x)
+        return found
+
+
+_KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embedding: _Embedding}
+
+
+def form_of(model: nn.Module) -> str:
+    """Return the form of a model's products over few rows: tiles are for models of which a copy fits anywhere."""
+    size = sum(module["weight"].nbytes for module in model.modules() if type(module) in _KINDS)
+    return "turned" if form() == "tiled" and size > COPIED else form()
+
+
+def with_products(model: nn.Module) -> nn.Module:
+    """Return a model of the same weights whose products over few rows have the form that :func:``form_of`` says.
+
+    The figures differ from the model's by rounding, as those of passes of different lengths do. The model is left as it
+    is, but for the tiles that it keeps for the next time; if nothing is gained, it is the model itself.
+    """
+    own = form_of(model)
+    if own == "plain":
+        return model
+
+    def replace(module: nn.Module) -> nn.Module:
+        kind = _KINDS.get(type(module))
+        if kind is None:
+            return module
+        made = as_kind(module, kind)
+        made.matrix = _matrix_of(module, own)
+        return made
+
+    found: nn.Module = with_replaced(model, replace)
+    return found
+
+
+def _matrix_of(module: Any, form: str) -> Matrix:
+    """Return a module's weight as a matrix; the same as long as the weight is."""
+    kept = vars(module).get("_matrix")
+    if not isinstance(kept, Matrix) or kept.weight is not module["weight"] or kept.form != form:
+        kept = module._matrix = Matrix(module["weight"], form)  # noqa: SLF001 - not an array, so no parameter
+    return kept

@@ -1,0 +1,159 @@
+"""Products over few rows are what they were, whatever form they have, and models are left as they are."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import blas
+from engine.dflash import products
+from engine.dflash.products import ROWS, TILES, Matrix, form_of, tile_of, with_products
+from engine.lm import cache as lm_cache
+from engine.mx import mx, nn, tree
+from tests.engine import small_models as models
+from tests.engine.dflash.target.test_taps import each_kind
+
+FORMS = ("tiled", "turned")
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture
+def of_form(monkeypatch):
+    """Say which form this machine's is."""
+    return lambda form: monkeypatch.setattr(products, "form", lambda: form)
+
+
+@given(
+    st.sampled_from(FORMS),
+    st.integers(2, ROWS),
+    st.integers(1, 200),
+    st.integers(1, 300),
+    st.sampled_from([(), (1,), (2,)]),
+    st.integers(0, 9),
+)
+@settings(deadline=None, max_examples=150)
+def test_a_product_is_the_usual_one(form, rows, outputs, inputs, lead, seed):
+    """Against float64: outputs that do not fill their tiles and several sequences included."""
+    draw = np.random.default_rng(seed)
+    count = rows // lead[0] if lead else rows
+    x, weight = (
+        draw.standard_normal(shape).astype(np.float32)
+        for shape in ((*lead, count, inputs), (outputs, inputs))
+    )
+    found = Matrix(mx.array(weight), form)(mx.array(x))
+    assert found.shape == (*lead, count, outputs)
+    wanted = x.astype(np.float64) @ weight.T.astype(np.float64)
+    scale = np.linalg.norm(x, axis=-1, keepdims=True) * np.linalg.norm(weight, axis=-1)
+    assert (np.abs(np.array(found) - wanted) <= 1e-6 * scale).all()
+
+
+@each_form
+@pytest.mark.parametrize(
+    ("rows", "dtype"), [(1, mx.float32), (ROWS + 1, mx.float32), (8, mx.bfloat16), (8, mx.float16)]
+)
+def test_one_row_many_rows_and_half_types_are_left_alone(form, rows, dtype):
+    x, weight = mx.random.normal((rows, 96)).astype(dtype), mx.random.normal((130, 96)).astype(dtype)
+    matrix = Matrix(weight, form)
+    assert mx.array_equal(matrix(x), x @ weight.T)
+    assert matrix._tiles is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(64, 64), (976, 64), (977, 32), (1953, 32), (1954, 16), (9999, 16)]
+)
+def test_a_tile_fits_the_kernels_for_small_products(inputs, outputs):
+    """OpenBLAS uses them up to 100 ** 3 multiplications; a tile has at least as many outputs as the last."""
+    assert tile_of(inputs) == outputs
+    assert outputs == TILES[-1] or 16 * inputs * outputs <= 100**3
+
+
+@each_form
+@each_kind
+def test_logits_are_the_models_own(kind, form, of_form):
+    """One row at a time bit for bit, several but for rounding; caches are filled alike."""
+    of_form(form)
+    model, tokens = kind(layers=4), models.tokens(45)
+    mine, theirs = lm_cache.make_prompt_cache(model), lm_cache.make_prompt_cache(model)
+    made, start = with_products(model), 0
+    for size in (7, 20, 2, 16):
+        chunk = tokens[:, start : start + size]
+        start += size
+        logits = model(chunk, cache=theirs)
+        np.testing.assert_allclose(
+            np.array(made(chunk, cache=mine)),
+            np.array(logits),
+            rtol=0,
+            atol=1e-4 * float(mx.abs(logits).max()),
+        )
+    alone = [model(tokens[:, :1], cache=lm_cache.make_prompt_cache(model)) for model in (made, model)]
+    assert mx.array_equal(*alone)
+
+
+@each_form
+def test_the_model_is_left_as_it_is(form, of_form):
+    of_form(form)
+    model = models.qwen3()
+    kinds = [type(module) for _, module in model.named_modules()]
+    names = [name for name, _ in tree.tree_flatten(model.parameters())]
+    made = with_products(model)
+    mx.eval(made(models.tokens(8)))
+    assert [type(module) for _, module in model.named_modules()] == kinds
+    for each in (model, made):
+        assert [name for name, _ in tree.tree_flatten(each.parameters())] == names
+    assert made.layers[0].mlp.up_proj.weight is model.layers[0].mlp.up_proj.weight
+
+
+def test_tiles_are_cut_once_and_anew_for_another_weight(of_form):
+    of_form("tiled")
+    linear = nn.Linear(64, 64, bias=True)
+    first = with_products(linear).matrix
+    assert with_products(linear).matrix is first
+    x = mx.random.normal((4, 64))
+    for factor in (1, 2):
+        linear.weight = linear.weight * factor
+        made = with_products(linear)
+        np.testing.assert_allclose(np.array(made(x)), np.array(linear(x)), rtol=1e-4, atol=1e-4)
+    assert made.matrix is not first
+
+
+def test_a_large_model_is_not_copied(of_form, monkeypatch):
+    of_form("tiled")
+    model = models.qwen3()
+    size = sum(weight.nbytes for name, weight in tree.tree_flatten(model.parameters()) if "norm" not in name)
+    monkeypatch.setattr(products, "COPIED", size)
+    assert form_of(model) == "tiled"
+    monkeypatch.setattr(products, "COPIED", size - 1)
+    assert form_of(model) == "turned"
+    made = with_products(model)
+    mx.eval(made(models.tokens(8)))
+    matrices = [vars(module)["matrix"] for _, module in made.named_modules() if "matrix" in vars(module)]
+    assert len(matrices) == 2 * 7 + 1
+    assert all(matrix._tiles is None for matrix in matrices)
+
+
+def test_where_nothing_is_gained_the_model_is_itself(of_form):
+    of_form("plain")
+    model = models.qwen3()
+    assert with_products(model) is model
+
+
+@pytest.mark.parametrize(
+    ("device", "core", "form"),
+    [
+        (mx.cpu, "Haswell", "turned"),
+        (mx.cpu, "Zen", "turned"),
+        (mx.cpu, "SkylakeX", "tiled"),
+        (mx.cpu, "Cooperlake", "tiled"),
+        (mx.cpu, "", "plain"),
+        (mx.gpu, "SkylakeX", "plain"),
+    ],
+)
+def test_the_form_follows_from_the_device_and_its_cores(device, core, form, monkeypatch):
+    monkeypatch.setattr(blas, "core", lambda: core)
+    monkeypatch.setattr(products.mx, "default_device", lambda: mx.Device(device))
+    assert products.form.__wrapped__() == form
+
+
+@pytest.mark.skipif(blas.in_use().name != "openblas", reason="MLX is bound to another BLAS")
+def test_openblas_names_its_cores():
+    assert blas.core().isalnum()
