@@ -100,9 +100,24 @@ _KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embeddi
 
 
 def form_of(model: nn.Module) -> str:
-    """Return the form of a model's products over few rows: tiles are for models of which a copy fits anywhere."""
-    size = sum(module["weight"].nbytes for module in model.modules() if type(module) in _KINDS)
-    return "turned" if form() == "tiled" and size > COPIED else form()
+    """Return the form of a model's products over few rows: large models, and marked ones, are kept once."""
+    once = vars(model).get("_kept_once", False) or _matrix_bytes(model) > COPIED
+    return "turned" if form() == "tiled" and once else form()
+
+
+def keep_once(model: nn.Module) -> None:
+    """Mark a model: nothing of it is to be kept twice, for memory is scarce."""
+    model._kept_once = True  # noqa: SLF001 - not an array, so no parameter
+
+
+def bytes_of_copies(model: nn.Module) -> int:
+    """Return the most bytes that tiles of a model take."""
+    return _matrix_bytes(model) if form_of(model) == "tiled" else 0
+
+
+def _matrix_bytes(model: nn.Module) -> int:
+    matrices = (module["weight"] for module in model.modules() if type(module) in (*_KINDS, *_KINDS.values()))
+    return sum(weight.nbytes for weight in matrices if weight.dtype == mx.float32)
 
 
 def with_products(model: nn.Module) -> nn.Module:

@@ -20,7 +20,7 @@ WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: 
 
 
 def expected_weights(name: str, draft: str, dtype: str | None) -> int:
-    """Return the size of a model's weights in memory, in bytes, from the headers of its files.
+    """Return the size of a model's weights in memory, each kept once, in bytes, from the headers of its files.
 
     Args:
         name: a name, a folder or a hub id.

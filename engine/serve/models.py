@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.checkpoints import files
 from engine.dflash.joint import Joint
+from engine.dflash.products import bytes_of_copies, keep_once
 from engine.dflash.propose.adaptive import Adaptive
 from engine.errors import BadInput
 from engine.inject.package import NAME as PACKAGE
@@ -124,8 +125,14 @@ class Resident:
             return self.pair.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
 
 
-def load_resident(name: str, draft: str, dtype: str | None) -> Resident:
+def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = False) -> Resident:
     """Load a model with its drafter.
+
+    Args:
+        name: a name, a folder or a hub id.
+        draft: ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id.
+        dtype: the type to load it in, or None.
+        once: whether no weight may be kept twice, for speed.
 
     Raises:
         BadInput: it is not there, or not whole.
@@ -135,6 +142,9 @@ def load_resident(name: str, draft: str, dtype: str | None) -> Resident:
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
     most = files.text_config(pair.parts["target"].config).get("max_position_embeddings")
     context = most if isinstance(most, int) and most > 0 else CONTEXT
+    if once:
+        for model in filter(None, (pair.target, pair.draft)):
+            keep_once(model)
     made = Resident(name, pair, int(time.time()), context, weight_bytes(pair), pair.draft is not None)
     made.grammars = Grammars(pair.tokenizer, made.vocabulary)
     made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
@@ -147,8 +157,9 @@ def drafter_of(draft: str) -> Any:
 
 
 def weight_bytes(pair: Pair) -> int:
-    """Return the bytes of the weights in memory."""
-    return sum(tree_bytes(model) for model in (pair.target, pair.draft) if model is not None)
+    """Return the bytes of the weights in memory, of those kept twice too."""
+    models = [model for model in (pair.target, pair.draft) if model is not None]
+    return sum(tree_bytes(model) + bytes_of_copies(model) for model in models)
 
 
 def tree_bytes(model: nn.Module) -> int:

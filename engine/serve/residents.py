@@ -64,7 +64,12 @@ class Residents:
             began = time.monotonic()
             log.info("loading %s", name)
             try:
-                self.by_name[name] = load_resident(name, self.settings.draft, self.settings.dtype)
+                self.by_name[name] = load_resident(
+                    name,
+                    self.settings.draft,
+                    self.settings.dtype,
+                    once=self.settings.memory_budget is not None,
+                )
             finally:
                 self.loading = None
             log.info("loaded %s in %.1f s", name, time.monotonic() - began)

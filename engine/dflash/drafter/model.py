@@ -69,8 +69,9 @@ class Drafter(nn.Module):
         thread finish what one has begun.
         """
         with _FUSING:
-            if self._fused is None or not self._fused.fits(self.layers):
-                self._fused = FusedLayers(self.layers, self.config, form_of(self))
+            form = form_of(self)
+            if self._fused is None or not self._fused.fits(self.layers) or self._fused.form != form:
+                self._fused = FusedLayers(self.layers, self.config, form)
             return self._fused
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundDrafter":

@@ -5,10 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import blas
+from engine import blas, dflash
 from engine.dflash import products
-from engine.dflash.products import ROWS, TILES, Matrix, form_of, tile_of, with_products
+from engine.dflash.products import (
+    ROWS,
+    TILES,
+    Matrix,
+    bytes_of_copies,
+    form_of,
+    keep_once,
+    tile_of,
+    with_products,
+)
 from engine.lm import cache as lm_cache
+from engine.models import load
 from engine.mx import mx, nn, tree
 from tests.engine import small_models as models
 from tests.engine.dflash.target.test_taps import each_kind
@@ -129,6 +139,29 @@ def test_a_large_model_is_not_copied(of_form, monkeypatch):
     matrices = [vars(module)["matrix"] for _, module in made.named_modules() if "matrix" in vars(module)]
     assert len(matrices) == 2 * 7 + 1
     assert all(matrix._tiles is None for matrix in matrices)
+
+
+def test_a_marked_pair_is_kept_once(of_form):
+    """The drafter has made its matrices by then."""
+    of_form("tiled")
+    pair = load("tiny", dtype="float32")
+    for model in (pair.target, pair.draft):
+        size = sum(m.weight.nbytes for m in model.modules() if type(m) in (nn.Linear, nn.Embedding))
+        assert bytes_of_copies(model) == size
+        keep_once(model)
+        assert bytes_of_copies(model) == 0
+    before = mx.get_active_memory()
+    list(dflash.stream_generate(pair.target, pair.draft, pair.tokenizer, "def f(", max_tokens=20))
+    assert mx.get_active_memory() - before < 1 << 20
+
+
+def test_what_is_kept_twice_is_no_more_than_was_said(of_form):
+    of_form("tiled")
+    pair = load("tiny", dtype="float32")
+    before = mx.get_active_memory()
+    list(dflash.stream_generate(pair.target, pair.draft, pair.tokenizer, "def f(", max_tokens=20))
+    said = sum(map(bytes_of_copies, (pair.target, pair.draft)))
+    assert said * 0.9 < mx.get_active_memory() - before < said + (1 << 20)
 
 
 def test_where_nothing_is_gained_the_model_is_itself(of_form):
