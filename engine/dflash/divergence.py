@@ -15,6 +15,7 @@ from itertools import pairwise, zip_longest
 from typing import Any
 
 from engine.cache.protocol import Cache
+from engine.dflash.products import with_products
 from engine.mx import mx, nn, number
 
 SLACK = 4.0  # a tie may be this many times as wide as the difference that was seen
@@ -67,7 +68,8 @@ def classify(
 
     The common part is run again on fresh caches, token by token and in blocks: that shows how much rounding
     moves the logits of this model, on this machine, with these caches, at this position. Where caches round,
-    it moves them by whole steps, now here, now there, so several sizes are tried.
+    it moves them by whole steps, now here, now there, so several sizes are tried. Blocks are computed as our loop
+    computes them, single rows as mlx-lm does.
 
     Args:
         target: what decoded.
@@ -85,8 +87,9 @@ def classify(
         one, other = ((side[at] if at < len(side) else None) for side in (ours, theirs))
         return Divergence(at, one, other, 0.0, 0.0, "length")
     common = [*prompt, *ours[:at]]
+    runs = [(target, 1), *((with_products(target), rows) for rows in blocks)]
     computed, *others = (
-        _last(target, make_caches(), common, len(prompt), rows=rows, chunk=chunk) for rows in (1, *blocks)
+        _last(model, make_caches(), common, len(prompt), rows=rows, chunk=chunk) for model, rows in runs
     )
     single = computed.astype(mx.float32)
     margin = number(abs(single[ours[at]] - single[theirs[at]]))
