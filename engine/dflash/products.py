@@ -15,7 +15,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from engine import blas
+from engine import blas, host
 from engine.dflash.target.clones import as_kind, with_replaced
 from engine.mx import mx, nn
 
@@ -25,7 +25,7 @@ TILES = (64, 32, 16)  # outputs of a tile
 _SMALL, _USUAL = 100**3, 16
 # The names that OpenBLAS gives to cores with these kernels.
 _WITH_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
-COPIED = 1 << 30  # the most bytes of a model's matrices that are kept twice
+SHARE = 8  # a copy may take an eighth of the machine's memory
 
 _COPYING = threading.Lock()
 
@@ -100,8 +100,8 @@ _KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embeddi
 
 
 def form_of(model: nn.Module) -> str:
-    """Return the form of a model's products over few rows: large models, and marked ones, are kept once."""
-    once = vars(model).get("_kept_once", False) or _matrix_bytes(model) > COPIED
+    """Return the form of a model's products over few rows: marked models, and those too large for it, are kept once."""
+    once = vars(model).get("_kept_once", False) or _matrix_bytes(model) > host.memory_bytes() // SHARE
     return "turned" if form() == "tiled" and once else form()
 
 
