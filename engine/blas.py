@@ -136,6 +136,7 @@ def in_use() -> Blas:
     return Blas(_family(library), library)
 
 
+@cache
 def core() -> str:
     """Return OpenBLAS's name for the CPU cores that it computes for, such as ``Haswell``; empty for another BLAS."""
     if in_use().name != "openblas":

@@ -1,7 +1,7 @@
 """Matrix products over few rows, such as a round verifies, in the form that costs OpenBLAS least.
 
 MLX asks for ``x @ W.T``. For so few rows, OpenBLAS spends most of the time on copying ``W`` into another order, each
-time anew. Two forms avoid that. Both are for float32 on a CPU; everything else is computed as before, and so are
+time anew. Two forms avoid that. Both are for float32 on an x86 CPU; everything else is computed as before, and so are
 products of one row, of which plain decoding consists.
 
 ``tiled``: ``W`` is kept once more as tiles, ``[outputs / n, inputs, n]``. Each makes a product small enough for those
@@ -11,8 +11,8 @@ products of one row, of which plain decoding consists.
 """
 
 import math
+import platform
 import threading
-from functools import cache
 from typing import Any
 
 from engine import blas, host
@@ -23,6 +23,7 @@ ROWS = 32  # the most rows that are few
 TILES = (64, 32, 16)  # outputs of a tile
 # The kernels for small products take up to 100 ** 3 multiplications. A tile is cut for so many rows:
 _SMALL, _USUAL = 100**3, 16
+_X86 = ("x86_64", "AMD64")
 # The names that OpenBLAS gives to cores with these kernels.
 _WITH_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 SHARE = 8  # a copy may take an eighth of the machine's memory
@@ -30,11 +31,10 @@ SHARE = 8  # a copy may take an eighth of the machine's memory
 _COPYING = threading.Lock()
 
 
-@cache
 def form() -> str:
-    """Return ``tiled``, ``turned``, or ``plain`` where nothing is gained: what this machine computes few rows by."""
+    """Return ``tiled``, ``turned``, or ``plain`` where nothing is known to be gained."""
     core = blas.core()
-    if mx.default_device().type != mx.cpu or not core:
+    if mx.default_device().type != mx.cpu or platform.machine() not in _X86 or not core:
         return "plain"
     return "tiled" if core in _WITH_KERNELS else "turned"
 

@@ -171,20 +171,22 @@ def test_where_nothing_is_gained_the_model_is_itself(of_form):
 
 
 @pytest.mark.parametrize(
-    ("device", "core", "form"),
+    ("device", "machine", "core", "form"),
     [
-        (mx.cpu, "Haswell", "turned"),
-        (mx.cpu, "Zen", "turned"),
-        (mx.cpu, "SkylakeX", "tiled"),
-        (mx.cpu, "Cooperlake", "tiled"),
-        (mx.cpu, "", "plain"),
-        (mx.gpu, "SkylakeX", "plain"),
+        (mx.cpu, "x86_64", "Haswell", "turned"),
+        (mx.cpu, "x86_64", "Zen", "turned"),
+        (mx.cpu, "x86_64", "SkylakeX", "tiled"),
+        (mx.cpu, "x86_64", "Cooperlake", "tiled"),
+        (mx.cpu, "x86_64", "", "plain"),
+        (mx.cpu, "aarch64", "NEOVERSEN1", "plain"),
+        (mx.gpu, "x86_64", "SkylakeX", "plain"),
     ],
 )
-def test_the_form_follows_from_the_device_and_its_cores(device, core, form, monkeypatch):
+def test_the_form_follows_from_the_device_and_its_cores(device, machine, core, form, monkeypatch):
     monkeypatch.setattr(blas, "core", lambda: core)
+    monkeypatch.setattr(products.platform, "machine", lambda: machine)
     monkeypatch.setattr(products.mx, "default_device", lambda: mx.Device(device))
-    assert products.form.__wrapped__() == form
+    assert products.form() == form
 
 
 @pytest.mark.skipif(blas.in_use().name != "openblas", reason="MLX is bound to another BLAS")
