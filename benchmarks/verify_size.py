@@ -21,8 +21,8 @@ from common import print_machine
 from engine import blas_speed, host
 from engine.cache import make_caches
 from engine.dflash.drafter.model import Drafter
-from engine.dflash.products import with_products
 from engine.dflash.rollback import rollback_for
+from engine.dflash.target.products import with_products
 from engine.dflash.target.rotary import with_tables
 from engine.mx import mx, nn, tree
 from engine.train.drafter.begin import draft_config

@@ -7,7 +7,6 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.interrupts import postponed
-from engine.dflash.products import with_products
 from engine.dflash.propose.adaptive import Policy, RoundPlan
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
@@ -15,6 +14,7 @@ from engine.dflash.rollback import Rollback
 from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
+from engine.dflash.target.products import with_products
 from engine.dflash.target.rotary import with_tables
 from engine.dflash.target.starts import starts_pay, with_starts
 from engine.mx import integers, mx, nn, tree

@@ -6,8 +6,8 @@ from typing import Any
 from engine.attention.ragged import Offsets, RaggedCache
 from engine.attention.router import route
 from engine.dflash.generation import Run
-from engine.dflash.products import with_products
 from engine.dflash.target.clones import as_kind, with_replaced
+from engine.dflash.target.products import with_products
 from engine.dflash.target.rotary import Rotations, TableRope, rotate, with_tables
 from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache

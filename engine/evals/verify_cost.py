@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.cache import make_caches
-from engine.dflash.products import with_products
 from engine.dflash.rollback import Rollback, rollback_for
+from engine.dflash.target.products import with_products
 from engine.dflash.target.rotary import with_tables
 from engine.evals.speculation.claims import LEAST_ROWS
 from engine.measure import prompts, report

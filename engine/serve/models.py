@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.checkpoints import files
 from engine.dflash.joint import Joint
-from engine.dflash.products import bytes_of_copies, keep_once
 from engine.dflash.propose.adaptive import Adaptive
+from engine.dflash.target.products import bytes_of_copies, keep_once
 from engine.errors import BadInput
 from engine.inject.package import NAME as PACKAGE
 from engine.inject.package import Package

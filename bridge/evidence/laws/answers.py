@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from bridge.evidence.bundled import bundled
 from bridge.evidence.laws.configured import option
-from bridge.evidence.laws.identity import bundled
 from bridge.evidence.laws.law import DECODED, PROMPTED, TIMED, law
 from bridge.evidence.laws.vocabulary import vocabulary_of
 from bridge.evidence.names import ACCEPTED

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from bridge.evidence.laws.identity import bundled_target
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.laws.law import CODEC, QUANT, law
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import CodecRow

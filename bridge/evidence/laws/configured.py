@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.evidence.laws.identity import bundled
+from bridge.evidence.bundled import bundled
 from bridge.evidence.laws.law import ALL, CODEC, FOUND, NATIVE, PARITY, PROMPTED, QUANT, SPEC, law
 from bridge.evidence.laws.loops import LAZY, loops_of
 from bridge.evidence.laws.meaning import OWN

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.evidence.laws.identity import bundled_target, least_of_the_name
+from bridge.evidence.bundled import bundled_target
+from bridge.evidence.laws.identity import least_of_the_name
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.laws.loops import RECOMPUTING
 from bridge.evidence.laws.loops import RESTORED_CACHE as RESTORED

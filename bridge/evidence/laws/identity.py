@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+from bridge.evidence.bundled import DIGESTS, bundled, bundled_part, known_weights
 from bridge.evidence.laws.law import ALL, MODELLED, PROMPTED, law
 from bridge.evidence.parts import Identity
 from bridge.evidence.report_index import STOCK_LOOP, ReportIndex
 
-_BUNDLED = Path(__file__).parent.parent / "bundled.json"
 _EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 _NOTHING = re.compile(
     r"[\W_]*|(?:n/?a|none|null|nil|unknown|undefined|todo|tbd|test|localhost\.?)", re.IGNORECASE
@@ -39,15 +36,6 @@ _LEAST_MEMORY = 1 << 28
 _DIGITS = 6
 
 
-@cache
-def bundled() -> dict[str, Any]:
-    """Return the digests of the models and prompts that come with the engine: see docs/build_bundled.py."""
-    return dict(json.loads(_BUNDLED.read_text(encoding="utf-8")))
-
-
-DIGESTS = ("weights", "config", "tokenizer")
-
-
 @law(
     "IDENTITY_DOUBTFUL", MODELLED, "models.id models.weights models.config models.tokenizer",
     "a bundled model has its known digests, and its weights go by its name or by a path",
@@ -61,23 +49,6 @@ def bundled_models(index: ReportIndex) -> Iterator[str]:
         name = known_weights().get(model.weights)
         if name is not None and model.id != name and not _PATH.match(model.id):
             yield f"{model.id} ({model.role}) has the weights of the bundled model {name}"
-
-
-@cache
-def known_weights() -> dict[str, str]:
-    """Return the names of the bundled models by the digests of their weights."""
-    return {told["weights"]: name for name, roles in bundled()["models"].items() for told in roles.values()}
-
-
-def bundled_part(model: Any) -> dict[str, Any]:
-    """Return what is known of a model of a report whose weights come with the engine; nothing of others."""
-    name = known_weights().get(model.weights)
-    return dict(bundled()["models"][name].get(model.role) or {}) if name else {}
-
-
-def bundled_target(index: ReportIndex) -> dict[str, Any]:
-    """Return what is known of a report's target if its weights come with the engine; nothing of others."""
-    return bundled_part(index.target) if index.target is not None else {}
 
 
 @law(

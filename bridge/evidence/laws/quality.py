@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.claims import stored_bits
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import CODEC, QUANT, law
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import CodecRow

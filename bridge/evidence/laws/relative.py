@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.laws.codecs import AFFINE, DIMS, DRAWN, LATTICE, VORONOI, small_error
-from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import CODEC, PARITY, QUANT, SPEC, law
 from bridge.evidence.laws.pace import REPEATED, paces, round_of
 from bridge.evidence.laws.quality import ABOVE, ROTATED, floor_of_divergence, odd_slopes

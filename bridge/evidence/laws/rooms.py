@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import DECODED, QUANT, SERVED, law
 from bridge.evidence.laws.served import WIDTHS
 from bridge.evidence.laws.stored import STEP

@@ -8,8 +8,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.floors import floor_of
-from bridge.evidence.laws.identity import bundled_target
 from bridge.evidence.laws.law import SERVED, law
 from bridge.evidence.laws.text import LOST
 from bridge.evidence.laws.vocabulary import vocabulary_of

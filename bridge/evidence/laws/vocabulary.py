@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from bridge.evidence.laws.identity import bundled, bundled_part
+from bridge.evidence.bundled import bundled, bundled_part
 from bridge.evidence.laws.law import DECODED, PARITY, law
 from bridge.evidence.laws.text import written
 from bridge.evidence.report_index import ReportIndex

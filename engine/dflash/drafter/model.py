@@ -23,8 +23,8 @@ from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
-from engine.dflash.products import form_of, with_products
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
+from engine.dflash.target.products import form_of, with_products
 from engine.dflash.target.rotary import Rotations
 from engine.errors import BadInput
 from engine.mx import mx, nn

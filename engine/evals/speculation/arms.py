@@ -11,10 +11,10 @@ from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
 from engine.dflash.generation import starts_early
-from engine.dflash.products import form_of
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
+from engine.dflash.target.products import form_of
 from engine.dflash.target.rotary import tables_pay
 from engine.lm import stream_generate as native_stream
 from engine.measure.arm import Arm, Decode

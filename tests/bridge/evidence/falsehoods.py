@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bridge.evidence.bundled import DIGESTS, bundled
 from bridge.evidence.claims import figure
 from bridge.evidence.kinds import MODELS
-from bridge.evidence.laws.identity import DIGESTS, bundled
 from bridge.evidence.report_index import ReportIndex
 from tests.bridge.evidence.reports import copy, digest
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.evidence import faults
+from bridge.evidence.bundled import bundled
 from bridge.evidence.laws.change import Change, Sort, moved
-from bridge.evidence.laws.identity import bundled
 from bridge.evidence.laws.unchecked import stands_for
 from bridge.evidence.laws.unchecked_table import UNCHECKED
 from bridge.evidence.names import LEGACY

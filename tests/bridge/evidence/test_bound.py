@@ -17,7 +17,7 @@ import pytest
 from bridge import evidence
 from bridge.evidence.asked import BUNDLED_SET, unlike
 from bridge.evidence.bound import Bound, chain, is_told, run_id, unbound
-from bridge.evidence.laws.identity import bundled
+from bridge.evidence.bundled import bundled
 from tests.bridge.evidence import falsehoods, reports, whole
 
 ID = run_id("mac-bridge/job-1", "c" * 40, 1)

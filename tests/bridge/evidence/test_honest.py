@@ -302,6 +302,37 @@ def test_a_loop_whose_layers_begin_early_may_be_faster_than_mlx_lm(early, device
     assert any(rules_speed._behind(index(made))) != holds
 
 
+@pytest.mark.parametrize(
+    ("options", "machine", "dtype", "bundled", "slower", "holds"),
+    [
+        ({"early_layers": True, "products": "tiled"}, "openblas", "float32", True, 1.8, True),
+        ({"early_layers": True, "products": "turned"}, "openblas", "float32", True, 1.8, True),
+        ({"early_layers": True, "products": "tiled"}, "openblas", "float32", True, 2.5, False),
+        ({"early_layers": True, "products": "tiled"}, "openblas", "float32", False, 2.5, True),
+        ({"early_layers": True, "products": "tiled"}, "openblas", "float32", False, 4.5, False),
+        ({"early_layers": True, "products": "plain"}, "openblas", "float32", True, 1.8, False),
+        ({"early_layers": False, "products": "tiled"}, "openblas", "float32", True, 1.8, False),
+        ({"early_layers": True, "products": "tiled"}, "accelerate", "float32", True, 1.8, False),
+        ({"early_layers": True, "products": "tiled"}, "openblas", "bfloat16", True, 1.8, False),
+    ],
+)
+def test_a_loop_with_other_products_may_be_faster_than_mlx_lm(
+    options, machine, dtype, bundled, slower, holds
+):
+    made = real(BEN)
+    made["identity"] |= {"device": "cpu", "blas": {"name": machine}}
+    for model in made["models"]:
+        model["dtype"] = dtype
+        model["weights"] = model["weights"] if bundled else "sha256:" + "5" * 64
+    for arm in made["arms"]:
+        if arm["name"] == "incremental":
+            arm["options"] |= options
+    for row in made["rows"]:
+        if row["arm"] in ("native", "verify1"):
+            row["decode_s"] *= slower
+    assert any(rules_speed._behind(index(made))) != holds
+
+
 def test_one_prompt_shares_all_with_itself():
     made = real(REC)
     name = prompt_ids(made)[0]

@@ -12,8 +12,8 @@ import pytest
 from benchmarks import judging
 from bridge import evidence, limits
 from bridge.evidence import check_report
+from bridge.evidence.bundled import bundled
 from bridge.evidence.laws import BY_GROUP, LAWS
-from bridge.evidence.laws.identity import bundled
 from bridge.evidence.laws.meaning import DEFINITIONS
 from bridge.evidence.names import KINDS, LEGACY, OF_KIND
 from bridge.evidence.stats import loops

@@ -1,8 +1,7 @@
-"""Matrix products over few rows, such as a round verifies, in the form that costs OpenBLAS least.
+"""Matrix products over few rows, such as decoding and verification make, in the form that costs OpenBLAS least.
 
 MLX asks for ``x @ W.T``. For so few rows, OpenBLAS spends most of the time on copying ``W`` into another order, each
-time anew. Two forms avoid that. Both are for float32 on an x86 CPU; everything else is computed as before, and so are
-products of one row, of which plain decoding consists.
+time anew. Two forms avoid that. Both are for float32 on an x86 CPU; everything else is computed as before.
 
 ``tiled``: ``W`` is kept once more as tiles, ``[outputs / n, inputs, n]``. Each makes a product small enough for those
     kernels of OpenBLAS that read the factors as they are, and is read in the order in which it lies in memory. Only
@@ -55,7 +54,7 @@ class Matrix:
         """Return ``x @ weight.T``, ``[..., outputs]`` of ``[..., inputs]``."""
         *lead, inputs = x.shape
         rows = math.prod(lead)
-        if self.form == "plain" or not 1 < rows <= ROWS or not x.dtype == self.weight.dtype == mx.float32:
+        if self.form == "plain" or not 0 < rows <= ROWS or not x.dtype == self.weight.dtype == mx.float32:
             return x @ self.weight.T
         flat = x.reshape(rows, inputs)
         found = self._by_tiles(flat) if self.form == "tiled" else (self.weight @ flat.T).T
