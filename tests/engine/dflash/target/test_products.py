@@ -190,3 +190,18 @@ def test_the_form_follows_from_the_device_and_its_cores(device, machine, core, f
 @pytest.mark.skipif(blas.in_use().name != "openblas", reason="MLX is bound to another BLAS")
 def test_openblas_names_its_cores():
     assert blas.core().isalnum()
+
+
+@pytest.mark.skipif(
+    products.form() != "tiled", reason="OpenBLAS has no kernels for small products on these cores"
+)
+@pytest.mark.parametrize(
+    ("outputs", "inputs"), [(256, 256), (512, 256), (256, 512), (2048, 256), (768, 2048)]
+)
+def test_tiles_give_a_row_the_same_bits_in_any_company(outputs, inputs):
+    """So of all that a block computes, only attention rounds otherwise than in single rows."""
+    matrix = Matrix(mx.random.normal((outputs, inputs)), "tiled")
+    x = mx.random.normal((16, inputs))
+    alone = mx.concatenate([matrix(x[i : i + 1]) for i in range(16)])
+    for rows in (2, 3, 5, 8, 13, 16):
+        assert mx.array_equal(matrix(x[:rows]), alone[:rows])
