@@ -26,6 +26,8 @@ _X86 = ("x86_64", "AMD64")
 # The names that OpenBLAS gives to cores with these kernels.
 _WITH_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 SHARE = 8  # a copy may take an eighth of the machine's memory
+# The fewest elements of a matrix by form: the product of a smaller one takes less time than its operations do.
+LEAST = {"tiled": 1 << 16, "turned": 1 << 13, "plain": 0}
 
 _COPYING = threading.Lock()
 
@@ -44,10 +46,14 @@ class Matrix:
     Args:
         weight: ``[outputs, inputs]``.
         form: of products over few rows, one that :func:``form`` returns.
+
+    Attributes:
+        form: ``plain`` if the matrix is too small for what was asked for.
     """
 
     def __init__(self, weight: mx.array, form: str) -> None:
-        self.weight, self.form = weight, form
+        self.weight, self.asked = weight, form
+        self.form = form if weight.size >= LEAST[form] else "plain"
         self._tiles: tuple[mx.array, mx.array] | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -116,7 +122,7 @@ def bytes_of_copies(model: nn.Module) -> int:
 
 def _matrix_bytes(model: nn.Module) -> int:
     matrices = (module["weight"] for module in model.modules() if type(module) in (*_KINDS, *_KINDS.values()))
-    return sum(weight.nbytes for weight in matrices if weight.dtype == mx.float32)
+    return sum(x.nbytes for x in matrices if x.dtype == mx.float32 and x.size >= LEAST["tiled"])
 
 
 def with_products(model: nn.Module) -> nn.Module:
@@ -144,6 +150,6 @@ def with_products(model: nn.Module) -> nn.Module:
 def _matrix_of(module: Any, form: str) -> Matrix:
     """Return a module's weight as a matrix; the same as long as the weight is."""
     kept = vars(module).get("_matrix")
-    if not isinstance(kept, Matrix) or kept.weight is not module["weight"] or kept.form != form:
+    if not isinstance(kept, Matrix) or kept.weight is not module["weight"] or kept.asked != form:
         kept = module._matrix = Matrix(module["weight"], form)  # noqa: SLF001 - not an array, so no parameter
     return kept

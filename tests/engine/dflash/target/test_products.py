@@ -27,10 +27,23 @@ FORMS = ("tiled", "turned")
 each_form = pytest.mark.parametrize("form", FORMS)
 
 
+@pytest.fixture(autouse=True)
+def for_all_sizes(monkeypatch):
+    """Give matrices of every size the form that is asked for."""
+    monkeypatch.setattr(products, "LEAST", dict.fromkeys(products.LEAST, 0))
+
+
 @pytest.fixture
 def of_form(monkeypatch):
     """Say which form this machine's is."""
     return lambda form: monkeypatch.setattr(products, "form", lambda: form)
+
+
+@pytest.mark.parametrize(("form", "least"), [("tiled", 256), ("turned", 32)])
+def test_a_small_matrix_is_left_alone(form, least, monkeypatch):
+    monkeypatch.undo()  # what is above
+    assert Matrix(mx.zeros((least, 256)), form).form == form
+    assert Matrix(mx.zeros((least - 1, 256)), form).form == "plain"
 
 
 @given(
