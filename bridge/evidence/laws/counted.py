@@ -11,6 +11,7 @@ from bridge.evidence.laws.identity import least_of_the_name
 from bridge.evidence.laws.law import DECODED, FOUND, QUANT, law
 from bridge.evidence.laws.loops import RECOMPUTING
 from bridge.evidence.laws.loops import RESTORED_CACHE as RESTORED
+from bridge.evidence.laws.stored import AROUND
 from bridge.evidence.parts import Arm
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode, Layer, Memory
@@ -245,7 +246,7 @@ def _odd_shape(layer: Layer, place: int, shape: dict[str, Any], *, quant: bool, 
                                                                                   shape["dim"] // 32):  # fmt: skip
             return f"has heads of {array.shape[3]} values; the model's have {shape['dim']}"
     rotating = "Rotating" in layer.kind or (layer.kind == RESTORED and sliding)
-    if not quant and "Control" not in layer.kind and rotating != bool(window):
+    if not quant and layer.kind not in AROUND and "Control" not in layer.kind and rotating != bool(window):
         return f"is a {layer.kind}; the model's has {f'a window of {window}' if window else 'no window'}"
     return None
 

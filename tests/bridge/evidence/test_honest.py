@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bridge.evidence import check_report, rules_speed
 from bridge.evidence.kinds import MODELS
+from bridge.evidence.laws import counted
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
 from bridge.evidence.laws.quality import changes_within_divergence, divergence_follows_error
@@ -48,6 +51,9 @@ from tests.bridge.evidence.falsehoods import (
 from tests.bridge.evidence.red_rest import own_model
 
 TICK = 1 / 24e6
+
+
+ROOT = Path(__file__).parents[3]
 
 
 def index(made: Report) -> ReportIndex:
@@ -342,6 +348,18 @@ def test_tokens_of_a_millisecond_show_no_slowed_baseline(faster, judged):
     found = [*rules_speed._behind(index(made))]
     assert found
     assert any(apart for apart, _ in found) is judged
+
+
+@pytest.mark.parametrize(("kind", "odd"), [("KakeyaLatticeMLXCache", False), ("LatticeKVCache", True)])
+def test_a_cache_around_a_window_need_not_be_named_after_it(kind, odd):
+    """The classic lattices wrap the cache that the model's layer has, whichever that is."""
+    made = json.loads((ROOT / "docs" / "results" / "recall-tiny-hybrid.json").read_bytes())
+    found = index(made)
+    assert not [*counted.shape_of_the_bundled_model(found)]
+    for row in made["rows"]:
+        for layer in row["memory"]["layers"]:
+            layer["kind"] = kind
+    assert bool([*counted.shape_of_the_bundled_model(index(made))]) is odd
 
 
 def test_one_prompt_shares_all_with_itself():
