@@ -22,8 +22,7 @@ from engine import blas_speed, host
 from engine.cache import make_caches
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.rollback import rollback_for
-from engine.dflash.target.products import with_products
-from engine.dflash.target.rotary import with_tables
+from engine.dflash.target.quick import quick_copy
 from engine.mx import mx, nn, tree
 from engine.train.drafter.begin import draft_config
 
@@ -84,7 +83,7 @@ def measure(size: int, context: int, repeats: int) -> str:
     parameters = sum(value.size for _, value in tree.tree_flatten(target.parameters()))
     caches = make_caches(target, "raw")
     rollback = rollback_for(caches, model=target)
-    model = rollback.prepare(with_products(with_tables(target)))
+    model = rollback.prepare(quick_copy(target))
     rollback.forward(model, mx.arange(context)[None])
     rollback.commit(context)
     mx.eval([cache.state for cache in caches])

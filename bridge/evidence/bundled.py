@@ -1,4 +1,4 @@
-"""What is known of the models and prompts that come with the engine. docs/build_bundled.py writes it, as JSON."""
+"""What is known of the models and prompts that come with the engine: the JSON that docs/build_bundled.py writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridge.evidence.report_index import ReportIndex
 
+DIGESTS = ("weights", "config", "tokenizer")  # the fields that hold them
+
 _FILE = Path(__file__).parent / "bundled.json"
 
 
@@ -17,9 +19,6 @@ _FILE = Path(__file__).parent / "bundled.json"
 def bundled() -> dict[str, Any]:
     """Return the digests of the models and prompts that come with the engine."""
     return dict(json.loads(_FILE.read_text(encoding="utf-8")))
-
-
-DIGESTS = ("weights", "config", "tokenizer")
 
 
 @cache

@@ -14,8 +14,7 @@ from engine.dflash.rollback import Rollback
 from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
-from engine.dflash.target.products import with_products
-from engine.dflash.target.rotary import with_tables
+from engine.dflash.target.quick import quick_copy
 from engine.dflash.target.starts import starts_pay, with_starts
 from engine.mx import integers, mx, nn, tree
 
@@ -97,7 +96,7 @@ class Run:
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
-        self._model = rollback.prepare(with_products(with_tables(target)))
+        self._model = rollback.prepare(quick_copy(target))
         if starts_early(loop):
             self._model = with_starts(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.

@@ -7,8 +7,8 @@ from engine.attention.ragged import Offsets, RaggedCache
 from engine.attention.router import route
 from engine.dflash.generation import Run
 from engine.dflash.target.clones import as_kind, with_replaced
-from engine.dflash.target.products import with_products
-from engine.dflash.target.rotary import Rotations, TableRope, rotate, with_tables
+from engine.dflash.target.quick import quick_copy
+from engine.dflash.target.rotary import Rotations, TableRope, rotate
 from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -29,7 +29,7 @@ class Joint:
     """
 
     def __init__(self, target: nn.Module, layer_ids: Sequence[int] = ()) -> None:
-        self._model = with_replaced(with_products(with_tables(target)), _roped)
+        self._model = with_replaced(quick_copy(target), _roped)
         self._tapped = Tapped(self._model, list(layer_ids)) if layer_ids else None
         self.refusal = _refusal(target, self._model)
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
-from engine.dflash.target.products import with_products
-from engine.dflash.target.rotary import with_tables
+from engine.dflash.target.quick import quick_copy
 from engine.evals.speculation.claims import LEAST_ROWS
 from engine.measure import prompts, report
 from engine.measure.job import Job, Made, measure
@@ -63,7 +62,7 @@ class Held:
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         caches = make_caches(pair.target, spec)
         self._rollback: Rollback = rollback_for(caches, model=pair.target)
-        self._model = self._rollback.prepare(with_products(with_tables(pair.target)))
+        self._model = self._rollback.prepare(quick_copy(pair.target))
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))

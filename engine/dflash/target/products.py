@@ -20,7 +20,8 @@ from engine.mx import mx, nn
 
 ROWS = 32  # the most rows that are few
 TILES = (64, 32, 16)  # outputs of a tile
-# The kernels for small products take up to 100 ** 3 multiplications. A tile is cut for so many rows:
+# The most multiplications of a product for which OpenBLAS takes its kernels for small ones, and the most rows for which
+# a tile stays below that: as many as a round usually has.
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
 # The names that OpenBLAS gives to cores with these kernels.
@@ -128,8 +129,8 @@ def _matrix_bytes(model: nn.Module) -> int:
 def with_products(model: nn.Module) -> nn.Module:
     """Return a model of the same weights whose products over few rows have the form that :func:``form_of`` says.
 
-    The figures differ from the model's by rounding, as those of passes of different lengths do. The model is left as it
-    is, but for the tiles that it keeps for the next time; if nothing is gained, it is the model itself.
+    Its results differ from the model's only by rounding. The model does not change, but it keeps the tiles for the
+    next copy. If nothing is gained, the model itself is returned.
     """
     own = form_of(model)
     if own == "plain":

@@ -7,17 +7,12 @@ then differ visibly. Here the codes of single rows are stored in both passes. Wh
 import numpy as np
 import pytest
 
-from engine.cache import make_caches
 from engine.cache.packed import PackedMixin
-from engine.dflash.generation import Run
 from engine.dflash.joint import Joint
-from engine.dflash.propose.adaptive import Fixed
-from engine.dflash.rollback import rollback_for
-from engine.dflash.sampling import Sampler, Sampling
-from engine.dflash.stops import Stops
 from engine.lm import cache as lm_cache
 from engine.models import load
 from engine.mx import mx
+from tests.engine.runs import begun
 from tests.engine.unrounded import Unrounded
 
 SPECS = ("e8v@4.25", "affine@4g64")
@@ -95,28 +90,9 @@ def text(pair):
     return pair.tokenizer.encode(lines * 12)[: PROMPT + ROWS]
 
 
-def begun(pair, text, spec):
-    """Return a run that has read the prompt."""
-    caches = make_caches(pair.target, spec)
-    run = Run(
-        pair.target,
-        caches,
-        rollback=rollback_for(caches, "auto", pair.target),
-        proposer=None,
-        lookup=None,
-        sampler=Sampler(Sampling()),
-        stops=Stops(None, ()),
-        policy=Fixed(),
-        room=1000,
-        blocks=(16, 16),
-    )
-    run.read_prompt(text[: PROMPT + 1], 64)
-    return run
-
-
 def singles(pair, text, spec):
     """Return the log-probabilities of single rows, ``[rows, vocabulary]``, and the codes that they store."""
-    run, codes, found = begun(pair, text, spec), Codes(), []
+    run, codes, found = begun(pair, text[: PROMPT + 1], spec), Codes(), []
     codes.behind(run.caches)
     for token in text[PROMPT:]:
         logits, _ = run.forward(mx.array([[token]]))
@@ -140,7 +116,7 @@ def block(text, at, rows):
 def test_a_block_is_its_rows(pair, text, spec):
     expected, codes = singles(pair, text, spec)
     for rows in (2, 3, 5, 8, 13):
-        run = begun(pair, text, spec)
+        run = begun(pair, text[: PROMPT + 1], spec)
         codes.behind(run.caches)
         for at in range(PROMPT, len(text), rows):
             codes.kept = min(rows, len(text) - at)
@@ -156,7 +132,7 @@ def test_a_block_is_its_rows(pair, text, spec):
 def test_blocks_of_several_answers_are_their_rows(pair, text, spec):
     expected, codes = singles(pair, text, spec)
     joint, counts = Joint(pair.target), (1, 5, 2, 5)
-    runs = [begun(pair, text, spec) for _ in counts]
+    runs = [begun(pair, text[: PROMPT + 1], spec) for _ in counts]
     own = []
     for run in runs:
         own.append(Codes())
@@ -180,7 +156,7 @@ def test_blocks_of_several_answers_are_their_rows(pair, text, spec):
 def test_rows_that_see_one_another_unrounded_are_found(pair, text, spec):
     """The tests above can fail: a block with this fault is off by far more."""
     expected, codes = singles(pair, text, spec)
-    caches, codes.kept = codes.behind(begun(pair, text, spec).caches), 8
+    caches, codes.kept = codes.behind(begun(pair, text[: PROMPT + 1], spec).caches), 8
     packed = (PackedMixin, lm_cache.QuantizedKVCache)
     caches = [Unrounded(cache) if isinstance(cache, packed) else cache for cache in caches]
     logits = pair.target(mx.array([text[PROMPT : PROMPT + 8]]), cache=caches)

@@ -4,15 +4,11 @@ import pytest
 
 from benchmarks.ties import Asked, Ties
 from engine.cache import make_caches
-from engine.dflash.generation import Run
-from engine.dflash.propose.adaptive import Fixed
-from engine.dflash.propose.proposer import Proposer
-from engine.dflash.rollback import rollback_for
-from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.stops import Stops
 from engine.models import load
 from engine.mx import mx
 from engine.serve import grammar
+from tests.engine.runs import begun
 from tests.engine.unrounded import Unrounded
 
 SPECS = ("e8v@4.25", "affine@4g64")
@@ -130,20 +126,7 @@ def test_answers_with_a_grammar(ties, spec):
 def test_prompts_are_stored_as_the_server_stores_them(ties):
     pair = load("tiny", dtype="float32")
     asked = asking(ties, PROMPT * 10, SPECS[0])
-    caches = make_caches(pair.target, asked.cache)
-    run = Run(
-        pair.target,
-        caches,
-        rollback=rollback_for(caches, "auto", pair.target),
-        proposer=Proposer(pair.draft, pair.target),
-        lookup=None,
-        sampler=Sampler(Sampling()),
-        stops=Stops(None, ()),
-        policy=Fixed(),
-        room=1,
-        blocks=(1, 1),
-    )
-    run.read_prompt(asked.ids, 64)
+    caches = begun(pair, asked.ids, asked.cache).caches
     for one, other in zip(caches, ties.read(asked), strict=True):
         assert mx.array_equal(one.keys[:, :, : one.offset], other.keys[:, :, : other.offset])
         assert mx.array_equal(one.values[:, :, : one.offset], other.values[:, :, : other.offset])

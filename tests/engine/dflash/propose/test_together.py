@@ -2,16 +2,12 @@
 
 import pytest
 
-from engine.cache import make_caches
-from engine.dflash.generation import Run
-from engine.dflash.propose.adaptive import Fixed
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.propose.together import Wanted, can_share, propose_together
-from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
-from engine.dflash.stops import Stops
 from engine.models import load
 from engine.mx import mx
+from tests.engine.runs import begun
 
 LENGTHS = (20, 200, 131, 65)  # some end within a chunk, whose taps wait; some go beyond the window
 SIZES = (7, 3, 15, 1)
@@ -22,22 +18,8 @@ def pair(request):
     return load(request.param, dtype="float32")
 
 
-def begun(pair, length, sampling=Sampling()):  # noqa: B008 - frozen
-    caches = make_caches(pair.target, "raw")
-    run = Run(
-        pair.target,
-        caches,
-        rollback=rollback_for(caches, "auto", pair.target),
-        proposer=Proposer(pair.draft, pair.target),
-        lookup=None,
-        sampler=Sampler(sampling, 7),
-        stops=Stops(None, ()),
-        policy=Fixed(),
-        room=100,
-        blocks=(16, 16),
-    )
-    run.read_prompt([3 + i * 7 % 2000 for i in range(length)], 64)
-    return run
+def started(pair, length, sampling=Sampling()):  # noqa: B008 - frozen
+    return begun(pair, [3 + i * 7 % 2000 for i in range(length)], sampler=Sampler(sampling, 7))
 
 
 def wanted(runs):
@@ -47,7 +29,7 @@ def wanted(runs):
 
 
 def test_each_gets_what_it_would_get_alone(pair):
-    runs, same = ([begun(pair, length) for length in LENGTHS] for _ in range(2))
+    runs, same = ([started(pair, length) for length in LENGTHS] for _ in range(2))
     assert can_share([run.proposer for run in runs])
     for _ in range(3):  # later rounds stand on what the first left in the contexts, and on taps of few tokens
         together = propose_together(wanted(runs))
@@ -68,7 +50,7 @@ def test_each_gets_what_it_would_get_alone(pair):
 
 
 def test_sampled_drafts_come_with_what_they_were_drawn_from(pair):
-    runs = [begun(pair, length, Sampling(temperature=0.8)) for length in LENGTHS[:2]]
+    runs = [started(pair, length, Sampling(temperature=0.8)) for length in LENGTHS[:2]]
     some = [Wanted(run.proposer, run.pending, 5, run.sampler) for run in runs]
     for drafts, drawn_from in propose_together(some):
         assert drafts.shape == (1, 5)

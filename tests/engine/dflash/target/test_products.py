@@ -17,10 +17,10 @@ from engine.dflash.target.products import (
     tile_of,
     with_products,
 )
-from engine.lm import cache as lm_cache
 from engine.models import load
 from engine.mx import mx, nn, tree
 from tests.engine import small_models as models
+from tests.engine.dflash.target.test_rotary import outputs
 from tests.engine.dflash.target.test_taps import each_kind
 
 FORMS = ("tiled", "turned")
@@ -95,18 +95,11 @@ def test_a_tile_fits_the_kernels_for_small_products(inputs, outputs):
 def test_logits_are_the_models_own(kind, form, of_form):
     """But for rounding; caches are filled alike."""
     of_form(form)
-    model, tokens = kind(layers=4), models.tokens(45)
-    mine, theirs = lm_cache.make_prompt_cache(model), lm_cache.make_prompt_cache(model)
-    made, start = with_products(model), 0
-    for size in (7, 20, 1, 2, 15):
-        chunk = tokens[:, start : start + size]
-        start += size
-        logits = model(chunk, cache=theirs)
+    model, lengths = kind(layers=4), (7, 20, 1, 2, 15)
+    both = (outputs(run, model, lengths) for run in (with_products(model), model))
+    for mine, theirs in zip(*both, strict=True):
         np.testing.assert_allclose(
-            np.array(made(chunk, cache=mine)),
-            np.array(logits),
-            rtol=0,
-            atol=1e-4 * float(mx.abs(logits).max()),
+            np.array(mine), np.array(theirs), rtol=0, atol=1e-4 * float(mx.abs(theirs).max())
         )
 
 
