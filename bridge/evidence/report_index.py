@@ -12,7 +12,7 @@ from bridge.evidence.clock import Clock, Timed
 from bridge.evidence.kinds import Report
 from bridge.evidence.names import missing_in
 from bridge.evidence.parts import Arm, Claim, Prompt, Workload
-from bridge.evidence.rows import Decode, Memory, QuantRow
+from bridge.evidence.rows import Decode, Memory, QuantRow, VerifyRow
 from bridge.evidence.stats import bounds_of_median, median
 
 STOCK_LOOP = "mlx_lm.generate_step"
@@ -215,8 +215,10 @@ def where_of(claim: Claim) -> tuple[object, ...]:
 
 
 def took_of(row: Any) -> float:
-    """Return the seconds that a row took, its prefill included."""
-    return float(row.e2e_s if isinstance(row, Decode) else row.seconds)
+    """Return the seconds that a row took, its prefill included; 0 if its kind is not timed."""
+    if isinstance(row, Decode):
+        return float(row.e2e_s)
+    return float(row.seconds) if isinstance(row, VerifyRow) else 0.0
 
 
 def rate_of(row: Decode) -> float:

@@ -40,6 +40,8 @@ class CodecRow(Part):
     rotated: bool | None = None
     # Number of values in a vector.
     dim: Positive | None = None
+    # Seconds from the beginning of the run to that of the row; absent in older reports.
+    started_s: Measure | None = None
 
 
 class Buffer(Part):
@@ -75,6 +77,14 @@ class Divergence(Part):
     index: Count
     # The oracle's two best tokens there, with their logits.
     best: Annotated[list[Logit], Field(min_length=2, max_length=2)]
+
+
+class Parting(Divergence):
+    """Where an answer of the server leaves the single client's; ``best`` are the two tokens that differ there."""
+
+    # The token ids of the answer, and those of the single client's.
+    ours: Tokens
+    theirs: Tokens
 
 
 class Prediction(Part):
@@ -156,6 +166,7 @@ class QuantRow(Part):
     same_top: Count
     sum_nll: Measure
     counters: Counters
+    started_s: Measure | None = None
 
 
 class ParityRow(Part):
@@ -168,6 +179,7 @@ class ParityRow(Part):
     # What the target wrote in place of the drafts; older reports do not tell.
     target: Tokens | None = None
     max_logit_error: Measure | None = None
+    started_s: Measure | None = None
 
 
 class CellRow(Part):
@@ -189,3 +201,6 @@ class CellRow(Part):
     # The server's explanation if it did not do what was requested.
     fallback: Text | None
     counters: Counters
+    # Why the tokens are not the single client's; absent if they are.
+    divergence: Parting | None = None
+    started_s: Measure | None = None

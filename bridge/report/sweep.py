@@ -92,8 +92,9 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
         equal = [
             row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some
         ]
-        cells.append((draft, cache, len(some), sum(equal), _sum(some, "n_tokens")))
-    columns = ("drafts", "cache", "answers", "equal", "tokens")
+        ties = sum(row.get("divergence") is not None for row in some)
+        cells.append((draft, cache, len(some), sum(equal), ties, _sum(some, "n_tokens")))
+    columns = ("drafts", "cache", "answers", "equal", "near ties", "tokens")
     title = "Answers that equal a lone client's without drafts and kept prompts"
     return [Table(title, columns, tuple(cells))] if cells else [], []
 

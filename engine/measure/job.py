@@ -36,7 +36,7 @@ class Job:
         config: every option of the run.
         turns: what runs, in this order.
         names: from a turn to the fields that identify its rows; the journal finds a turn by them.
-        measure: from a turn to the rest of each of its rows.
+        measure: from a turn to the rest of each of its rows, with ``started_s`` if it takes times.
         claims: from the sections and ``rows`` to the report's claims.
         further: from the rows so far to turns that follow these, asked for again after each list of them.
         finish: completes the rows when all are there.
@@ -90,8 +90,9 @@ def measure(
             for turn in turns:
                 names = job.names(turn)
                 if tuple(names.values()) not in journal:
+                    started = {"started_s": time.perf_counter()}
                     for row in list(job.measure(turn)):
-                        journal.append(names | row)
+                        journal.append(names | started | row)
                 on_step()
     finally:
         gc.unfreeze()

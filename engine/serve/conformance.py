@@ -1,7 +1,8 @@
 """Tests all combinations of drafts, caches, cached prompts, clients and grammars on this machine's models.
 
 Each cell's answers are compared, by the digests of their tokens, with the answers to a single client without drafts and
-prefix cache. Requests enter at the HTTP routes as JSON, but no port is opened.
+prefix cache. Where they part, the row says how near the two tokens' logits are: a pass over several rows rounds
+otherwise than one over a single row. Requests enter at the HTTP routes as JSON, but no port is opened.
 """
 
 import asyncio
@@ -12,10 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.cache import make_caches
+from engine.cache.protocol import Cache
+from engine.dflash.divergence import classify, last_logits
 from engine.errors import EngineError
 from engine.measure import report
+from engine.measure.chain import Chain
+from engine.mx import number
 from engine.serve import completions
 from engine.serve.errors import ApiError
+from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest, parse
 from engine.serve.server import Server
 from engine.serve.settings import Settings
@@ -40,6 +47,9 @@ COMMON = {
 COUNTERS = ("rounds", "proposed", "accepted", "cached_tokens", "cache_bytes", "together", "joint_rounds")
 MOST_CLIENTS = 8
 CHUNK = 64
+BLOCKS = (2, 3, 4, 5, 7, 8, 13, 16)  # rows at once, to see how far rounding moves logits
+
+Cell = tuple[str, str, bool, int, str]
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Matrix:
     max_tokens: int = 32
 
     @property
-    def cells(self) -> list[tuple[str, str, bool, int, str]]:
+    def cells(self) -> list[Cell]:
         """Draft, cache, warmth, clients and form of each cell. The reference cells come first."""
         oracles = [("none", cache, False, 1, form) for cache in self.caches for form in self.forms]
         others = itertools.product(self.drafts, self.caches, (False, True), self.clients, self.forms)
@@ -96,17 +106,17 @@ def measured(
     server.engine.start()
     try:
         resident = server.engine.load(model).result()
-        rows = asyncio.run(_rows(server, matrix, cells, on_cell))
-        models, name = resident.pair.describe(), resident.pair.name
+        answers = asyncio.run(_answers(server, matrix, cells, began, on_cell))
     except ApiError as error:
         raise EngineError(
             f"the server refused a request: {error.message}", "choose another --cache"
         ) from error
     finally:
         server.engine.stop()
+    tell_partings(answers, resident)
     config = {
         "seed": 0,
-        "model": name,
+        "model": resident.pair.name,
         "dtype": dtype,
         "drafts": list(matrix.drafts),
         "cache": asked_cache,
@@ -116,34 +126,53 @@ def measured(
         "forms": list(matrix.forms),
         "max_tokens": matrix.max_tokens,
     }
+    rows, models = [answer.row for answer in answers], resident.pair.describe()
     return report.envelope(KIND, config=config, rows=rows, seconds=time.monotonic() - began, models=models)
 
 
-async def _rows(
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the server.
+
+    Attributes:
+        row: of the report.
+        prompt: its text.
+        tokens: the answer's token ids, the stop token included.
+    """
+
+    row: dict[str, Any]
+    prompt: str
+    tokens: list[int]
+
+
+async def _answers(
     server: Server,
     matrix: Matrix,
-    cells: Sequence[tuple[str, str, bool, int, str]],
+    cells: Sequence[Cell],
+    began: float,
     on_cell: Callable[[], None],
-) -> list[dict[str, Any]]:
-    most, rows = max(matrix.clients), []
+) -> list[Answer]:
+    most, found, told = max(matrix.clients), [], Chain()
     for cell in cells:
         draft, _, warm, clients, _ = cell
         oracle = draft == "none" and not warm and clients == 1
         questions = range(most if oracle else clients)
         if warm:
             for question in questions:
-                await _answer(server, matrix, cell, question)
+                await _answer(server, matrix, cell, question, began)
         if clients == 1:
-            rows += [await _answer(server, matrix, cell, question) for question in questions]
+            some = [await _answer(server, matrix, cell, question, began) for question in questions]
         else:
-            rows += await asyncio.gather(*(_answer(server, matrix, cell, question) for question in questions))
+            asked = (_answer(server, matrix, cell, question, began) for question in questions)
+            some = await asyncio.gather(*asked)
+        for answer in some:
+            told.add(answer.row)
+        found += some
         on_cell()
-    return rows
+    return found
 
 
-async def _answer(
-    server: Server, matrix: Matrix, cell: tuple[str, str, bool, int, str], question: int
-) -> dict[str, Any]:
+async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, began: float) -> Answer:
     draft, cache, warm, clients, form = cell
     end = f"def read_{question}(path):\n" if form == "free" else f'{{"path":"file{question}","lines":1}}\n'
     body: dict[str, Any] = {
@@ -151,14 +180,15 @@ async def _answer(
         "prompt": COMMON[form] + end,
         "max_tokens": matrix.max_tokens,
         "temperature": 0,
-        "x_kakeya": {"draft": draft, "cache": cache, "prefix": warm},
+        "x_kakeya": {"draft": draft, "cache": cache, "prefix": warm, "token_ids": True},
     }
     if form == "json_schema":
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    started = time.monotonic() - began
     begun = await completions.begin(server, parse(CompletionRequest, json.dumps(body).encode()))
     found = await completions.whole(begun)
     choice, told = found["choices"][0], found["x_kakeya"]
-    return {
+    row = {
         "draft": draft,
         "cache": cache,
         "warm": warm,
@@ -171,4 +201,51 @@ async def _answer(
         "stop": choice["finish_reason"],
         "fallback": told["fallback"],
         "counters": {name: told[name] for name in COUNTERS},
+        "started_s": started,
+    }
+    return Answer(row, body["prompt"], told["token_ids"])
+
+
+def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
+    """Add ``divergence`` to each row whose tokens are not those of the first row of its question.
+
+    It says where they part, and how near the two tokens' logits are there. It is None if one answer is the beginning of
+    the other.
+    """
+    alone: dict[tuple[Any, ...], Answer] = {}
+    known: dict[tuple[Any, ...], dict[str, Any] | None] = {}
+    for answer in answers:
+        row = answer.row
+        other = alone.setdefault((row["cache"], row["form"], row["question"]), answer)
+        if answer.tokens == other.tokens:
+            continue
+        key = (row["cache"], answer.prompt, *answer.tokens)
+        if key not in known:
+            known[key] = _parting(resident, row["cache"], answer, other)
+        row["divergence"] = known[key]
+
+
+def _parting(resident: Resident, cache: str, ours: Answer, theirs: Answer) -> dict[str, Any] | None:
+    """Return where two answers part, None if one is the beginning of the other."""
+    target, prompt = resident.pair.target, resident.encode(ours.prompt)
+
+    def fresh() -> list[Cache]:
+        return make_caches(target, cache)
+
+    found = classify(target, fresh, prompt, ours.tokens, theirs.tokens, blocks=BLOCKS, chunk=CHUNK)
+    if found is None or found.kind == "length":
+        return None
+    ids = [*prompt, *theirs.tokens[: found.position]]
+    logits = last_logits(target, fresh(), ids, len(prompt), rows=1, chunk=CHUNK)
+    pair = [
+        [side[found.position], number(logits[side[found.position]])] for side in (theirs.tokens, ours.tokens)
+    ]
+    return {
+        "index": found.position,
+        "best": sorted(pair, key=lambda each: -each[1]),
+        "kind": found.kind,
+        "margin": found.margin,
+        "rounding": found.rounding,
+        "ours": ours.tokens,
+        "theirs": theirs.tokens,
     }

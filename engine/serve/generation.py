@@ -56,6 +56,7 @@ class Generation:
         self.stats, self.cached, self.predicted = Stats(), 0, 0
         self.together, self.joint, self.joint_drafts, self.alone = 1, 0, 0, True
         self.fallback: str | None = None
+        self._tokens: list[int] = []
         self._digest = hashlib.sha256()  # of the tokens
         self._closing = ExitStack()
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
@@ -191,6 +192,7 @@ class Generation:
 
     def _piece(self, step: Step, logprobs: Reported) -> Piece:
         self.stats.add(step)
+        self._tokens += step.tokens
         self._digest.update("".join(f"{token}," for token in step.tokens).encode())
         self.done = step.finish_reason is not None
         report = self.report() if self.done or self.job.options.live else {}
@@ -221,6 +223,7 @@ class Generation:
             "prefill_seconds": self.stats.prefill,
             "decode_seconds": self.stats.seconds,
             "fallback": self.fallback,
+            **({"token_ids": self._tokens} if self.done and self.job.options.token_ids else {}),
         }
 
     def _drafts(self, options: Options) -> bool:

@@ -29,6 +29,7 @@ class Options:
         repetition: divides the logits of tokens in the prompt or the answer.
         logprobs: how many alternatives to report with each token; None for no log-probabilities.
         prefix: whether to use the prefix cache.
+        token_ids: whether the last piece's report contains the token ids.
         live: whether each piece contains a report.
         grammar: the grammar of the answer, from :mod:``engine.serve.grammar``.
     """
@@ -44,6 +45,7 @@ class Options:
     boundary: int = 0
     draft: str = "auto"
     prefix: bool = True
+    token_ids: bool = False
     bias: dict[int, float] = field(default_factory=dict)
     presence: float = 0.0
     frequency: float = 0.0

@@ -154,6 +154,7 @@ class Overrides(BaseModel):
     draft: str | None = Field(None, max_length=64)
     boundary: int | None = Field(None, ge=0, le=512)
     prefix: bool | None = None
+    token_ids: bool | None = None
 
 
 def parse(kind: type[Loose], body: bytes) -> Any:

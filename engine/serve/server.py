@@ -35,6 +35,7 @@ class Chosen:
         boundary: layers left raw.
         draft: one of the drafts.
         prefix: whether the prefix cache is used.
+        token_ids: whether the answer's token ids are returned.
     """
 
     asked: str
@@ -43,6 +44,7 @@ class Chosen:
     boundary: int
     draft: str
     prefix: bool = True
+    token_ids: bool = False
 
 
 class Server:
@@ -98,6 +100,7 @@ class Server:
             boundary,
             given.draft or draft,
             prefix=given.prefix is not False,
+            token_ids=given.token_ids is True,
         )
 
     def channel(self, name: str) -> Channel | None:
@@ -155,6 +158,7 @@ class Server:
             boundary=chosen.boundary,
             draft=chosen.draft,
             prefix=chosen.prefix,
+            token_ids=chosen.token_ids,
             bias=_bias(request.logit_bias, resident.vocabulary),
             presence=request.presence_penalty or 0.0,
             frequency=request.frequency_penalty or 0.0,

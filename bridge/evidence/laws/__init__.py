@@ -10,6 +10,7 @@ from types import ModuleType
 
 from bridge.evidence.laws import (
     answers,
+    cells,
     closed,
     codecs,
     configured,
@@ -48,7 +49,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "Bytes": (stored, counted, rooms),
     "Text": (text, vocabulary, answers),
     "Quality": (quality, codecs, halves, predictions, relative),
-    "Cells of the server": (served,),
+    "Cells of the server": (cells, served),
     "Identity": (identity, plain),
     "Meaning": (meaning, fields, closed),
     "Reports of schema 2": (older,),

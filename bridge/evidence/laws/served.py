@@ -1,104 +1,19 @@
-"""Laws of the server's matrix: every cell is there, its features ran, and no token depends on them."""
+"""Laws of the server's answers: the features of each cell ran, and its counters, bytes and texts fit together."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from bridge.evidence.bundled import bundled_target
 from bridge.evidence.floors import floor_of
+from bridge.evidence.laws.cells import cell_of, cells_of, said
 from bridge.evidence.laws.law import SERVED, law
 from bridge.evidence.laws.text import LOST
 from bridge.evidence.laws.vocabulary import vocabulary_of
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import CellRow
-
-PACKED = ("e8v@4.25", "affine@4g64")  # what "all" stands for, beside raw
-Cell = tuple[str, str, bool, int, str]
-
-
-def _cell(row: CellRow) -> Cell:
-    return row.draft, row.cache, row.warm, row.clients, row.form
-
-
-def _is_oracle(row: CellRow) -> bool:
-    return row.draft == "none" and not row.warm and row.clients == 1
-
-
-def _said(cell: Cell) -> str:
-    draft, cache, warm, clients, form = cell
-    return f"{draft} x {cache} x {'warm' if warm else 'cold'} x {clients} x {form}"
-
-
-def _cells(index: ReportIndex) -> dict[Cell, list[CellRow]]:
-    def found() -> dict[Cell, list[CellRow]]:
-        made: dict[Cell, list[CellRow]] = defaultdict(list)
-        for row in index.rows:
-            made[_cell(row)].append(row)
-        return made
-
-    return index.once(("cells",), found)
-
-
-def _oracles(index: ReportIndex) -> dict[tuple[str, str, int], CellRow]:
-    rows = (row for row in index.rows if _is_oracle(row))
-    return index.once(("oracles",), lambda: {(row.cache, row.form, row.question): row for row in rows})
-
-
-@law(
-    "CELL_DIFFERS", SERVED, "rows.tokens rows.n_tokens rows.text rows.stop",
-    "every answer has the tokens, text and stop reason of the single client's cold answer without drafts",
-)  # fmt: skip
-def no_cell_differs(index: ReportIndex) -> Iterator[str]:
-    oracles = _oracles(index)
-    for row in index.rows:
-        oracle = oracles.get((row.cache, row.form, row.question))
-        if oracle is None:
-            continue
-        for name in ("tokens", "n_tokens", "text", "stop"):
-            if getattr(row, name) != getattr(oracle, name):
-                yield f"{_said(_cell(row))}, question {row.question}: {name} differ from the single client's"
-                break
-
-
-@law(
-    "CELL_MISSING", SERVED, "config rows.draft rows.cache rows.warm rows.clients rows.form rows.question",
-    "every configured cell has an answer to each of its questions, and each has a single client's to compare with",
-)  # fmt: skip
-def every_cell_is_there(index: ReportIndex) -> Iterator[str]:
-    config, cells = index.report.config, _cells(index)
-    most = max(config.clients)
-    both = config.cache == "all"
-    if {*config.caches} != ({"raw", *PACKED} if both else {"raw", config.cache}):
-        yield f"the caches are {', '.join(config.caches)}, and {config.cache} was asked for"
-    axes = (config.drafts, config.caches, config.warm, config.clients, config.forms)
-    wanted: dict[Cell, int] = {cell: cell[3] for cell in itertools.product(*axes)}
-    for cache, form in itertools.product(config.caches, config.forms):
-        wanted["none", cache, False, 1, form] = most
-    for cell, questions in wanted.items():
-        lacks = {*range(questions)} - {row.question for row in cells.get(cell, ())}
-        if lacks:
-            yield f"{_said(cell)} has no answer to question {min(lacks)}"
-
-
-@law(
-    "ROW_REPEATED", SERVED, "rows config",
-    "each question of a cell has one answer, and no cell is there that is not configured",
-)  # fmt: skip
-def no_cell_is_there_twice(index: ReportIndex) -> Iterator[str]:
-    config = index.report.config
-    for cell, rows in _cells(index).items():
-        counts = Counter(row.question for row in rows)
-        if max(counts.values()) > 1:
-            yield f"{_said(cell)} has several answers to question {counts.most_common(1)[0][0]}"
-        draft, cache, warm, clients, form = cell
-        known = cache in config.caches and form in config.forms
-        asked = draft in config.drafts and warm in config.warm and clients in config.clients
-        if not known or not (asked or _is_oracle(rows[0])):
-            yield f"{_said(cell)} is not configured"
 
 
 @law(
@@ -106,20 +21,20 @@ def no_cell_is_there_twice(index: ReportIndex) -> Iterator[str]:
     "drafts were proposed, blocks of the prompt were found, clients were served at once, and nothing fell back",
 )  # fmt: skip
 def every_feature_ran(index: ReportIndex) -> Iterator[str]:
-    for cell, rows in _cells(index).items():
+    for cell, rows in cells_of(index).items():
         draft, _, warm, clients, _ = cell
         fallen = next((row.fallback for row in rows if row.fallback), None)
         if fallen:
-            yield f"{_said(cell)} fell back: {fallen[:100]}"
+            yield f"{said(cell)} fell back: {fallen[:100]}"
         sums = {name: sum(row.counters.get(name, 0) for row in rows) for name in ("rounds", "proposed")}
         if (sums["rounds"] > 0 and sums["proposed"] > 0) != (draft != "none"):
-            yield f"{_said(cell)} counts {sums['rounds']} rounds with {sums['proposed']} drafts"
+            yield f"{said(cell)} counts {sums['rounds']} rounds with {sums['proposed']} drafts"
         if any((row.counters.get("cached_tokens", 0) > 0) != warm for row in rows):
-            yield f"{_said(cell)} has answers with and without kept blocks of the prompt"
+            yield f"{said(cell)} has answers with and without kept blocks of the prompt"
         together = max(row.counters.get("together", 0) for row in rows)
         least = min(row.counters.get("together", 0) for row in rows)
         if (together > 1) != (clients > 1) or together > clients or not least:
-            yield f"{_said(cell)} counts {together} answers at once"
+            yield f"{said(cell)} counts {together} answers at once"
 
 
 @law(
@@ -128,7 +43,7 @@ def every_feature_ran(index: ReportIndex) -> Iterator[str]:
 )  # fmt: skip
 def packed_caches_are_smaller(index: ReportIndex) -> Iterator[str]:
     raw = {
-        (_cell(row)[0], row.warm, row.clients, row.form, row.question): row.counters.get("cache_bytes", 0)
+        (cell_of(row)[0], row.warm, row.clients, row.form, row.question): row.counters.get("cache_bytes", 0)
         for row in index.rows
         if row.cache == "raw"
     }
@@ -137,7 +52,7 @@ def packed_caches_are_smaller(index: ReportIndex) -> Iterator[str]:
         if row.cache == "raw" or held is None:
             continue
         if not 0 < row.counters.get("cache_bytes", 0) < held:
-            yield f"{_said(_cell(row))} takes {row.counters.get('cache_bytes', 0)} bytes; the raw cache takes {held}"
+            yield f"{said(cell_of(row))} takes {row.counters.get('cache_bytes', 0)} bytes; the raw cache takes {held}"
 
 
 @law(
@@ -204,7 +119,7 @@ def packed_caches_hold_their_codes(index: ReportIndex) -> Iterator[str]:
             continue
         least = RESERVED * held * bits / width
         if row.counters.get("cache_bytes", 0) < least:
-            yield f"{_said(_cell(row))} takes {row.counters.get('cache_bytes', 0)} bytes; its codes take {least:.0f}"
+            yield f"{said(cell_of(row))} takes {row.counters.get('cache_bytes', 0)} bytes; its codes take {least:.0f}"
 
 
 def _answer(row: CellRow) -> tuple[object, ...]:
@@ -249,7 +164,7 @@ def kept_prompts_have_room(index: ReportIndex) -> Iterator[str]:
     for row in index.rows:
         room = row.counters.get("cache_bytes", 0) / each
         if row.cache == "raw" and row.draft != "dflash" and row.counters.get("cached_tokens", 0) > room:
-            yield f"{_said(_cell(row))} has {row.counters['cached_tokens']} kept tokens in room for {room:.0f}"
+            yield f"{said(cell_of(row))} has {row.counters['cached_tokens']} kept tokens in room for {room:.0f}"
 
 
 @law(

@@ -54,8 +54,13 @@ def vocabulary_of(index: ReportIndex) -> Vocabulary | None:
     return _vocabulary(target.tokenizer)
 
 
-def _is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
-    """Return whether a text is what tokens stand for: the last one may be left out, and so may special ones."""
+def is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
+    """Return whether a text is what tokens stand for: the last one may be left out, and so may special ones.
+
+    No text is what a token beyond the vocabulary stands for.
+    """
+    if max(tokens, default=0) >= len(words.pieces):
+        return False
     whole = [words.pieces[token] for token in tokens]
     bare = [piece for token, piece in zip(tokens, whole, strict=True) if token not in words.special]
     forms = {b"".join(some) for some in (whole, whole[:-1], bare)}
@@ -76,7 +81,7 @@ def text_of_the_vocabulary(index: ReportIndex) -> Iterator[str]:
         beyond = [token for token in row.tokens if token >= len(words.pieces)]
         if beyond:
             yield f"row {i}: token {beyond[0]} is none of the {len(words.pieces)} of the tokenizer"
-        elif index.tells_text(row) and not _is_text(row.text, row.tokens, words):
+        elif index.tells_text(row) and not is_text(row.text, row.tokens, words):
             yield f"row {i}: its text {row.text[:60]!r} is not what its tokens stand for"
 
 

@@ -31,7 +31,8 @@ def serve_conformance(
     """Ask the server in every combination of drafts, caches, kept prompts, clients and grammars.
 
     Each answer is compared with that of a single client without drafts and kept prompts. The report holds the digest
-    of each answer's tokens, and counters that show which features ran.
+    of each answer's tokens, where two answers part and how near the two tokens are, and counters that show which
+    features ran.
     """
     from engine.cache.spec import parse
     from engine.errors import BadInput
@@ -58,4 +59,6 @@ def _show(made: dict[str, Any]) -> None:
         if row["draft"] == "none" and not row["warm"] and row["clients"] == 1
     }
     same = sum(row["tokens"] == oracles[row["cache"], row["form"], row["question"]] for row in rows)
-    click.echo(f"{same} of {len(rows)} answers have the single client's tokens")
+    ties = sum((row.get("divergence") or {}).get("kind") == "tie" for row in rows)
+    beside = f", and {ties} part from them at a near tie" if ties else ""
+    click.echo(f"{same} of {len(rows)} answers have the single client's tokens{beside}")

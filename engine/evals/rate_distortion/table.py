@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from engine.codec.classic import SIZES, ClassicCodec
 from engine.codec.spec import BITS
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
+from engine.measure.chain import Chain
 from engine.mx import mx
 
 KIND = "kakeya.codec-rd"
@@ -65,17 +67,19 @@ def table(
 
     ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, ``rel_mse_stderr`` the standard error
     of that mean; ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of
-    values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data. ``on_start`` gets the number of
-    rows, and ``on_row`` is called after each.
+    values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data; ``started_s`` is in seconds since
+    the call. ``on_start`` gets the number of rows, and ``on_row`` is called after each.
     """
     on_start(sum(len(list(entries(array.shape[-1], plan))) for array in data.values()))
-    rows = []
+    rows, told, began = [], Chain(), time.perf_counter()
     for distribution, array in data.items():
         x = mx.array(array)
         for entry in entries(array.shape[-1], plan):
+            started = time.perf_counter() - began
             decoded, nbytes = entry.run(x)
             about = {"distribution": distribution, "n_vectors": x.shape[0], "dim": x.shape[-1]}
-            rows.append({**entry.columns, **about, **measure(x, decoded, nbytes)})
+            rows.append({**entry.columns, **about, **measure(x, decoded, nbytes), "started_s": started})
+            told.add(rows[-1])
             on_row()
     if not rows:
         raise BadInput(

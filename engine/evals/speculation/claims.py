@@ -137,7 +137,7 @@ def _of_arm(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _drafted(table: Table, arm: dict[str, Any]) -> list[dict[str, Any]]:
     name, rows, made = arm["name"], table.all(arm["name"]), []
-    if "commits" in rows[0]:
+    if any(row.get("commits") for row in rows):  # not if every answer ended with its first token
         made.append(_claim("accept_length", tau(rows), arm=name))
         drafted = sum(sum(row["drafted"]) for row in rows)
         if drafted:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from bridge.evidence.laws.cells import digest_of
 from tests.bridge.evidence.lies import Edit, Lie, Report
 from tests.bridge.evidence.reports import digest
+from tests.bridge.evidence.whole import served_at_a_tie
 
 SERVED = "kakeya.serve-conformance"
 
@@ -41,7 +44,59 @@ def another(**change: Any) -> Edit:
 DRAFTED = {"draft": "lookup", "cache": "raw", "warm": True, "clients": 2, "form": "free"}
 ONE = {**DRAFTED, "question": 1}
 
+
+def at_a_tie(edit: Callable[[Report, Report], object]) -> Edit:
+    """Return an edit of a report in which an answer parts, and of that answer's row."""
+
+    def change(report: Report) -> None:
+        report.clear()
+        report.update(served_at_a_tie())
+        edit(report, next(row for row in report["rows"] if "divergence" in row))
+
+    return change
+
+
+def best(*logits: float, tokens: Sequence[int] = (10, 40)) -> Edit:
+    """Return an edit that records other logits, or other tokens."""
+    pair = [[token, logit] for token, logit in zip(tokens, logits, strict=True)]
+    return at_a_tie(lambda _, row: row["divergence"].update(best=pair))
+
+
+def ours(row: Report, tokens: list[int]) -> None:
+    """Let an answer have these tokens."""
+    row["tokens"], row["divergence"]["ours"] = digest_of(tokens), tokens
+
+
+def raw_in_float32(report: Report) -> None:
+    """Let an answer from a raw cache part at logits that lie 0.01 apart."""
+    report.update(served_at_a_tie("raw"))
+    report["models"][0]["dtype"] = "float32"
+    row = next(row for row in report["rows"] if "divergence" in row)
+    row["divergence"]["best"][1][1] = 11.49
+
+
+PARTINGS = {
+    "an answer that parts at no near tie": best(11.5, 10.5),
+    "two recorded tokens that do not differ": best(11.5, 11.4999, tokens=(10, 41)),
+    "two logits in the wrong order": best(11.4999, 11.5),
+    "a parting at another token": at_a_tie(lambda _, row: row["divergence"].update(index=10)),
+    "token ids that are not the answer's": at_a_tie(lambda _, row: row["divergence"]["ours"].__setitem__(20, 7)),
+    "token ids that are not the single client's": at_a_tie(
+        lambda _, row: row["divergence"]["theirs"].__setitem__(20, 7)
+    ),
+    "fewer token ids than tokens": at_a_tie(lambda _, row: ours(row, row["divergence"]["ours"][:31])),
+    "an answer that only ends sooner": at_a_tie(
+        lambda _, row: (ours(row, row["divergence"]["theirs"][:31]), row.update(n_tokens=31, stop="stop"))
+    ),
+    "a parting that the engine calls a fault": at_a_tie(lambda _, row: row["divergence"].update(kind="fault")),
+    "a parting of equal tokens": at_a_tie(
+        lambda _, row: row.update(tokens=digest_of([*range(1, 33)]), text="x e8v@4.25 0")
+    ),
+    "a parting of raw caches in float32": raw_in_float32,
+}  # fmt: skip
+
 SERVED_LIES = {
+    **{name: Lie(SERVED, edit, ("CELL_DIFFERS",)) for name, edit in PARTINGS.items()},
     "an answer with other tokens": Lie(
         SERVED, rows({"tokens": digest("y"), "text": "y"}, **ONE), ("CELL_DIFFERS",)
     ),

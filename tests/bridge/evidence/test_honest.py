@@ -12,6 +12,7 @@ import pytest
 from bridge.evidence import check_report, rules_speed
 from bridge.evidence.kinds import MODELS
 from bridge.evidence.laws import counted
+from bridge.evidence.laws.cells import digest_of, no_cell_differs
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
 from bridge.evidence.laws.quality import changes_within_divergence, divergence_follows_error
@@ -25,6 +26,7 @@ from bridge.evidence.laws.text import (
     texts_part_where_tokens_do,
 )
 from bridge.evidence.laws.turns import no_pauses_of_one_arm, no_time_between_rows
+from bridge.evidence.laws.vocabulary import vocabulary_of
 from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rows import Decode
 from bridge.evidence.rules_output import output_degenerate, output_diverges, row_repeated
@@ -49,6 +51,7 @@ from tests.bridge.evidence.falsehoods import (
     told,
 )
 from tests.bridge.evidence.red_rest import own_model
+from tests.bridge.evidence.whole import served_at_a_tie
 
 TICK = 1 / 24e6
 
@@ -377,6 +380,40 @@ def test_an_answer_under_a_schema_may_be_cut_off():
     for row in rows(made, form="json_schema"):
         row |= {"stop": "length", "n_tokens": made["config"]["max_tokens"], "text": '{"path": "a/b'}
     assert not any("JSON" in said for said in texts_are_answers(index(made)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("cache", ["raw", "e8v@4.25"])
+def test_an_answer_of_the_server_may_part_at_a_near_tie(cache, dtype):
+    made = served_at_a_tie(cache)
+    made["models"][0]["dtype"] = dtype
+    assert codes(made) == set()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_rounds_raw_logits_too(dtype):
+    made = served_at_a_tie("raw")
+    made["models"][0]["dtype"] = dtype
+    (row,) = (row for row in made["rows"] if "divergence" in row)
+    row["divergence"]["best"][1][1] = 11.4
+    assert codes(made) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "odd"), [("abb", None), ("abc", "the text 'abc' is not what the recorded token ids stand for")]
+)
+def test_with_a_bundled_vocabulary_the_text_of_a_parting_is_its_tokens(text, odd):
+    made = real(SERVED)
+    words = vocabulary_of(index(made)).pieces
+    alone, other, *_ = rows(made, cache="e8v@4.25", form="free", question=0)
+    a, b = words.index(b"a"), words.index(b"b")
+    for row, said, tokens in ((alone, "aab", [a, a, b]), (other, text, [a, b, b])):
+        row |= {"text": said, "n_tokens": 3, "tokens": digest_of(tokens), "stop": "stop"}
+    other["divergence"] = {
+        "index": 1, "best": [[a, 3.0], [b, 3.0]], "kind": "tie", "ours": [a, b, b], "theirs": [a, a, b],
+    }  # fmt: skip
+    made["rows"] = [alone, other]
+    assert [message.partition(": ")[2] for message in no_cell_differs(index(made))] == ([odd] if odd else [])
 
 
 def test_a_few_dull_drafts_say_nothing():

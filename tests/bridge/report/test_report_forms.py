@@ -214,11 +214,13 @@ def test_answers_of_the_server_are_counted_by_drafts_and_cache():
     before = measured(PATH, json.dumps(report).encode()).tables[0]
     changed = next(row for row in report["rows"] if row["draft"] == "lookup")
     changed["tokens"] = "sha256:" + "0" * 64
+    changed["divergence"] = {"index": 3, "kind": "tie"}
 
     after = measured(PATH, json.dumps(report).encode()).tables[0]
 
-    assert all(answers == equal for _, _, answers, equal, _ in before.rows)
-    assert [a[3] - b[3] for a, b in zip(before.rows, after.rows, strict=True) if a != b] == [1]
+    assert all(answers == equal and ties == 0 for _, _, answers, equal, ties, _ in before.rows)
+    changes = [(a[3] - b[3], b[4]) for a, b in zip(before.rows, after.rows, strict=True) if a != b]
+    assert changes == [(1, 1)]
 
 
 def decode(arm, prompt, seconds, *, repeat=0, text="the answer is 42", **more):

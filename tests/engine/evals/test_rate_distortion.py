@@ -121,6 +121,9 @@ def test_the_same_seed_gives_the_same_rows(tmp_path):
     for path in paths:
         assert _run("--n-vectors", "64", "--seed", "3", "--out", str(path)) == 0
     first, second = (json.loads(path.read_text())["rows"] for path in paths)
+    for rows in (first, second):
+        starts = [row.pop("started_s") for row in rows]
+        assert starts == sorted(starts)
     assert first == second
 
 

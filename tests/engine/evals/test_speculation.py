@@ -360,6 +360,13 @@ def test_claims_are_medians_of_medians():
     assert all(c["where"] == {"prompt": "a"} for c in one)
 
 
+def test_nothing_is_claimed_of_rounds_where_every_answer_ends_with_its_first_token():
+    told = [{"name": "ours", "role": "reference", "oracle": None}]
+    none = {"commits": [], "drafted": [], "accepted": []}
+    rows = [_row("ours", prompt, 1, 0.0, **none) for prompt in ("a", "b")]
+    assert {claim["name"] for claim in claims.speculation_claims(rows, told)} == {"cache_bytes"}
+
+
 def test_bundled_prompts_are_code_that_goes_on():
     found = prompts.read()
     assert len(found) >= 8
