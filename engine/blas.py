@@ -30,6 +30,8 @@ VARIABLE = "KAKEYA_OPENBLAS"
 PACKAGE = "scipy_openblas32"
 SYSTEM = "libopenblas.so.0"
 PRODUCT = "cblas_sgemm"  # the name by which MLX calls it
+# OpenBLAS's names for the cores (AVX-512) for which it has kernels for small products.
+_WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,11 @@ def core() -> str:
         return ""
     name.restype = ctypes.c_char_p
     return str(name().decode())
+
+
+def has_small_kernels() -> bool:
+    """Return whether OpenBLAS multiplies small matrices as they are, without copying them into another order first."""
+    return core() in _WITH_SMALL_KERNELS
 
 
 def _global_sgemm() -> str:

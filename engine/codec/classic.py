@@ -63,7 +63,7 @@ class ClassicCodec:
             raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
         wide = x.astype(mx.float32).reshape(-1, self.dim)
         norm = mx.maximum(mx.linalg.norm(wide, axis=-1, keepdims=True), EPS)
-        y = hadamard.rotate(wide / norm)
+        y = hadamard.rotate_quickly(wide / norm)
         largest = mx.maximum(mx.abs(y).max(axis=-1, keepdims=True), EPS).astype(mx.float16)
         point = self._nearest(y / (largest.astype(mx.float32) / self.q_range))
         return norm.astype(mx.float16), largest, mx.clip(point, -self.q_range, self.q_range)
@@ -71,7 +71,7 @@ class ClassicCodec:
     def value(self, norm: mx.array, largest: mx.array, point: mx.array) -> mx.array:
         """Decode the result of :meth:``parts``, float32 ``[n, dim]``."""
         scale = largest.astype(mx.float32) / self.q_range
-        return hadamard.rotate(point * scale) * norm.astype(mx.float32)
+        return hadamard.rotate_quickly(point * scale) * norm.astype(mx.float32)
 
     def _nearest(self, z: mx.array) -> mx.array:
         """Return the nearest lattice points of consecutive blocks of ``[n, dim]``."""

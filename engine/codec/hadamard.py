@@ -7,11 +7,13 @@ the way back is its transpose.
 
 from functools import cache
 
+from engine import blas
 from engine.errors import BadInput
 from engine.mx import mx
 
 FACTORS = {1: 1, 3: 12, 5: 20, 7: 28}  # odd part of the size -> m
 LARGEST = 8192
+LEAST = 64  # the smallest size that is rotated by products
 
 
 def factor(dim: int) -> int:
@@ -35,6 +37,21 @@ def factor(dim: int) -> int:
 def rotate(x: mx.array) -> mx.array:
     """Return ``H x`` along the last axis, float32. :func:``factor`` says which sizes there are."""
     return mx.hadamard_transform(x.astype(mx.float32))
+
+
+def rotate_quickly(x: mx.array) -> mx.array:
+    """Return ``H x`` along the last axis, whose size is a power of two, rounded otherwise than by :func:``rotate``.
+
+    H is the Kronecker product of two Hadamard matrices. Where a BLAS multiplies small matrices well, two products take
+    a third of the time of MLX's transform. There is a product for each vector, so that its result does not depend on
+    how many there are.
+    """
+    dim = x.shape[-1]
+    if dim < LEAST or mx.default_device().type != mx.cpu or not blas.has_small_kernels():
+        return rotate(x)
+    inner = 1 << dim.bit_length() // 2
+    parts = _transposed(dim // inner) @ x.astype(mx.float32).reshape(-1, dim // inner, inner)
+    return (parts @ mx.broadcast_to(_transposed(inner), (len(parts), inner, inner))).reshape(x.shape)
 
 
 def unrotate(y: mx.array) -> mx.array:

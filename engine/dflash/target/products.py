@@ -24,8 +24,6 @@ TILES = (64, 32, 16)  # outputs of a tile
 # a tile stays below that: as many as a round usually has.
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
-# The names that OpenBLAS gives to cores with these kernels.
-_WITH_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 SHARE = 8  # a copy may take an eighth of the machine's memory
 # The fewest elements of a matrix by form: the product of a smaller one takes less time than its operations do.
 LEAST = {"tiled": 1 << 16, "turned": 1 << 13, "plain": 0}
@@ -35,10 +33,9 @@ _COPYING = threading.Lock()
 
 def form() -> str:
     """Return ``tiled``, ``turned``, or ``plain`` where nothing is known to be gained."""
-    core = blas.core()
-    if mx.default_device().type != mx.cpu or platform.machine() not in _X86 or not core:
+    if mx.default_device().type != mx.cpu or platform.machine() not in _X86 or not blas.core():
         return "plain"
-    return "tiled" if core in _WITH_KERNELS else "turned"
+    return "tiled" if blas.has_small_kernels() else "turned"
 
 
 class Matrix:

@@ -34,3 +34,13 @@ def test_the_matrices_are_orthogonal(m):
 def test_other_sizes_are_refused(dim):
     with pytest.raises(BadInput, match="no Hadamard rotation"):
         hadamard.factor(dim)
+
+
+@pytest.mark.parametrize("dim", [8, 32, 64, 128, 256, 512])
+def test_products_rotate_too_and_each_row_by_itself(dim):
+    x = mx.array(np.random.default_rng(dim).standard_normal((300, dim)).astype(np.float32))
+    found = hadamard.rotate_quickly(x)
+    assert np.abs(np.array(found - hadamard.rotate(x))).max() < 1e-5
+    assert np.abs(np.array(hadamard.rotate_quickly(found) - x)).max() < 1e-5
+    for rows in (1, 2, 7, 299):
+        assert np.array_equal(np.array(hadamard.rotate_quickly(x[:rows])), np.array(found[:rows]))
