@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bridge.evidence.laws.cells import digest_of
 from engine.dflash import stream_generate
 from engine.models import load
 
@@ -49,6 +50,19 @@ def test_answer_is_the_librarys(server, tiny, most, reason):
     assert found.usage.total_tokens == found.usage.prompt_tokens + tokens
     assert found.object == "chat.completion"
     assert found.choices[0].message.role == "assistant"
+
+
+@pytest.mark.parametrize("draft", ["none", "auto"])
+def test_token_ids_are_returned_if_asked_for(server, tiny, draft):
+    prompt = tiny.tokenizer.apply_chat_template(TURN, tokenize=False, add_generation_prompt=True)
+    steps = stream_generate(tiny.target, None, tiny.tokenizer, prompt, max_tokens=24, lookup=False)
+    tokens = [token for step in steps for token in step.tokens]
+
+    found = ask(server, extra_body={"x_kakeya": {"draft": draft, "token_ids": True}}).x_kakeya
+
+    assert found["token_ids"] == tokens
+    assert found["token_digest"] == digest_of(tokens)
+    assert "token_ids" not in ask(server, extra_body={"x_kakeya": {"draft": draft}}).x_kakeya
 
 
 def test_stream_is_the_whole_answer(server):
