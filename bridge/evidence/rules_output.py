@@ -16,6 +16,8 @@ from bridge.evidence.stats import BY_CHANCE, at_least, loops, shared_by_chance
 # Two logits of a half-precision model that are this near change places with the order of a sum: two units in the
 # last place of bfloat16 between 16 and 32.
 NEAR_TIE = 0.25
+# On a CPU, passes of other sizes move a float32 logit by some millionths. A packed cache moves it by steps of codes.
+RAW_TIE = 1e-3
 # A block of rows and a single row round in unlike ways. As the engine sees it, a tie is at most four times as wide as
 # the rounding that it measured, which is a few units in the last place of the largest logit.
 _SLACK, _UNITS, _LARGEST = 4.0, 2.0, 128.0
@@ -166,14 +168,20 @@ def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
             yield f"{arm.name} on {row.prompt} differs from its oracle {arm.oracle} {odd}"
 
 
-def near_tie(index: ReportIndex, found: Divergence) -> float:
-    """Return how far apart two logits may lie that rounding lets change places."""
+def near_tie(index: ReportIndex, found: Divergence, cache: str | None) -> float:
+    """Return how far apart two logits may lie that rounding lets change places, over a cache of this name."""
+    if cache == "raw" and index.report.identity.device == "cpu" and _is_single(index):
+        return RAW_TIE
     unit = _UNIT.get(getattr(index.target, "dtype", ""), 0.0)
     rounding = getattr(found, "rounding", None)
     if not unit or not isinstance(rounding, int | float):
         return NEAR_TIE
     largest = min(max(abs(logit) for _, logit in found.best), _LARGEST)
     return max(NEAR_TIE, _SLACK * min(float(rounding), _UNITS * unit * largest))
+
+
+def _is_single(index: ReportIndex) -> bool:
+    return index.target is not None and index.target.dtype == "float32"
 
 
 def parting(index: ReportIndex, row: Decode, oracle: Decode) -> str | None:
@@ -198,7 +206,7 @@ def _unexplained(index: ReportIndex, row: Decode, oracle: Decode, at: int) -> st
     if at >= len(row.tokens) or at >= len(oracle.tokens):
         return "one of the outputs ends there"
     (first, high), (second, low) = row.divergence.best
-    margin, most = abs(high - low), near_tie(index, row.divergence)
+    margin, most = abs(high - low), near_tie(index, row.divergence, index.arms[row.arm].cache)
     if {first, second} != {row.tokens[at], oracle.tokens[at]}:
         # Of numbers of so few digits, three may be near one another.
         told = getattr(row.divergence, "margin", None)

@@ -159,6 +159,18 @@ def loops(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
     return False
 
 
+def repeated_share(items: Sequence[object], unit: int = 16, times: int = 3) -> float:
+    """Return the largest share that one unit of at most ``unit`` items, ``times`` over or more, has of a sequence."""
+    most = 0
+    for size in range(1, unit + 1):
+        run = 0
+        for before, item in zip(items, items[size:], strict=False):
+            run = run + 1 if before == item else 0
+            if run >= size * (times - 1):
+                most = max(most, run + size)
+    return most / len(items) if items else 0.0
+
+
 def repeats_at_the_end(items: Sequence[object], unit: int = 8, times: int = 12) -> bool:
     """Return whether a sequence ends in one unit of at most ``unit`` items, at least ``times`` over."""
     for size in range(1, unit + 1):

@@ -25,6 +25,7 @@ from bridge.evidence.laws import (
     needles,
     older,
     pace,
+    package,
     passes,
     plain,
     predictions,
@@ -44,7 +45,7 @@ from bridge.evidence.laws.law import Law
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "Time": (time, repeats, turns, pace, passes),
-    "Rounds": (rounds, loops, lookups),
+    "Rounds": (rounds, loops, lookups, package),
     "Coverage and baselines": (coverage, configured, needles),
     "Bytes": (stored, counted, rooms),
     "Text": (text, vocabulary, answers),

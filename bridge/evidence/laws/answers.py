@@ -13,12 +13,15 @@ from bridge.evidence.laws.vocabulary import vocabulary_of
 from bridge.evidence.names import ACCEPTED
 from bridge.evidence.names import TIMED as TIMES
 from bridge.evidence.report_index import ReportIndex
-from bridge.evidence.stats import loops
+from bridge.evidence.stats import loops, repeated_share
 
 # Shorter answers may be alike: two prompts can be answered in one word.
 LONG = 24
 # The share of prompts whose answer may be another prompt's.
 ALIKE = 0.2
+# The share of an answer that one unit, three times over or more, may be. Measured: at most an eighth of a report's
+# answers have more.
+MOSTLY = 0.6
 
 
 @law(
@@ -38,6 +41,22 @@ def answers_differ(index: ReportIndex) -> Iterator[str]:
         )  # fmt: skip
         if several > ALIKE * len(firsts):
             yield f"{base.name} gives the same answer to {several} of {len(firsts)} prompts"
+
+
+@law(
+    "WORKLOAD_DEGENERATE", TIMED, "rows.tokens rows.prompt config.fixed_length",
+    "most answers that are claimed of are no few tokens, over and over",
+)  # fmt: skip
+def answers_go_on(index: ReportIndex) -> Iterator[str]:
+    if getattr(index.report.config, "fixed_length", False) is True:
+        return  # decoded past the end of what there was to say
+    for name in dict.fromkeys(claim.arm or "" for claim in index.named(*TIMES, *ACCEPTED)):
+        firsts = [
+            rows[0].tokens for prompt in index.measured.get(name, {}) if (rows := index.decodes(name, prompt))
+        ]
+        looping = sum(len(tokens) >= LONG and repeated_share(tokens) > MOSTLY for tokens in firsts)
+        if looping * 2 > len(firsts):
+            yield f"{name} repeats itself in {looping} of {len(firsts)} answers"
 
 
 @law(

@@ -32,6 +32,9 @@ SAME_PREFILL, DRAFTER_READS, FIRST_ROUNDS = 1.1, 1.5, 1.5
 # mlx-lm computes a token ahead, so it need not wait for each. Measured: 0.9 to 1.4 times the pace of verify1.
 AHEAD = 3.0
 
+# Both loops decode one token after the other, so that a prompt slows them alike. Measured: up to 1.26 times the median.
+UNEVEN = 1.8
+
 # Rates of whole thousandths were written down, and times computed from them.
 THOUSANDTH, EXACTLY, MOST = 1e-3, 1e-5, 1e9
 # Bytes a second that no memory reaches: several times as many as that of the fastest machines.
@@ -247,3 +250,23 @@ def pauses_differ(index: ReportIndex) -> Iterator[str]:
     most, count = max(pauses.items(), key=lambda item: item[1], default=(0, 0))
     if len(rows) > FEWEST_PAUSES and count * 2 > len(rows):
         yield f"{count} of {len(rows)} rows are followed by the same pause of {most * SAME_PAUSE:.3g} s"
+
+
+@law(
+    "TIMES_UNCLEAR", SPEC[:1], "rows.decode_s arms.role arms.options.block_size",
+    f"no prompt slows mlx-lm's loop by {UNEVEN:g} times as much beside the engine's loop without drafts as others do",
+)  # fmt: skip
+def even_baselines(index: ReportIndex) -> Iterator[str]:
+    plain = [arm for arm in index.all_arms if arm.loop == OURS and arm.options.get("block_size") == 1]
+    for base in index.arms_of("baseline"):
+        for other in (arm for arm in plain if arm.cache == base.cache):
+            quotients = {
+                prompt: index.rate(other.name, prompt) / index.rate(base.name, prompt)
+                for prompt in index.measured.get(base.name, {})
+                if paces(index, base.name, prompt) and paces(index, other.name, prompt)
+            }
+            usual = median(quotients.values())
+            odd = next((prompt for prompt, found in quotients.items() if found > UNEVEN * usual), None)
+            if odd is not None:
+                shown = f"{quotients[odd]:.2f} times as long as {other.name} on {odd}"
+                yield f"{base.name} takes {shown}, and elsewhere {usual:.2f} times"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
+from bridge.evidence.bundled import bundled_target
 from bridge.evidence.laws.law import FOUND, SPEC, law
 from bridge.evidence.laws.meaning import drafter_of_the_name
 from bridge.evidence.parts import Arm
@@ -16,6 +18,8 @@ OURS = "engine.dflash.stream_generate"
 # The engine calls it a tie if logits lie apart by at most so many times what rounding moved them by.
 TIES = 4.0
 KINDS = ("tie", "fault", "length")
+# Rows of a block of the bundled draft models, and of a looked-up one.
+DRAFTED, LOOKED_UP = 8, 16
 
 
 def _block(index: ReportIndex, arm: Arm) -> int | None:
@@ -84,6 +88,39 @@ def whole_blocks(index: ReportIndex) -> Iterator[str]:
                 yield f"row {i}: round {n} proposed {d} drafts where {room} fit"
                 break
             done += c
+
+
+@law(
+    "ROUNDS_CONTRADICT", SPEC, "rows.drafted rows.commits arms.options config.max_tokens models.weights",
+    "without a block of its own, a draft model proposes as many drafts in each round until max_tokens is near, and no "
+    "round of a bundled model more than fit",
+)  # fmt: skip
+def blocks_of_the_draft_model(index: ReportIndex) -> Iterator[str]:
+    of_arms: dict[str, list[tuple[int, Decode]]] = defaultdict(list)
+    for i, row, arm in _drafted(index):
+        if _block(index, arm) is None:
+            of_arms[arm.name].append((i, row))
+    for name, rows in of_arms.items():
+        arm = index.arms[name]
+        alone = arm.options.get("adaptive") is False and arm.options.get("lookup") is False
+        most = max(max(row.drafted or [0]) for _, row in rows)
+        if bundled_target(index) and most >= (DRAFTED if alone else LOOKED_UP):
+            yield f"{name} proposed {most} drafts in a round"
+        for i, row in rows if alone and arm.loop == OURS else ():
+            odd = _fewer(row, most, index.report.config.max_tokens)
+            if odd is not None:
+                yield f"row {i}: round {odd} proposed fewer than the {most} drafts of other rounds"
+                break
+
+
+def _fewer(row: Decode, most: int, room: int) -> int | None:
+    """Return the first round that proposed fewer drafts than it could; None if there is none."""
+    done = len(row.tokens) - sum(row.commits or [])
+    for n, (committed, drafted) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
+        if drafted < min(most, room - done - 1):
+            return n
+        done += committed
+    return None
 
 
 @law(
@@ -185,9 +222,11 @@ def divergences_are_real(index: ReportIndex) -> Iterator[str]:
             yield f"row {i}: a divergence is recorded, and the tokens are the oracle's"
         elif high < low:
             yield f"row {i}: the logits of a divergence are not in their order"
-        elif isinstance(margin, int | float) and abs(margin - abs(high - low)) > near_tie(index, found):
+        elif isinstance(margin, int | float) and abs(margin - abs(high - low)) > near_tie(
+            index, found, arm.cache
+        ):
             yield f"row {i}: a margin of {margin:g} is recorded, and the logits lie {abs(high - low):.3g} apart"
-        elif kind == "tie" and abs(high - low) > near_tie(index, found):
+        elif kind == "tie" and abs(high - low) > near_tie(index, found, arm.cache):
             yield f"row {i}: the logits lie {abs(high - low):.3g} apart, which is called a tie"
         elif oracle is not None and not row.warmup and found.index < len(row.tokens) and oracle.tokens:
             key = (

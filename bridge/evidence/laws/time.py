@@ -13,7 +13,7 @@ from bridge.evidence.names import QUOTIENTS
 from bridge.evidence.parts import Claim
 from bridge.evidence.report_index import ReportIndex, took_of, where_of
 from bridge.evidence.rows import Decode
-from bridge.evidence.stats import BY_CHANCE, TICK, at_least, median, shared_by_chance
+from bridge.evidence.stats import APART, BY_CHANCE, TICK, at_least, deviations_above, median, shared_by_chance
 
 # Reading a prompt takes both arms as long: a drafter's own share of it is small.
 LONGER, SHORTER = 1.25, 0.7
@@ -24,6 +24,7 @@ DECIDES = 0.35
 
 # Most of a run is its rows. What else there is: caches are made, divergences looked into, the machine asked.
 MOST = 0.6
+SLEEPS = 3
 BESIDE_S = 5.0
 
 # What of a row may be neither prefill nor decoding: the engine reads one clock for both, so that nothing is left.
@@ -46,26 +47,25 @@ def _prefills(index: ReportIndex, arm: str | None, prompt: str) -> list[float]:
     return [row.prefill_s for row in index.paced(arm, prompt)]
 
 
-def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, float]:
+def misplaced(index: ReportIndex, claim: Claim) -> tuple[bool, bool]:
     """Return whether the prefills of a claim's arms differ by what decides its quotient, and if not by chance.
 
-    Returns whether they differ in the claim's favour, and the share of prompts on which all repeats of one arm took
-    longer than all of the other: chance separates few.
+    Chance separates all repeats of two arms on few prompts, and seldom in the same direction on several.
     """
     about = ("misplaced", claim.arm, claim.against, where_of(claim))
     found = index.once(about, lambda: _apart(index, claim))
     if found is None:
-        return False, 0.0
-    longer, more, took, apart = found
+        return False, False
+    longer, more, took, shown = found
     decides = more > DECIDES * took or (longer > LONGER and more > MATTERS * took)
     if claim.name == "e2e_speedup":
         decides = decides or (longer < SHORTER and -more > MATTERS * took)
-    return decides and claim.value > 1, apart
+    return decides and claim.value > 1, shown
 
 
-def _apart(index: ReportIndex, claim: Claim) -> tuple[float, float, float, float] | None:
-    """Return medians over prompts: quotient and difference of both arms' prefills, decoding; and how many lie apart."""
-    quotients, excess, apart, decoding = [], [], [], []
+def _apart(index: ReportIndex, claim: Claim) -> tuple[float, float, float, bool] | None:
+    """Return medians over prompts: quotient and difference of both arms' prefills, decoding; and if it is no chance."""
+    quotients, excess, apart, decoding, pairs = [], [], [], [], []
     for prompt in index.common(claim):
         one, other = (_prefills(index, arm, prompt) for arm in (claim.arm, claim.against))
         if not one or not other:
@@ -74,9 +74,11 @@ def _apart(index: ReportIndex, claim: Claim) -> tuple[float, float, float, float
         excess.append(median(one) - median(other))
         decoding.append(median(row.decode_s for row in index.paced(claim.arm, prompt)))
         apart.append(min(one) > max(other) or max(one) < min(other))
+        pairs.append((one, other))
     if not quotients:
         return None
-    return median(quotients), median(excess), median(decoding), sum(apart) / len(apart)
+    shown = sum(apart) * 2 > len(apart) and abs(deviations_above(pairs)) >= APART
+    return median(quotients), median(excess), median(decoding), shown
 
 
 def _same_cache(index: ReportIndex, claim: Claim) -> bool:
@@ -90,8 +92,8 @@ def _same_cache(index: ReportIndex, claim: Claim) -> bool:
 def equal_prefill(index: ReportIndex) -> Iterator[str]:
     for claim in index.named(*QUOTIENTS):
         if _same_cache(index, claim):
-            decides, apart = misplaced(index, claim)
-            if decides and apart > 1 / 2:
+            decides, shown = misplaced(index, claim)
+            if decides and shown:
                 yield f"{claim.name}: prefill of {claim.arm} and {claim.against} differ on the same prompts"
 
 
@@ -102,8 +104,8 @@ def equal_prefill(index: ReportIndex) -> Iterator[str]:
 def steady_prefill(index: ReportIndex) -> Iterator[str]:
     for claim in index.named(*QUOTIENTS):
         if _same_cache(index, claim):
-            decides, apart = misplaced(index, claim)
-            if decides and apart <= 1 / 2:
+            decides, shown = misplaced(index, claim)
+            if decides and not shown:
                 yield f"{claim.name}: prefill of {claim.arm} and {claim.against} varies by more than decides the claim"
 
 
@@ -115,14 +117,14 @@ def rows_fill_the_run(index: ReportIndex) -> Iterator[str]:
     if index.resumed or index.report.seconds <= 0:
         return
     took = math.fsum(map(took_of, index.rows))
-    if took < MOST * (index.report.seconds - _longest_pause(index)) - BESIDE_S:
+    if took < MOST * (index.report.seconds - _longest_pauses(index)) - BESIDE_S:
         yield f"the rows took {took:.4g} s, and the run {index.report.seconds:.4g} s"
 
 
-def _longest_pause(index: ReportIndex) -> float:
-    """Return the longest time between two rows: a machine may have slept once."""
+def _longest_pauses(index: ReportIndex) -> float:
+    """Return the longest times between two rows, added up: a machine may have slept."""
     starts = [(row.started_s, took_of(row)) for row in index.rows if row.started_s is not None]
-    return max((two - one - took for (one, took), (two, _) in pairwise(starts)), default=0.0)
+    return math.fsum(sorted(two - one - took for (one, took), (two, _) in pairwise(starts))[-SLEEPS:])
 
 
 @law(

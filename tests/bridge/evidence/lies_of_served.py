@@ -95,6 +95,52 @@ PARTINGS = {
     "a parting of raw caches in float32": raw_in_float32,
 }  # fmt: skip
 
+
+def many_in_float32(report: Report) -> None:
+    """Let a fifth of the packed answers part as one of them does."""
+    report.update(served_at_a_tie())
+    report["models"][0]["dtype"] = "float32"
+    parted = next(row for row in report["rows"] if "divergence" in row)
+    same = {"cache": parted["cache"], "form": "free", "question": 0}
+    for row in report["rows"][1:]:
+        if all(row[name] == value for name, value in same.items()) and (row["draft"], row["warm"]) != (
+            "none",
+            False,
+        ):
+            row |= {name: parted[name] for name in ("tokens", "text", "divergence")}
+
+
+def other_logits(report: Report) -> None:
+    """Let the same answer part at other logits elsewhere."""
+    report.update(served_at_a_tie())
+    parted = next(row for row in report["rows"] if "divergence" in row)
+    row = next(
+        row
+        for row in report["rows"][::-1]
+        if row["tokens"] == parted["divergence"]["theirs"]
+        or (
+            row is not parted
+            and row["cache"] == parted["cache"]
+            and row["form"] == "free"
+            and row["question"] == 0
+        )
+    )
+    row |= {"tokens": parted["tokens"], "text": parted["text"]}
+    row["divergence"] = parted["divergence"] | {"best": [[10, 11.6], [40, 11.5999]]}
+
+
+PARTINGS |= {
+    "a fifth of the answers parts": many_in_float32,
+    "the same answer parts at other logits": other_logits,
+    "an answer that repeats itself behind a tie": at_a_tie(
+        lambda _, row: ours(row, row["divergence"]["ours"][:10] + [7] * 22)
+    ),
+    "a tie that is wider than what rounding moves": at_a_tie(
+        lambda _, row: row["divergence"].update(rounding=1e-9)
+    ),
+    "a tie of which no rounding is recorded": at_a_tie(lambda _, row: row["divergence"].pop("rounding")),
+}
+
 SERVED_LIES = {
     **{name: Lie(SERVED, edit, ("CELL_DIFFERS",)) for name, edit in PARTINGS.items()},
     "an answer with other tokens": Lie(

@@ -36,7 +36,6 @@ BEYOND: dict[str, str] = {
     "learned codes of fewer values": "only the trained model knows its width",
     "the raw cache's peak twice as high": "no claim is about peaks",
     "one token changed in every answer, with its text": "only the model knows its answers",
-    "answers that go round": "fewer than 12 times",
     "errors of logits that are all the same": "logits of half precision differ by few numbers",
     "every cache diverges half as much": "tokens change by chance, too few to tell",
     "no token changed": "tokens change by chance, too few to tell",

@@ -17,7 +17,7 @@ from bridge.evidence.report_index import ReportIndex
 from bridge.evidence.rule import Rule
 from bridge.evidence.rules import RULES
 from bridge.evidence.table import TABLE
-from tests.bridge.evidence import falsehoods, lies, red, red_edges, red_last, red_more, reports
+from tests.bridge.evidence import falsehoods, lies, red, red_beside, red_edges, red_last, red_more, reports
 from tests.bridge.evidence.lies_of_laws import LAW_LIES
 from tests.bridge.evidence.lies_of_served import SERVED_LIES
 
@@ -51,7 +51,7 @@ def all_that_is_told():
     yield from ((made["kind"], made) for made in map(falsehoods.told, falsehoods.FALSEHOODS.values()))
     yield from (
         (made["kind"], made)
-        for some in (red.RED, red_more.MORE, red_last.LAST, red_edges.EDGES)
+        for some in (red.RED, red_more.MORE, red_last.LAST, red_edges.EDGES, red_beside.BESIDE)
         for made in map(red.told, some.values())
     )
 

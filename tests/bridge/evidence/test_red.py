@@ -6,7 +6,7 @@ import pytest
 
 from bridge.evidence import check_report, check_reports
 from bridge.evidence.laws.vocabulary import _vocabulary
-from tests.bridge.evidence import red_last, red_more, red_twenty
+from tests.bridge.evidence import red_beside, red_last, red_more, red_twenty
 from tests.bridge.evidence.falsehoods import BEN, Case, Report, each, prompt_ids, rows
 from tests.bridge.evidence.red import BEYOND, RED, told
 
@@ -20,11 +20,16 @@ EVERY = {**RED, **red_more.MORE, **red_last.LAST, **red_twenty.TWENTY}
 
 @pytest.mark.parametrize(
     "case",
-    [*CAUGHT.values(), *MORE.values(), *LAST.values(), *TWENTY.values()],
-    ids=[*CAUGHT, *MORE, *LAST, *TWENTY],
+    [*CAUGHT.values(), *MORE.values(), *LAST.values(), *TWENTY.values(), *red_beside.BESIDE.values()],
+    ids=[*CAUGHT, *MORE, *LAST, *TWENTY, *red_beside.BESIDE],
 )
 def test_a_falsehood_is_caught(case):
     assert check_report(told(case)) != []
+
+
+@pytest.mark.parametrize("case", red_beside.TWINS.values(), ids=red_beside.TWINS)
+def test_an_honest_run_nearby_is_believed(case):
+    assert check_report(told(case)) == []
 
 
 @pytest.mark.parametrize("name", ALL_BEYOND)

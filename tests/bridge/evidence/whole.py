@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bridge.evidence.laws.cells import digest_of
 from bridge.evidence.names import LEGACY
 from tests.bridge.evidence import reports
-from tests.bridge.evidence.falsehoods import real, restated
+from tests.bridge.evidence.falsehoods import RESULTS, real, restated
 
 Report = dict[str, Any]
-RESULTS = Path(__file__).parents[3] / "docs/results"
 
 
 def _codec(made: Report) -> None:
