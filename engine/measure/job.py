@@ -91,8 +91,11 @@ def measure(
                 names = job.names(turn)
                 if tuple(names.values()) not in journal:
                     started = {"started_s": time.perf_counter()}
-                    for row in list(job.measure(turn)):
+                    made = list(job.measure(turn))
+                    for row in made:
                         journal.append(names | started | row)
+                    if len(made) > 1:
+                        journal.tell()  # rows that began together are told together
                 on_step()
     finally:
         gc.unfreeze()

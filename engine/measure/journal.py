@@ -61,6 +61,11 @@ class Journal:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, allow_nan=False) + "\n")
 
+    def tell(self) -> None:
+        """Print the digest of the rows so far, if it has not been printed."""
+        if self._chain is not None:
+            self._chain.tell()
+
     def close(self) -> None:
         """Remove the file: the rows are in the report now."""
         if self.path is not None:

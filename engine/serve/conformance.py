@@ -160,14 +160,12 @@ async def _answers(
         if warm:
             for question in questions:
                 await _answer(server, matrix, cell, question, began)
-        if clients == 1:
-            some = [await _answer(server, matrix, cell, question, began) for question in questions]
-        else:
-            asked = (_answer(server, matrix, cell, question, began) for question in questions)
-            some = await asyncio.gather(*asked)
-        for answer in some:
-            told.add(answer.row)
-        found += some
+        for together in [questions] if clients > 1 else [[question] for question in questions]:
+            asked = (_answer(server, matrix, cell, question, began) for question in together)
+            for answer in await asyncio.gather(*asked):
+                told.add(answer.row)
+                found.append(answer)
+        told.tell()  # rows that began together are told together
         on_cell()
     return found
 

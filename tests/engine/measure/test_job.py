@@ -1,0 +1,38 @@
+"""The digests of a job's rows are printed so that no row is long without one."""
+
+import re
+import time
+
+import pytest
+
+from engine.measure import chain
+from engine.measure.arm import Arm
+from engine.measure.job import Job, measure
+from engine.measure.schedule import interleave
+
+ARM = Arm("one", "reference", "a loop", lambda _: None)
+
+
+@pytest.fixture
+def job():
+    def rows(turn):
+        return [{"block": block} for block in range(1 if turn.prompt == "short" else 3)]
+
+    turns = list(interleave([ARM], ["long", "short", "longer"]))
+    return Job(
+        "kakeya.parity", {}, {}, turns, lambda turn: {"prompt": turn.prompt}, rows, claims=lambda _: []
+    )
+
+
+def test_rows_that_began_together_are_told_together(job, monkeypatch, capsys):
+    monkeypatch.setenv(chain.VARIABLE, "0" * 64)
+    monkeypatch.setattr(chain, "EVERY_S", 1e9)
+
+    journal, _ = measure(job)
+
+    told = [int(count) for count in re.findall(r"kakeya-rows (\d+) ", capsys.readouterr().err)]
+    assert told == [3, 7]
+    starts = [row["started_s"] for row in journal.rows]
+    assert starts == sorted(starts)
+    assert len({*starts}) == 3
+    assert all(0 <= start <= time.perf_counter() for start in starts)
