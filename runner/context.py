@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from bridge.bus import times, wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
+from bridge.system.stop import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.litter import end_orphans, remove_litter
@@ -66,7 +66,7 @@ class RunnerContext:
     clock: Clock = field(default_factory=Clock)
     # Gives signs of life, only while the runner serves.
     pulse: Pulse = field(default_factory=Pulse)
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: StopRequest = field(default_factory=StopRequest)
     # What `kakeya-runner status` shows of this process.
     status_file: StatusFile = field(default_factory=StatusFile)
     # What the operator ordered from another terminal.
@@ -123,7 +123,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
         reader = signing_key.reader(policy)
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
-        stop = threading.Event()
+        stop = StopRequest()
         try:
             presets = load_presets(policy.preset_folder)
             identity = wire.Runner(

@@ -24,7 +24,7 @@ _NOTICE_S = 0.2
 
 
 class Stop(Protocol):
-    """Something that says whether this process was asked to stop, such as a threading.Event."""
+    """Something that says whether this process was asked to stop, such as a ``StopRequest``."""
 
     def is_set(self) -> bool:
         """Say so."""

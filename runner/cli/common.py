@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from contextlib import suppress
 from types import FrameType
 
 from bridge.console import say
+from bridge.system.stop import StopRequest
 from runner.check.presets import refused_by
 from runner.policy import Policy
 
@@ -34,15 +34,16 @@ def say_refused(policy: Policy) -> None:
         say(f"  {line}")
 
 
-def stop_on_signals(stop: threading.Event) -> None:
+def stop_on_signals(stop: StopRequest) -> None:
     """Let SIGTERM and ^C request a clean stop. A second signal ends the process at once."""
 
     def ask(signum: int, frame: FrameType | None) -> None:
         del frame
         if stop.is_set():
             raise KeyboardInterrupt
-        tell(f"{signal.Signals(signum).name}: stopping")
         stop.set()
+        with suppress(RuntimeError):  # the signal came while a line was written
+            tell(f"{signal.Signals(signum).name}: stopping")
 
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)

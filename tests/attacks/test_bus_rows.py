@@ -17,7 +17,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from bridge.client import Client
 from bridge.errors import InfrastructureError
 from bridge.presets import Inputs
 from bridge.system.git import Git
+from bridge.system.stop import StopRequest
 from runner.admit.manifests import Candidate
 from runner.bus.fetch import Fetcher
 from runner.bus.litter import end_orphans, remove_litter
@@ -625,7 +626,7 @@ def strange(crowd: Crowd, faults: Faults, ago: int) -> None:
 
 def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
     """Serve until a request is answered."""
-    until = time.monotonic() + 30
+    context, until = replace(context, stop=StopRequest()), time.monotonic() + 30
 
     def look() -> None:
         while time.monotonic() < until and crowd.state(branch) is None:
@@ -634,7 +635,6 @@ def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    context.stop.clear()
     serve(context)
     watcher.join()
 
