@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from bridge.evidence.laws.law import SWEEP, law
 from bridge.evidence.report_index import ReportIndex
-from bridge.evidence.stats import median
+from bridge.evidence.stats import bounds_of_median, median
 
 # A pass over more tokens may use another kernel, which costs up to so many times as much for each token.
 DEARER = 2.0
@@ -26,7 +26,11 @@ def tokens_of_longer_passes(index: ReportIndex) -> Iterator[str]:
         if not row.warmup:
             times[row.context, row.length].append(row.seconds)
     for ((context, short), few), ((other, long), more) in pairwise(sorted(times.items())):
-        if context == other and median(more) / long > DEARER * median(few) / short:
+        if context != other:
+            continue
+        # Of few passes, chance moves the median as far as these bounds.
+        least, most = bounds_of_median(more)[0] / long, bounds_of_median(few)[1] / short
+        if least > DEARER * most:
             yield (
                 f"at context {context}, {long} tokens took {median(more):.3g} s, "
                 f"and {short} tokens only {median(few):.3g} s"
@@ -43,6 +47,6 @@ def passes_over_longer_contexts(index: ReportIndex) -> Iterator[str]:
         if not row.warmup:
             times[row.length, row.context].append(row.seconds)
     for ((length, short), few), ((other, long), more) in pairwise(sorted(times.items())):
-        if length == other and median(more) < CHEAPER * median(few):
+        if length == other and bounds_of_median(more)[1] < CHEAPER * bounds_of_median(few)[0]:
             few_s, more_s = median(few), median(more)
             yield f"{length} tokens took {more_s:.3g} s at context {long}, and {few_s:.3g} s at context {short}"

@@ -90,7 +90,7 @@ BESIDE: dict[str, Case] = {
     "every draft of the draft model accepted": Case(SPEC, each(OURS, all_accepted)),
     "all tokens of the draft model in one round": Case(SPEC, each(OURS, in_one_round)),
     "more rounds for the package": Case(SPEC, each(PACKAGE, split)),
-    "a longer context in half the time": Case(SWEEP, longer_context(0.35)),
+    "a longer context in a quarter of the time": Case(SWEEP, longer_context(0.25)),
     "answers of nine tokens, over and over": Case(NAT, looped(9)),
     "one answer of three tokens, over and over": Case(NAT, looped(3, prompts=1)),
 }

@@ -15,6 +15,7 @@ from bridge.evidence.laws import counted
 from bridge.evidence.laws.cells import digest_of, no_cell_differs
 from bridge.evidence.laws.closed import configured_and_left_out
 from bridge.evidence.laws.identity import _letters, size_in_the_name
+from bridge.evidence.laws.passes import tokens_of_longer_passes
 from bridge.evidence.laws.quality import changes_within_divergence, divergence_follows_error
 from bridge.evidence.laws.relative import same_divergence_of_every_code
 from bridge.evidence.laws.served import texts_are_answers
@@ -414,6 +415,20 @@ def test_with_a_bundled_vocabulary_the_text_of_a_parting_is_its_tokens(text, odd
     }  # fmt: skip
     made["rows"] = [alone, other]
     assert [message.partition(": ")[2] for message in no_cell_differs(index(made))] == ([odd] if odd else [])
+
+
+def test_chance_moves_passes_on_a_busy_machine():
+    made = real(VER)
+    context = made["rows"][0]["context"]
+    for i, row in enumerate(made["rows"]):
+        row |= {
+            "context": context,
+            "seconds": 0.002 * row["length"] * (3.0 if row["length"] > 1 and i % 2 else 1.0),
+        }
+    assert not any(tokens_of_longer_passes(index(made)))
+    for row in made["rows"]:
+        row["seconds"] = 0.002 * row["length"] * (3.0 if row["length"] > 1 else 1.0)
+    assert any(tokens_of_longer_passes(index(made)))
 
 
 def test_a_few_dull_drafts_say_nothing():
