@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
 
 # By how many standard deviations of chance times must lie apart so that no busy machine explains it: 1 run in 2,000.
 APART = 3.3
 
 _STEPS = 60
 _TERMS = 2000
+_MANY = 200
 _CLOSE = 1e-14
 _TINY = 1e-300
 
@@ -33,9 +35,14 @@ def bounds_of_median(values: Iterable[float], level: float = 0.9) -> tuple[float
     """Return the two values between which the median lies with a probability of at least ``level``.
 
     They are the k-th from each end for the largest such k, whatever the distribution (Conover 1999, section 3.2);
-    of few values, which cannot say it so surely, the least and the greatest. There must be a value.
+    of few values, which cannot say it so surely, the least and the greatest. Of many, the normal distribution takes the
+    place of the binomial one. There must be a value.
     """
     ordered, k, beyond = sorted(values), 0, 0.0
+    if len(ordered) > _MANY:
+        reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(len(ordered)) / 2
+        k = math.floor(len(ordered) / 2 - reach)
+        return ordered[k - 1], ordered[-k]
     while k < len(ordered) // 2:
         beyond += 2 * math.comb(len(ordered), k) / 2 ** len(ordered)
         if k and beyond > 1 - level:

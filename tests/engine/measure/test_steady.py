@@ -118,3 +118,11 @@ def test_the_engine_and_the_gate_agree_on_when_times_are_close():
     for count in range(1, 30):
         values = [random.Random(count).random() for _ in range(count)]
         assert stats.bounds_of_median(values) == at.bounds_of_median(values)
+
+
+def test_of_many_values_the_bounds_lie_as_they_do_for_few():
+    """The exact ranks are 89 and 113 of 201, and 474 and 527 of 1,000."""
+    for count, exact in ((201, (89, 113)), (1000, (474, 527))):
+        found = stats.bounds_of_median(range(1, count + 1))
+        assert all(abs(a - b) <= 1 for a, b in zip(found, exact, strict=True))
+        assert found[0] <= exact[0] <= exact[1] <= found[1]
