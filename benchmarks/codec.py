@@ -51,7 +51,7 @@ def rd(n_vectors):
 
 
 def speed(n_vectors, rounds):
-    """Vectors a second of each arm. Arms of one codec take turns; those of others would empty the core's cache."""
+    """Print each arm's vectors per second. Only arms of one codec take turns, so that no other evicts their data."""
     x = mx.array(draw("gaussian", n_vectors, DIM, seed=0))
     groups = {}
     for name, arm in _arms(x):

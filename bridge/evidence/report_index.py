@@ -46,6 +46,11 @@ class ReportIndex:
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else 0
 
     @cached_property
+    def in_float32(self) -> bool:
+        """Whether the target computed in float32."""
+        return self.target is not None and self.target.dtype == "float32"
+
+    @cached_property
     def restores_sliding(self) -> bool:
         """Whether sliding layers evict and are restored, while full-attention layers keep everything."""
         return getattr(getattr(self.report, "config", None), "layers", None) == "sliding"

@@ -82,7 +82,7 @@ class Divergence(Part):
 class Parting(Divergence):
     """Where an answer of the server leaves the single client's; ``best`` are the two tokens that differ there."""
 
-    # The token ids of the answer, and those of the single client's.
+    # Token ids of the answer, and of the single client's answer.
     ours: Tokens
     theirs: Tokens
 

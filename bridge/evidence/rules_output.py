@@ -170,7 +170,7 @@ def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
 
 def near_tie(index: ReportIndex, found: Divergence, cache: str | None) -> float:
     """Return how far apart two logits may lie that rounding lets change places, over a cache of this name."""
-    if cache == "raw" and index.report.identity.device == "cpu" and _is_single(index):
+    if cache == "raw" and index.report.identity.device == "cpu" and index.in_float32:
         return RAW_TIE
     unit = _UNIT.get(getattr(index.target, "dtype", ""), 0.0)
     rounding = getattr(found, "rounding", None)
@@ -178,10 +178,6 @@ def near_tie(index: ReportIndex, found: Divergence, cache: str | None) -> float:
         return NEAR_TIE
     largest = min(max(abs(logit) for _, logit in found.best), _LARGEST)
     return max(NEAR_TIE, _SLACK * min(float(rounding), _UNITS * unit * largest))
-
-
-def _is_single(index: ReportIndex) -> bool:
-    return index.target is not None and index.target.dtype == "float32"
 
 
 def parting(index: ReportIndex, row: Decode, oracle: Decode) -> str | None:

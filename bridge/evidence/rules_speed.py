@@ -331,11 +331,11 @@ def _least_pace(index: ReportIndex, arm: Arm, beaten: Arm) -> float | None:
 
 def _most_of_our_loop(index: ReportIndex, arm: Arm) -> float:
     """Return how many times as fast as the baseline our loop without drafts may be."""
-    machine, target = index.report.identity, index.target
+    machine = index.report.identity
     if machine.device != "cpu" or arm.options.get("early_layers") is not True:
         return _OUR_LOOP
-    by_openblas = machine.blas.get("name") == "openblas" and target is not None and target.dtype == "float32"
-    if by_openblas and arm.options.get("products") in ("tiled", "turned"):
+    by_openblas = machine.blas.get("name") == "openblas"
+    if by_openblas and index.in_float32 and arm.options.get("products") in ("tiled", "turned"):
         return _PRODUCTS if bundled_target(index) else _LARGER
     return _EARLY
 

@@ -205,10 +205,10 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
 
 
 def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
-    """Add ``divergence`` to each row whose tokens are not those of the first row of its question.
+    """Add ``divergence`` to each row whose tokens differ from those of the first answer to its question.
 
-    It says where they part, and how near the two tokens' logits are there. It is None if one answer is the beginning of
-    the other.
+    It says at which token they part, and how close the logits of the two tokens are there. It is None if one answer is
+    the beginning of the other.
     """
     alone: dict[tuple[Any, ...], Answer] = {}
     known: dict[tuple[Any, ...], dict[str, Any] | None] = {}

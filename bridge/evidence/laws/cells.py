@@ -86,7 +86,7 @@ def _other_tokens(index: ReportIndex, row: CellRow, tokens: list[int]) -> Iterat
     """Yield why these are not the token ids of an answer."""
     words = vocabulary_of(index)
     if digest_of(tokens) != row.tokens or len(tokens) != row.n_tokens:
-        yield "the recorded token ids are not those of the answers"
+        yield "the recorded token ids do not match the digest or the length of the answer"
     elif words is not None and max(tokens, default=0) >= len(words.pieces):
         yield f"token {max(tokens)} is none of the {len(words.pieces)} of the tokenizer"
     elif words is not None and row.form == "free" and not is_text(row.text, tokens, words):
@@ -137,8 +137,7 @@ def few_answers_part(index: ReportIndex) -> Iterator[str]:
         if known.setdefault(key, row.divergence.best) != row.divergence.best:
             yield f"{said(cell_of(row))}, question {row.question}: the same answer parts at other logits elsewhere"
     answers = Counter(row.cache for row in index.rows)
-    single = index.target is not None and index.target.dtype == "float32"
-    for cache, several in parted.items() if single else ():
+    for cache, several in parted.items() if index.in_float32 else ():
         if several > PART * answers[cache]:
             yield f"{several} of {answers[cache]} answers from the cache {cache} part from the single client's"
 

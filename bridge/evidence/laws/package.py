@@ -56,6 +56,10 @@ def same_drafts_of_the_package(index: ReportIndex) -> Iterator[str]:
             yield f"{ours.name} takes {rounds} rounds for {tokens} tokens, and {package.name} takes {others}"
 
 
+def _round_s(rows: list[Decode]) -> float:
+    return median(row.decode_s / len(row.commits or [0]) for row in rows)
+
+
 @law(
     "TIMES_UNCLEAR", SPEC, "rows.decode_s rows.commits arms.loop",
     f"a round of the package takes at most {SLOWER:g} times as long as one of ours with a bundled model, and "
@@ -65,8 +69,7 @@ def pace_of_the_package(index: ReportIndex) -> Iterator[str]:
     most = SLOWER if bundled_target(index) else SLOWER_OF_LARGER
     for ours, package in _beside(index):
         quotients = [
-            median(row.decode_s / len(row.commits or [0]) for row in theirs)
-            / median(row.decode_s / len(row.commits or [0]) for row in own)
+            _round_s(theirs) / _round_s(own)
             for prompt in index.measured.get(ours.name, {})
             if (own := _rows(index, ours, prompt)) and (theirs := _rows(index, package, prompt))
         ]

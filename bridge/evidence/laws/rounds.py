@@ -81,13 +81,27 @@ def whole_blocks(index: ReportIndex) -> Iterator[str]:
         ):
             continue
         idle = arm.options.get("lookup") is True
-        done = len(row.tokens) - sum(row.commits or [])
-        for n, (c, d) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
-            room = min(block, index.report.config.max_tokens - done) - 1
-            if d < room and not (idle and d == 0):
-                yield f"row {i}: round {n} proposed {d} drafts where {room} fit"
-                break
-            done += c
+        odd = _short_round(row, block, index.report.config.max_tokens, idle=idle)
+        if odd is not None:
+            yield f"row {i}: round {odd[0]} proposed {odd[1]} drafts where {odd[2]} fit"
+
+
+def _short_round(row: Decode, block: int, tokens: int, *, idle: bool) -> tuple[int, int, int] | None:
+    """Return the first round that proposed fewer drafts than fit: its number, its drafts, and how many fit.
+
+    Args:
+        row: of an arm.
+        block: the most rows of a round.
+        tokens: the most of the answer.
+        idle: whether a round may propose nothing.
+    """
+    done = len(row.tokens) - sum(row.commits or [])
+    for n, (committed, drafted) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
+        room = min(block, tokens - done) - 1
+        if drafted < room and not (idle and drafted == 0):
+            return n, drafted, room
+        done += committed
+    return None
 
 
 @law(
@@ -107,20 +121,10 @@ def blocks_of_the_draft_model(index: ReportIndex) -> Iterator[str]:
         if bundled_target(index) and most >= (DRAFTED if alone else LOOKED_UP):
             yield f"{name} proposed {most} drafts in a round"
         for i, row in rows if alone and arm.loop == OURS else ():
-            odd = _fewer(row, most, index.report.config.max_tokens)
+            odd = _short_round(row, most + 1, index.report.config.max_tokens, idle=False)
             if odd is not None:
-                yield f"row {i}: round {odd} proposed fewer than the {most} drafts of other rounds"
+                yield f"row {i}: round {odd[0]} proposed fewer than the {most} drafts of other rounds"
                 break
-
-
-def _fewer(row: Decode, most: int, room: int) -> int | None:
-    """Return the first round that proposed fewer drafts than it could; None if there is none."""
-    done = len(row.tokens) - sum(row.commits or [])
-    for n, (committed, drafted) in enumerate(zip(row.commits or [], row.drafted or [], strict=False)):
-        if drafted < min(most, room - done - 1):
-            return n
-        done += committed
-    return None
 
 
 @law(

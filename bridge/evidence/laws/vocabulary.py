@@ -55,12 +55,7 @@ def vocabulary_of(index: ReportIndex) -> Vocabulary | None:
 
 
 def is_text(text: str, tokens: Sequence[int], words: Vocabulary) -> bool:
-    """Return whether a text is what tokens stand for: the last one may be left out, and so may special ones.
-
-    No text is what a token beyond the vocabulary stands for.
-    """
-    if max(tokens, default=0) >= len(words.pieces):
-        return False
+    """Return whether a text is what tokens stand for: the last one may be left out, and so may special ones."""
     whole = [words.pieces[token] for token in tokens]
     bare = [piece for token, piece in zip(tokens, whole, strict=True) if token not in words.special]
     forms = {b"".join(some) for some in (whole, whole[:-1], bare)}

@@ -96,37 +96,30 @@ PARTINGS = {
 }  # fmt: skip
 
 
+def beside(report: Report) -> tuple[Report, list[Report]]:
+    """Return the answer that parts, and the other answers to its question from the same cache."""
+    parted = next(row for row in report["rows"] if "divergence" in row)
+    about = ("cache", "form", "question")
+    same = [row for row in report["rows"] if all(row[name] == parted[name] for name in about)]
+    return parted, [row for row in same if row is not parted]
+
+
 def many_in_float32(report: Report) -> None:
     """Let a fifth of the packed answers part as one of them does."""
     report.update(served_at_a_tie())
     report["models"][0]["dtype"] = "float32"
-    parted = next(row for row in report["rows"] if "divergence" in row)
-    same = {"cache": parted["cache"], "form": "free", "question": 0}
-    for row in report["rows"][1:]:
-        if all(row[name] == value for name, value in same.items()) and (row["draft"], row["warm"]) != (
-            "none",
-            False,
-        ):
+    parted, others = beside(report)
+    for row in others:
+        if (row["draft"], row["warm"]) != ("none", False):
             row |= {name: parted[name] for name in ("tokens", "text", "divergence")}
 
 
 def other_logits(report: Report) -> None:
     """Let the same answer part at other logits elsewhere."""
     report.update(served_at_a_tie())
-    parted = next(row for row in report["rows"] if "divergence" in row)
-    row = next(
-        row
-        for row in report["rows"][::-1]
-        if row["tokens"] == parted["divergence"]["theirs"]
-        or (
-            row is not parted
-            and row["cache"] == parted["cache"]
-            and row["form"] == "free"
-            and row["question"] == 0
-        )
-    )
-    row |= {"tokens": parted["tokens"], "text": parted["text"]}
-    row["divergence"] = parted["divergence"] | {"best": [[10, 11.6], [40, 11.5999]]}
+    parted, others = beside(report)
+    others[-1] |= {"tokens": parted["tokens"], "text": parted["text"]}
+    others[-1]["divergence"] = parted["divergence"] | {"best": [[10, 11.6], [40, 11.5999]]}
 
 
 PARTINGS |= {

@@ -46,7 +46,7 @@ def all_accepted(row: Report) -> None:
 
 
 def split(row: Report) -> None:
-    """Commit the same tokens in more rounds: those of several tokens become two."""
+    """Commit the same tokens in more rounds: each round of several tokens becomes two."""
     commits = [part for count in row["commits"] for part in ((count - 1, 1) if count > 1 else (count,))]
     row["commits"], row["accepted"] = commits, [count - 1 for count in commits]
     row["drafted"] = [7] * len(commits)
