@@ -92,7 +92,7 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
         equal = [
             row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some
         ]
-        ties = sum(row.get("divergence") is not None for row in some)
+        ties = sum(mapping(row.get("divergence")).get("kind") == "tie" for row in some)
         cells.append((draft, cache, len(some), sum(equal), ties, _sum(some, "n_tokens")))
     columns = ("drafts", "cache", "answers", "equal", "near ties", "tokens")
     title = "Answers that equal a lone client's without drafts and kept prompts"

@@ -209,18 +209,19 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
     assert shown.plots or kind in (LEGACY, "kakeya.parity", "kakeya.serve-conformance")
 
 
-def test_answers_of_the_server_are_counted_by_drafts_and_cache():
+@pytest.mark.parametrize(("kind", "ties"), [("tie", 1), ("fault", 0)])
+def test_answers_of_the_server_are_counted_by_drafts_and_cache(kind, ties):
     report = HONEST["kakeya.serve-conformance"]()
     before = measured(PATH, json.dumps(report).encode()).tables[0]
     changed = next(row for row in report["rows"] if row["draft"] == "lookup")
     changed["tokens"] = "sha256:" + "0" * 64
-    changed["divergence"] = {"index": 3, "kind": "tie"}
+    changed["divergence"] = {"index": 3, "kind": kind}
 
     after = measured(PATH, json.dumps(report).encode()).tables[0]
 
-    assert all(answers == equal and ties == 0 for _, _, answers, equal, ties, _ in before.rows)
+    assert all(answers == equal and not parted for _, _, answers, equal, parted, _ in before.rows)
     changes = [(a[3] - b[3], b[4]) for a, b in zip(before.rows, after.rows, strict=True) if a != b]
-    assert changes == [(1, 1)]
+    assert changes == [(1, ties)]
 
 
 def decode(arm, prompt, seconds, *, repeat=0, text="the answer is 42", **more):
