@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bridge.evidence.kinds import schema
+from bridge.reports.models import schema
 
 TARGET = Path(__file__).parents[1] / "bridge" / "schemas" / "report-3.json"
 

@@ -224,8 +224,16 @@ class Violation(_Wire):
 class Gate(_Wire):
     """What the gate said of the reports."""
 
-    verdict: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"]
+    # ACCEPTED_BY_REQUESTER: no check objects, and the request's own code measured: the requester vouches for it.
+    verdict: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"]
     violations: Notes[Violation] = []
+    # Findings that a reader should know, which do not affect the verdict.
+    notes: Notes[Sentence] = []
+
+    @property
+    def accepted(self) -> bool:
+        """Whether no check objects."""
+        return self.verdict in ("ACCEPTED", "ACCEPTED_BY_REQUESTER")
 
 
 class Result(_Wire):

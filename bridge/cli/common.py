@@ -14,10 +14,12 @@ from bridge.bus.wire import State
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.console import Duration, put_block, put_json, say
+from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.system import environment
+from bridge.verify.pins import Pin, find_pin
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -96,6 +98,15 @@ def client_of(context: click.Context, **options: Any) -> Client:
     """Return the client for the repository and the remote that were named."""
     options = {"public_key": context.obj.get("public_key"), **options}
     return Client(context.obj["repo"], context.obj["remote"], **options)
+
+
+def pin_of(context: click.Context) -> Pin | None:
+    """Return the keys that are pinned here, also outside of any repository."""
+    try:
+        git = client_of(context).git
+    except UsageError:
+        git = None
+    return find_pin(git, context.obj["remote"], context.obj.get("public_key"))
 
 
 def run_of(context: click.Context, request: str | None) -> Run:

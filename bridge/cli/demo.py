@@ -18,7 +18,7 @@ from bridge.client import Client, Run
 from bridge.console import json_option, put_json
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
-from bridge.evidence.bound import ROWS
+from bridge.reports import digests
 from bridge.verify.export import Fetched
 from bridge.verify.verdict import gate_lines, verified
 
@@ -86,7 +86,7 @@ def _play(out: Screen, client: Client, place: walkthrough.Stage, job: walkthroug
         for line in event.log.splitlines():
             lines += 1
             # The digests of a report's rows are for `verify`, not for people.
-            if shown < _LOG_LINES and not line.startswith(ROWS):
+            if shown < _LOG_LINES and not line.startswith((digests.REPORT, digests.ROWS, digests.END)):
                 shown += 1
                 out.print(f"  [dim]|[/] {escape(line)}")
         state = event.status.state

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import click
 
-from bridge import evidence, limits
+from bridge import gate, limits
 from bridge.bus import wire
 from bridge.bus.wire import Gate
+from bridge.cli.common import key_option, pin_of
 from bridge.console import Colored, json_option, put, put_json
 from bridge.errors import ExitCode, UsageError
 from bridge.system.local_files import read_regular
+from bridge.verify.pins import Pin
+from bridge.verify.run_file import voucher_for
+
+_COLORS = {"ACCEPTED": "green", "ACCEPTED_BY_REQUESTER": "yellow", "INCOMPLETE": "yellow", "REJECTED": "red"}
 
 
 @click.command()
@@ -23,12 +28,17 @@ from bridge.system.local_files import read_regular
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice(evidence.KINDS),
+    type=click.Choice(gate.KINDS),
     help="Require a report of this kind; repeatable.",
 )
+@key_option
 @json_option
-def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -> int:
-    """Check local reports against the rules that a runner uses.
+@click.pass_context
+def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -> int:
+    """Judge local reports with the checks that a runner uses.
+
+    A report is accepted only if a run vouches for it: a file X.run beside X.json, or the fetched answer that it is part
+    of, signed with a key that is pinned as for `kakeya verify`. Any other file is INCOMPLETE at most.
 
     PATHS are report files, or folders: then all *.json files below them, except those in .mac-bridge/, which the
     bridge itself writes.
@@ -36,31 +46,32 @@ def command(paths: tuple[Path, ...], kinds: tuple[str, ...], *, as_json: bool) -
     Exits with 0 if all reports are accepted, with 5 if one is not, and with 2 if there are none.
     """
     names: dict[str, None] = {}
+    pin = pin_of(context)
 
-    def each() -> Iterator[tuple[str, bytes]]:
-        for name, data in _read(paths):
+    def each() -> Iterator[tuple[str, bytes, gate.Voucher]]:
+        for name, data, voucher in _read(paths, pin):
             if name not in names:
                 names[name] = None
-                yield name, data
+                yield name, data, voucher
 
-    gate = evidence.judge_each(each(), kinds)
+    judged = gate.judge_each(each(), kinds)
     if as_json:
-        put_json({"reports": list(names), **gate.model_dump(mode="json")})
+        put_json({"reports": list(names), **judged.model_dump(mode="json")})
     else:
-        show_gate(gate)
-    return ExitCode.SUCCEEDED if gate.verdict == "ACCEPTED" else ExitCode.GATE_REJECTED
+        show_gate(judged)
+    return ExitCode.SUCCEEDED if judged.accepted else ExitCode.GATE_REJECTED
 
 
-def show_gate(gate: Gate) -> None:
+def show_gate(judged: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
-    color = {"ACCEPTED": "green", "INCOMPLETE": "yellow", "REJECTED": "red"}[gate.verdict]
-    found_first = {one.code: i for i, one in reversed([*enumerate(gate.violations)])}
-    reasons = len({(one.path, one.code) for one in gate.violations})
+    color = _COLORS[judged.verdict]
+    found_first = {one.code: i for i, one in reversed([*enumerate(judged.violations)])}
+    reasons = len({(one.path, one.code) for one in judged.violations})
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
-    put(Colored(gate.verdict, color), f": {against} against the reports")
+    put(Colored(judged.verdict, color), f": {against} against the reports")
     ordered = sorted(
-        gate.violations,
-        key=lambda one: (one.path, evidence.verdict([one]) != gate.verdict, found_first[one.code]),
+        judged.violations,
+        key=lambda one: (one.path, gate.verdict([one]) != judged.verdict, found_first[one.code]),
     )
     for (path, code), group in groupby(ordered, key=lambda one: (one.path, one.code)):
         found = list(group)
@@ -71,10 +82,12 @@ def show_gate(gate: Gate) -> None:
             put(f"      and {len(found) - 3} more")
         if found[0].mend:
             put(f"      fix: {found[0].mend}")
+    for note in judged.notes:
+        put(f"  note: {note}")
 
 
-def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield what is to be judged by its name; a file that cannot be read is one that cannot be believed.
+def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes, gate.Voucher]]:
+    """Yield each report with its name and what vouches for it; a file that cannot be read is judged as empty.
 
     Raises:
         UsageError: a file is no report, or too large for the memory.
@@ -82,7 +95,7 @@ def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
     left = limits.REPORTS_BYTES
     for named in paths:
         for file in _reports_in(named) if named.is_dir() else [named]:
-            data = read_regular(file, min(left, evidence.MAX_BYTES))
+            data = read_regular(file, left)
             if data is None and _size(file) > left:
                 fix = "Check fewer reports at a time."
                 raise UsageError(
@@ -92,7 +105,8 @@ def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
             if file.suffix != ".json":
                 _check_form(file, data)
             # The gate judges by the name, and a file that was named is to be judged whatever its name.
-            yield str(file) if file.suffix == ".json" else f"{file}.json", data or b""
+            name = str(file) if file.suffix == ".json" else f"{file}.json"
+            yield name, data or b"", voucher_for(file, data or b"", pin)
 
 
 def _reports_in(folder: Path) -> list[Path]:
@@ -126,4 +140,4 @@ def _size(file: Path) -> int:
         about = file.stat()
     except OSError:
         return 0
-    return about.st_size if stat.S_ISREG(about.st_mode) and about.st_size <= evidence.MAX_BYTES else 0
+    return about.st_size if stat.S_ISREG(about.st_mode) else 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import client_of, key_option, remote_option
+from bridge.cli.common import client_of, key_option, pin_of, remote_option
 from bridge.cli.screen import console
 from bridge.console import json_option, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
@@ -17,8 +17,6 @@ from bridge.report.page import page
 from bridge.report.source import Source, from_branch, from_folder
 from bridge.report.terminal import show
 from bridge.system import environment
-from bridge.system.git import Git
-from bridge.verify.pins import find_pin
 
 
 @click.command()
@@ -81,18 +79,10 @@ def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[P
         names = requests or (None,)
         found += [from_branch(client, client.find(name).branch) for name in names]
     if folders:
-        pin = find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
+        pin = pin_of(context)
         presets = load_presets(environment.get("KAKEYA_PRESETS"))
         found += [from_folder(folder, pin, presets) for folder in folders]
     return found
-
-
-def _git_of(context: click.Context) -> Git | None:
-    """Return the repository here; a folder can be read outside of any."""
-    try:
-        return client_of(context).git
-    except UsageError:
-        return None
 
 
 def _write(out: Path, text: str) -> None:

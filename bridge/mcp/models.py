@@ -145,7 +145,7 @@ class Standing(Answer):
     outlook: str | None = None
     untrusted_last_line: str | None = None
     verified: str | None = None
-    gate: Literal["ACCEPTED", "REJECTED", "INCOMPLETE"] | None = None
+    gate: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"] | None = None
     untrusted_mend: list[str] | None = None
 
 

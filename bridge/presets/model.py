@@ -23,8 +23,8 @@ from bridge import limits as bounds
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
 from bridge.errors import PresetError
-from bridge.kinds import KINDS
 from bridge.presets.params import Param, Value
+from bridge.reports.kinds import KINDS
 
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from bridge.evidence.stats import two_sided
+from bridge.reports.statistics import two_sided
 
 # The probability by chance below which a split is an alarm.
 CHANCE = 3e-5

@@ -9,7 +9,7 @@ from importlib import metadata
 from bridge.bus import branch_names
 from bridge.bus.wire import Result, Violation
 from bridge.checks import Check
-from bridge.evidence.table import TABLE
+from bridge.gate.codes import CODES
 from bridge.report.compare import compared
 from bridge.report.measured import each_measured
 from bridge.report.model import Cell, Evidence, Facts, Fault, Judged, Log, RunsView, RunView, Table
@@ -128,9 +128,9 @@ def _gate(result: Result) -> Judged | None:
 
 def _fault(code: str, path: str, found: Sequence[Violation]) -> Fault:
     """Return the violations of one rule. The rules installed here explain why it matters, if they know it."""
-    known = TABLE.get(code)
+    known = CODES.get(code)
     messages = tuple(one.message for one in found[:MAX_FOUND])
-    why, mend = (known.why, known.mend) if known else ("", "")
+    why, mend = (known.why, known.fix) if known else ("", "")
     return Fault(code, path, messages, len(found) - len(messages), why, found[0].mend or mend)
 
 

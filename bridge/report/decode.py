@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bridge.evidence.stats import exact_interval
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
 from bridge.report.model import Cell, Plot, Point, Series, Table
 from bridge.report.rows import MAX_COLUMNS, without_empty
 from bridge.report.text import number as shown
 from bridge.report.text import size
+from bridge.reports.statistics import exact_interval
 
 # With more lines than this, the plot shows workloads instead of prompts.
 _MAX_PROMPTS = 24

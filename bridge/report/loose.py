@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.evidence import stats
 from bridge.report.model import Cell
 from bridge.report.text import cut
+from bridge.reports import statistics
 
 Row = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def plain(value: object) -> Cell:
 def median(values: Iterable[float]) -> float | None:
     """Return the median, or None without values."""
     found = list(values)
-    return stats.median(found) if found else None
+    return statistics.median(found) if found else None
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:

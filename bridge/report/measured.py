@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from bridge import evidence
 from bridge.errors import ManifestError
-from bridge.evidence.names import LEGACY
 from bridge.report import codec, decode, rows, sweep
 from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.report.model import Claim, Measured, Plot, Table
 from bridge.report.text import cell, cut
-from bridge.system import strict_json
+from bridge.reports.kinds import LEGACY
+from bridge.reports.reading import parse_report
 
 MAX_CLAIMS = 300
 # A page stays one that a browser can show and a server can keep: honest reports have a tenth of that.
@@ -30,12 +29,7 @@ def read(data: bytes) -> Row:
     Raises:
         ManifestError: it cannot be read; the message says why.
     """
-    found = strict_json.loads(
-        data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
-    )
-    if not isinstance(found, dict):
-        raise ManifestError("the report is not a JSON object")
-    return found
+    return parse_report(data)
 
 
 def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measured]:

@@ -18,7 +18,8 @@ from bridge.report.text import cell, is_numeric, printable
 MAX_ROWS = 40
 
 _COLORS = {
-    "succeeded": "green", "ACCEPTED": "green", "signed": "green", "cancelled": "yellow", "INCOMPLETE": "yellow",
+    "succeeded": "green", "ACCEPTED": "green",
+    "ACCEPTED_BY_REQUESTER": "yellow", "signed": "green", "cancelled": "yellow", "INCOMPLETE": "yellow",
     "unsigned": "yellow", "ok": "green", "--": "yellow",
 }  # fmt: skip
 

@@ -9,7 +9,8 @@ from bridge.report.model import RunView
 from bridge.requests.waiting import span
 
 _GRADES = {
-    "succeeded": "good", "ACCEPTED": "good", "signed": "good", "cancelled": "warn", "INCOMPLETE": "warn",
+    "succeeded": "good", "ACCEPTED": "good",
+    "ACCEPTED_BY_REQUESTER": "warn", "signed": "good", "cancelled": "warn", "INCOMPLETE": "warn",
     "unsigned": "warn", "requested": "open", "claimed": "busy", "running": "busy",
 }  # fmt: skip
 _EVIDENCE = {

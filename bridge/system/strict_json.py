@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from bridge import limits
@@ -16,44 +17,70 @@ MAX_DIGITS = 18
 # A text is counted in pieces of so many bytes, because a split into its strings takes many times the memory.
 _PIECE = 1 << 18
 _BACKSLASHES = re.compile(rb"\\*")
+# Objects that are shared have at most so many names, and lists in them so many items: larger ones are seldom equal.
+_SHARED_NAMES, _SHARED_ITEMS = 8, 64
+
+
+class Bounds(NamedTuple):
+    """How many lists and objects, values and names a text may hold; if equal objects are shared, how many differ."""
+
+    nests: int
+    values: int
+    names: int
+    objects: int | None = None
+
+
+MANIFEST = Bounds(limits.JSON_NESTS, limits.JSON_VALUES, limits.JSON_NAMES)
+REPORT = Bounds(limits.REPORT_NESTS, limits.REPORT_VALUES, limits.REPORT_NAMES, limits.REPORT_OBJECTS)
 
 
 def loads(
-    data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
-) -> Any:
+    data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH,
+    bounds: Bounds = MANIFEST,
+) -> Any:  # fmt: skip
     """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
 
     Refused: more than ``max_bytes``, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled ``1e999``),
-    integers of more than 18 digits, lone surrogates, nesting deeper than ``max_depth``, and more values than ``limits``
-    allows, whose objects take far more memory than their text.
+    integers of more than 18 digits, lone surrogates, nesting deeper than ``max_depth``, and more values than ``bounds``
+    allow, whose objects take far more memory than their text.
 
     Raises:
         ManifestError: the text is not such JSON.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > max_bytes:
-        raise ManifestError(f"{what} is larger than {max_bytes} bytes", code="too_large")
+        message = f"{what} is larger than {max_bytes} bytes: it has {len(raw)}"
+        raise ManifestError(message, code="too_large")
     count = _count(raw)
-    if _is_too_much(count):
+    if _is_too_much(count, bounds):
         count = _count_outside(raw)
-    if _is_too_much(count):
-        most = f"{limits.JSON_VALUES} values, {limits.JSON_NESTS} of them lists and objects, are the most"
-        most += f", and {limits.JSON_NAMES} names"
+    if _is_too_much(count, bounds):
+        most = f"{bounds.values} values, {bounds.nests} of them lists and objects, are the most"
+        most += f", and {bounds.names} names"
         raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
     try:
-        value = _DECODER.decode(raw.decode("utf-8"))
+        value = _decoder(bounds).decode(raw.decode("utf-8"))
     except ManifestError as error:
-        raise ManifestError(f"{what} {error.message}", code="bad_json") from error
+        code = error.code if error.code == "too_large" else "bad_json"
+        raise ManifestError(f"{what} {error.message}", code=code) from error
     except UnicodeDecodeError as error:
         raise ManifestError(f"{what} is not UTF-8 text", code="bad_json") from error
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ManifestError(f"{what} is not JSON: {error.msg} at {where}", code="bad_json") from error
+        raise ManifestError(f"{what} {_not_json(error)}", code="bad_json") from error
     except RecursionError as error:
         raise ManifestError(f"{what} is nested too deeply", code="bad_json") from error
     if count.nests > max_depth or b"\\u" in raw:
-        _check(value, what, max_depth)
+        _check(value, what, max_depth, set())
     return value
+
+
+def _not_json(error: json.JSONDecodeError) -> str:
+    """Return where a text stops being JSON, and whether that is its end."""
+    where = f"line {error.lineno}, column {error.colno}"
+    was_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+    if was_cut and error.doc.strip():
+        return f"is not JSON: it was cut off after {len(error.doc.encode())} bytes ({error.msg} at {where})"
+    return f"is not JSON: {error.msg} at {where}"
 
 
 class _Count(NamedTuple):
@@ -64,9 +91,8 @@ class _Count(NamedTuple):
     names: int
 
 
-def _is_too_much(count: _Count) -> bool:
-    most = (limits.JSON_NESTS, limits.JSON_VALUES, limits.JSON_NAMES)
-    return any(found > bound for found, bound in zip(count, most, strict=True))
+def _is_too_much(count: _Count, bounds: Bounds) -> bool:
+    return any(number > bound for number, bound in zip(count, bounds[:3], strict=True))
 
 
 def _count(raw: bytes) -> _Count:
@@ -124,23 +150,80 @@ def _short_int(text: str) -> int:
     return int(text)
 
 
+def _sharing(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return a hook that makes equal objects one object, and refuses more than ``most`` different ones."""
+    known: dict[object, dict[str, Any]] = {}
+    number = 0
+
+    def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal number
+        if len(pairs) > limits.REPORT_OBJECT_NAMES:
+            raise ManifestError(f"has an object with {len(pairs)} names", code="too_large")
+        key = _identity_of(pairs)
+        if key is not None and key in known:
+            return known[key]
+        number += 1
+        if number > most:
+            raise ManifestError(f"holds more than {most} different objects", code="too_large")
+        value = _no_duplicates(pairs)
+        if key is not None:
+            known[key] = value
+        return value
+
+    return hook
+
+
+def _identity_of(pairs: list[tuple[str, Any]]) -> object:
+    """Return what makes an object equal to another one; None if it is too large to look for an equal one."""
+    if len(pairs) > _SHARED_NAMES:
+        return None
+    parts: list[object] = []
+    for name, value in pairs:
+        if isinstance(value, list) and len(value) > _SHARED_ITEMS:
+            return None
+        parts.append((name, _identity(value)))
+    return tuple(parts)
+
+
+def _identity(value: Any) -> object:
+    """Return what makes a value equal to another one: itself, an object's place in memory, or its items."""
+    if isinstance(value, dict):
+        return dict, id(value)
+    if isinstance(value, list):
+        return (list, *map(_identity, value))
+    return type(value), repr(value) if value == 0 else value  # 0.0 and -0.0 are equal, and differ
+
+
+def _decoder(bounds: Bounds) -> json.JSONDecoder:
+    if bounds.objects is None:
+        return _DECODER
+    return json.JSONDecoder(
+        object_pairs_hook=_sharing(bounds.objects), parse_constant=_no_constant, parse_float=_finite,
+        parse_int=_short_int,
+    )  # fmt: skip
+
+
 # One for all: making a decoder takes as long as decoding a small file.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
 )
 
 
-def _check(value: object, what: str, depth: int) -> None:
-    """Walk the parsed value once: depth, and strings that could not be written again."""
+def _check(value: object, what: str, depth: int, seen: set[int]) -> None:
+    """Walk the parsed value once: depth, and strings that could not be written again. Shared objects are seen once."""
     if depth < 0:
         raise ManifestError(f"{what} is nested too deeply", code="bad_json")
     if isinstance(value, str):
         if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
             raise ManifestError(f"{what} holds half of a surrogate pair", code="bad_json")
     elif isinstance(value, dict):
+        if id(value) in seen:
+            return  # it was as deep as here, or deeper than the depth allows elsewhere
+        seen.add(id(value))
         for key, item in value.items():
-            _check(key, what, depth - 1)
-            _check(item, what, depth - 1)
+            _check(key, what, depth - 1, seen)
+            _check(item, what, depth - 1, seen)
     elif isinstance(value, list):
         for item in value:
-            _check(item, what, depth - 1)
+            if isinstance(item, str | dict | list):
+                _check(item, what, depth - 1, seen)

@@ -10,14 +10,13 @@ from bridge.bus import wire
 from bridge.bus.folded import Folded
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
-from bridge.errors import KakeyaError, PresetError
+from bridge.errors import PresetError
 from bridge.manifest import parse_time
 from bridge.presets import Preset
-from bridge.system import strict_json
 from bridge.verify.answer_files import Files
 
 if TYPE_CHECKING:
-    from bridge.evidence import Bound
+    from bridge.gate import Voucher
 
 # The states in which every step has succeeded.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
@@ -29,7 +28,7 @@ def contradiction(result: Result) -> str | None:
         return f"exit code {result.exit_code} does not match the state {result.state}"
     if result.state in _RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
         return f"its state is {result.state}, but one of its commands failed"
-    if result.state is State.SUCCEEDED and result.gate and result.gate.verdict != "ACCEPTED":
+    if result.state is State.SUCCEEDED and result.gate and not result.gate.accepted:
         return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
     return None
 
@@ -124,66 +123,53 @@ def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
 
 
 def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Check], Gate]:
-    """Check that the rules installed here give the same verdict as the runner's."""
-    from bridge import evidence  # noqa: PLC0415 - slow to import, and most answers have no gate
+    """Check that the gate installed here gives the same verdict as the runner's."""
+    from bridge import gate  # noqa: PLC0415 - slow to import, and most answers have no gate
 
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
-    untold: list[str] = []
+    run = binding_of(result, files.read([log.path for log in result.logs], limits.REPORTS_BYTES))
 
-    def each() -> Iterator[tuple[str, bytes]]:
+    def each() -> Iterator[tuple[str, bytes, Voucher]]:
         left = limits.REPORTS_BYTES
         for path in paths:
             data = files.read([path], left).get(path, b"")
             left -= len(data)
-            if path.endswith(".json") and not _names_run(data):
-                untold.append(path)
-            yield path, data
+            yield path, data, run
 
-    gate = evidence.judge_each(each(), preset.kinds, _run_of(result, files))
+    verdict = gate.judge_each(each(), preset.kinds)
     checks = []
-    if untold:
-        message = f"{untold[0]} does not say of which run it is: an older engine wrote it"
-        checks.append(Check("run", ok=None, message=message))
-    elif paths and not any(fault.code == "RUN_UNBOUND" for fault in gate.violations):
+    codes = {fault.code for fault in verdict.violations}
+    if "RUN_UNNAMED" in codes:
+        checks.append(
+            Check("run", ok=None, message="a report does not name its run: an older engine wrote it")
+        )
+    elif paths and not codes & {"NOT_THIS_RUN", "EDITED"}:
         message = "the reports are of this run, and their rows are those of its log"
         checks.append(Check("run", ok=True, message=message))
     accepted = result.state is State.SUCCEEDED
-    said = f"the rules installed here say {gate.verdict}"
-    if gate.violations:
-        said += f": {gate.violations[0].code}: {gate.violations[0].message}"
-    if accepted == (gate.verdict == "ACCEPTED"):
-        message = f"{said} of {len(paths)} reports" if accepted else said
+    message = f"the gate installed here says {verdict.verdict}"
+    if verdict.violations:
+        message += f": {verdict.violations[0].code}: {verdict.violations[0].message}"
+    if accepted == verdict.accepted:
+        message += f" of {len(paths)} reports" if accepted else ""
         checks.append(Check("gate", ok=True, message=message))
     else:
-        # Newer rules may find more in a report that the runner rejected. One that it accepted must be accepted here.
-        checks.append(Check("gate", ok=False if accepted else None, message=said))
-    return checks, gate
+        # A newer gate may find more in a report that the runner rejected. One that it accepted must be accepted here.
+        checks.append(Check("gate", ok=False if accepted else None, message=message))
+    return checks, verdict
 
 
-def _run_of(result: Result, files: Files) -> Bound | None:
-    """Return the description of the answer's run; None if the answer does not say when it ran."""
-    from bridge import evidence  # noqa: PLC0415
+def binding_of(result: Result, logs: Mapping[str, bytes]) -> Voucher:
+    """Return the run that an answer describes, whose signature covers the report's bytes; why none, if it does not."""
+    from bridge import gate  # noqa: PLC0415
 
-    logs = files.read([log.path for log in result.logs], limits.REPORTS_BYTES)
     try:
         began, ended = parse_time(result.started_at), parse_time(result.finished_at)
     except ValueError:
-        return None
-    told = evidence.run_id(result.branch, result.request, result.token)
-    return evidence.Bound(
-        told, began, ended, result.host, result.versions,
-        tuple(logs.get(log.path, b"") for log in result.logs), required=result.code == "request",
+        return "NO_RUN", "the answer does not say when it ran"
+    return gate.RunBinding(
+        gate.run_id(result.branch, result.request, result.token), began, ended, result.host, result.versions,
+        tuple(logs.get(log.path, b"") for log in result.logs),
         argvs=tuple(tuple(command.argv) for command in result.commands),
+        requester_measured=result.code == "request", is_signed=True,
     )  # fmt: skip
-
-
-def _names_run(data: bytes) -> bool:
-    from bridge import evidence  # noqa: PLC0415
-
-    try:
-        report = strict_json.loads(
-            data, what="the report", max_bytes=evidence.MAX_BYTES, max_depth=evidence.MAX_DEPTH
-        )
-    except KakeyaError:
-        return True  # not a report at all
-    return not isinstance(report, dict) or evidence.is_told(report)

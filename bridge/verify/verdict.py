@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 # The meaning of each verdict.
 MEANINGS = {
-    "ACCEPTED": "no rule finds fault with the report, and each figure that it claims is what its rows give",
-    "REJECTED": "the report breaks rules, so its figures cannot be relied on",
-    "INCOMPLETE": "no error was found, but something is missing or unclear, so the figures cannot be relied on yet",
+    "ACCEPTED": "the run measured this report, its claims follow from its rows, and no check objects",
+    "ACCEPTED_BY_REQUESTER": "no check objects; the request's own code measured, so the requester vouches for it",
+    "REJECTED": "the experiment is wrong, or the report is not the run's, so its figures cannot be relied on",
+    "INCOMPLETE": "no error was found, but something is missing or too uneven, so the figures cannot be relied on yet",
 }
 
 
@@ -34,10 +35,12 @@ def verified(report: Report) -> str:
 
 
 def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
-    """Yield the verdict with its meaning, then each broken rule with its first case and its fix."""
+    """Yield the verdict with its meaning, each violation with its first case and its fix, and the notes."""
     yield gate.verdict, MEANINGS[gate.verdict]
     for code in dict.fromkeys(fault.code for fault in gate.violations):
         first, *others = [fault for fault in gate.violations if fault.code == code]
         more = f" (and {len(others)} more)" if others else ""
         yield code, f"{first.message}{more}"
         yield "", f"fix: {first.mend}"
+    for note in gate.notes:
+        yield "note", note

@@ -10,31 +10,26 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
+from bridge.reports import kinds
 from engine import install
 from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
-from engine.evals.claims import everywhere
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
 from engine.measure.job import Job
 from engine.measure.prompts import Prompt
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
-from engine.measure.stats import exact_interval
 from engine.models import Pair
 from engine.mx import DTYPES, integers, mx, nn, number
 
-KIND = "kakeya.parity"
+KIND = kinds.PARITY
 OURS = "engine.dflash"
 PACKAGE = "dflash.model_mlx"
 TORCH = "engine.dflash.drafter.in_torch"
 CHUNK = 512
-AGREEMENT = (
-    "share of drafted tokens on which both agree, position by position, all blocks together; "
-    "interval: exact (Clopper and Pearson), 95 %"
-)
 
 
 class Drafted(NamedTuple):
@@ -288,19 +283,4 @@ def job(
         turns=list(interleave([sides], prompts)),
         names=lambda turn: {"prompt": turn.prompt.id},
         measure=measure,
-        claims=lambda made: agreement(made["rows"], prompts),
     )
-
-
-def agreement(rows: Sequence[dict[str, Any]], prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
-    """Return the agreement over all drafted tokens."""
-    pairs = [a == b for row in rows for a, b in zip(row["reference"], row["candidate"], strict=True)]
-    return [
-        {
-            "name": "agreement",
-            "value": sum(pairs) / len(pairs),
-            "interval": list(exact_interval(sum(pairs), len(pairs))),
-            "definition": AGREEMENT,
-            "where": everywhere([prompt.id for prompt in prompts]),
-        }
-    ]

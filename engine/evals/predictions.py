@@ -1,6 +1,6 @@
 """How far a cache moves what a model predicts within a prompt: the divergence that recall is too coarse to show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -9,17 +9,6 @@ from engine.evals.needles import Needle
 from engine.measure.arm import Arm
 from engine.measure.schedule import Turn
 from engine.mx import mx, nn, number
-
-PREDICTION = (
-    "mean over the positions of the prompts behind two windows of the KL divergence in nats of the prediction from "
-    "that with the whole cache"
-)
-
-RATIO = "ratio of prompt_kl of arm to that of against, a control, on the same prompts; below 1, arm is nearer to raw"
-CONTROLS = ("evicted", "poison")
-
-# Predictions of an arm by prompt.
-Predicted = dict[str, list[dict[str, Any]]]
 
 
 class Predictions:
@@ -74,62 +63,3 @@ class Predictions:
                     parts.append(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
                 mx.eval(logits, *parts[-1:])
         return mx.concatenate(parts)
-
-
-def prediction_claims(
-    rows: Sequence[dict[str, Any]], arms: Sequence[dict[str, Any]], where: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Return each arm's divergence over all prompts, and each candidate's in proportion to each control's.
-
-    Arms without predictions have no claims. The intervals hold the least and the greatest prompt.
-    """
-    found = {arm["name"]: _by_prompt(rows, arm["name"]) for arm in arms}
-    claims = []
-    for arm in arms:
-        mine = found[arm["name"]]
-        if mine and arm["oracle"]:
-            each = [_mean(made) for made in mine.values()]
-            claims.append(
-                {
-                    "name": "prompt_kl", "arm": arm["name"], "against": arm["oracle"], "value": _overall(mine),
-                    "interval": [min(each), max(each)], "definition": PREDICTION, "where": where,
-                }
-            )  # fmt: skip
-    return [*claims, *_ratios(found, arms, where)]
-
-
-def _ratios(
-    found: Mapping[str, Predicted], arms: Sequence[dict[str, Any]], where: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield how far each candidate moves predictions beside each control; a control that moves none is no measure."""
-    controls = [arm["name"] for arm in arms if arm["role"] in CONTROLS]
-    for arm in arms:
-        mine = found[arm["name"]] if arm["role"] == "candidate" else {}
-        for control in controls:
-            theirs = found[control]
-            if not mine or any(_mean(theirs[prompt]) == 0 for prompt in mine):
-                continue
-            each = [_mean(made) / _mean(theirs[prompt]) for prompt, made in mine.items()]
-            yield {
-                "name": "prompt_kl_ratio", "arm": arm["name"], "against": control,
-                "value": _overall(mine) / _overall(theirs),
-                "interval": [min(each), max(each)], "definition": RATIO, "where": where,
-            }  # fmt: skip
-
-
-def _by_prompt(rows: Sequence[dict[str, Any]], arm: str) -> Predicted:
-    """Return the predictions in an arm's counted rows by their prompts."""
-    found: Predicted = {}
-    for row in rows:
-        if row["arm"] == arm and not row.get("warmup") and "prediction" in row:
-            found.setdefault(row["prompt"], []).append(row["prediction"])
-    return found
-
-
-def _overall(found: Predicted) -> float:
-    return _mean([one for made in found.values() for one in made])
-
-
-def _mean(predictions: Sequence[dict[str, Any]]) -> float:
-    """Return the mean divergence over the positions of predictions."""
-    return float(sum(one["sum_kl"] for one in predictions) / sum(one["n_positions"] for one in predictions))

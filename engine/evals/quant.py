@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
@@ -17,7 +18,6 @@ from engine.codec.classic import ClassicCodec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.evals.quant_claims import quant_claims
 from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
@@ -30,7 +30,7 @@ from engine.models import Pair
 from engine.mx import mx, nn, number
 from engine.tokens import Tokenizer
 
-KIND = "kakeya.kv-quant"
+KIND = kinds.KV_QUANT
 LOOP = "engine.evals.quant.teacher_forced"
 BASELINE = "raw"
 EVERYWHERE = 1 << 40
@@ -239,7 +239,6 @@ def job(
         turns=[turn for prompt in prompts for turn in interleave(arms, [prompt])],
         names=lambda turn: {"arm": turn.arm.name, "prompt": turn.prompt.id},
         measure=measure,
-        claims=quant_claims,
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from bridge.reports import kinds
+from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
 from engine.cache.protocol import Cache
@@ -11,17 +13,15 @@ from engine.cache.spec import parse
 from engine.cache.wrapping import left_raw
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.claims import everywhere, recall_claims
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.evals.needles import Needle, workload
-from engine.evals.pace import pace_claims
-from engine.evals.predictions import Predictions, prediction_claims
+from engine.evals.predictions import Predictions
 from engine.lm import generate_step
 from engine.measure import rows
 from engine.measure.arm import Arm, Decode
 from engine.measure.job import Job
-from engine.measure.rows import CHUNK, STOCK_LOOP, Row
+from engine.measure.rows import CHUNK, Row
 from engine.measure.schedule import Turn, interleave
 from engine.measure.steady import until_steady
 from engine.models import Pair
@@ -29,7 +29,7 @@ from engine.mx import mx, nn
 
 NeedleArm = Arm[list[Cache]]
 
-KIND = "kakeya.recall"
+KIND = kinds.RECALL
 BASELINE, IDENTITY, POISON = "raw", "identity", "poison"
 TRY = 4  # tokens that show whether a model takes a cache at all
 
@@ -192,7 +192,6 @@ def job(
     max_repeats: int | None = None,
     ends: bool = True,
     predictions: Predictions | None = None,
-    recalls: bool = True,
 ) -> Job:
     """Return what lets every arm answer every prompt.
 
@@ -208,7 +207,6 @@ def job(
         max_repeats: where their times differ much, as many; None for no more.
         ends: whether tokens that end answers end these.
         predictions: compares the predictions within each prompt; None compares answers alone.
-        recalls: whether recall is claimed: it says nothing if layers that evict nothing find needles alone.
     """
     warms = repeats > 1
     sections = {
@@ -227,10 +225,5 @@ def job(
         measure=lambda turn: [
             row(turn, pair, most, ends=ends, warmup=warms and turn.repeat == 0)
             | (predictions(turn) if predictions else {})
-        ],
-        claims=lambda made: [
-            *recall_claims(made["rows"], made["prompts"], made["arms"], recalls=recalls),
-            *pace_claims(made["rows"], made["arms"]),
-            *prediction_claims(made["rows"], made["arms"], everywhere([p["id"] for p in made["prompts"]])),
         ],
     )

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bridge.reports import kinds
+from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
 from engine.cache.factory import growing
 from engine.cache.packed import PackedMixin
@@ -14,7 +16,6 @@ from engine.evals.needles import Needle
 from engine.evals.pace import recompute
 from engine.evals.recall import NeedleArm, stock, usable
 from engine.measure.arm import Arm
-from engine.measure.rows import STOCK_LOOP
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.cache import restored_layers
@@ -22,7 +23,7 @@ from engine.restore.drafted import DraftedRestorer, drafted_sources
 from engine.restore.learned import learned_sources
 from engine.restore.restorer import Restorer
 
-KIND = "kakeya.restored-prefill"
+KIND = kinds.RESTORED
 BASELINE, IDENTITY, POISON, EVICTED = "raw", "identity", "poison", "evicted"
 LEARNED, SHUFFLED = "restored learned", "shuffled"
 

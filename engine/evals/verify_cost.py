@@ -1,34 +1,26 @@
 """Measures the cost of verifying L tokens: one forward pass after a context, rolled back afterwards."""
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.quick import quick_copy
-from engine.evals.speculation.claims import LEAST_ROWS
-from engine.measure import prompts, report
-from engine.measure.job import Job, Made, measure
+from engine.measure import prompts
+from engine.measure.job import Job, Made, run_all
 from engine.measure.journal import Journal
 from engine.measure.rows import CHUNK, Row, Timed, timed
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 from engine.mx import mx
 
-KIND = "kakeya.verify-l"
+KIND = kinds.VERIFY_L
 LENGTHS = (1, 2, 4, 6, 8, 12, 16)
 CONTEXTS = (128, 1024)
-
-DEFINITIONS = {
-    "verify_ms": "median milliseconds of a forward pass over where.length tokens on where.context cached ones, "
-    "the likeliest token of each row included",
-    "verify_ratio": "the median seconds of a forward pass over where.length tokens on where.context cached "
-    "ones, over those of a pass over one token",
-}
 
 
 @dataclass(frozen=True)
@@ -135,8 +127,8 @@ def job(pair: Pair, sweep: Sweep) -> Job:
         turns=turns,
         names=_names,
         measure=measure,
-        claims=lambda made: verify_claims(made["rows"], sweep),
-        one_report=len(sweep.caches) == 1,
+        reports={spec: {"cache": spec} for spec in sweep.caches},
+        report_of=lambda row: str(row["cache"]),
     )  # fmt: skip
 
 
@@ -161,48 +153,7 @@ def reports(
         on_start: told the number of passes.
         on_pass: called after each.
     """
-    made = job(pair, sweep)
-    journal, seconds = measure(made, out, on_start, on_pass)
-    resumed = {"resumed_rows": journal.resumed} if journal.resumed else {}
-    found = {}
-    for spec in sweep.caches:
-        own = [row for row in journal.rows if row["cache"] == spec]
-        found[spec] = report.envelope(
-            KIND,
-            config={**made.config, **resumed, "cache": spec},
-            rows=own,
-            claims=made.claims({"rows": own}),
-            seconds=seconds,
-            **made.sections,
-        )
-    return found, journal
-
-
-def verify_claims(rows: Sequence[dict[str, Any]], sweep: Sweep) -> list[dict[str, Any]]:
-    """Return what the rows of one spec show; nothing if there are too few repeats."""
-    if sweep.repeats < LEAST_ROWS:
-        return []
-    middle = medians(rows)
-    made = []
-    for (context, length), seconds in middle.items():
-        where = {"where": {"length": length, "context": context}}
-        made.append(_claim("verify_ms", 1000 * seconds, where))
-        if (context, 1) in middle:
-            made.append(_claim("verify_ratio", seconds / middle[context, 1], where))
-    return made
-
-
-def medians(rows: Sequence[dict[str, Any]]) -> dict[tuple[int, int], float]:
-    """Return the median seconds of counted passes by context and length."""
-    found: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        if not row["warmup"]:
-            found.setdefault((row["context"], row["length"]), []).append(row["seconds"])
-    return {key: statistics.median(found[key]) for key in sorted(found)}
-
-
-def _claim(name: str, value: float, where: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "value": value, **where, "definition": DEFINITIONS[name]}
+    return run_all(job(pair, sweep), out, on_start, on_pass)
 
 
 def _text(pair: Pair) -> Iterator[int]:

@@ -1,58 +1,61 @@
-"""The run's id, given by the runner, and the digest chain of its rows, printed while they are measured.
+"""Prints the digests that bind a report to its run, while it is measured: see :mod:``bridge.reports.digests``."""
 
-Whoever reads the runner's log can tell from it that a report's rows are those that were measured then.
-"""
-
-import hashlib
 import json
-import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from bridge.reports import digests
 from engine import environment
 
-VARIABLE = "KAKEYA_RUN_ID"
-LATER = ("divergence",)  # of a row: why it parts from another one, looked into after all have been measured
 EVERY_S = 1.0
-_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def run_id() -> str | None:
-    """Return the id that a runner gave this job; None if nobody did."""
-    found = environment.get(VARIABLE)
-    return found if found and _ID.fullmatch(found) else None
+    """Return the id that a runner gave this job; None if no runner started it."""
+    given = environment.get(digests.VARIABLE)
+    return given if given and digests.RUN_ID.fullmatch(given) else None
 
 
-class Chain:
-    """The digests of rows, each of a row and of all before it. Prints at most one line a second, and the last."""
+class DigestLog:
+    """The digests of one report, from its header over its rows to the whole. Prints only in a job that has a run id.
 
-    def __init__(self) -> None:
-        self.count, self.digest = 0, ""
-        self._told, self._last = 0, 0.0
+    Args:
+        header: the report as far as it is known before its first row.
+    """
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take a row that has been measured."""
-        told = {name: value for name, value in row.items() if name not in LATER}
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        self.digest = hashlib.sha256(f"{self.digest}\n{text}".encode()).hexdigest()
-        self.count += 1
-        if time.monotonic() - self._last >= EVERY_S:
-            self.tell()
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.digest = digests.header_digest(_as_written(header))
+        self._id = self.digest[: digests.ID_LENGTH]
+        self._count, self._printed, self._last = 0, 0, time.monotonic()
+        self._print(f"{digests.REPORT} {self.digest}")
 
-    def tell(self) -> None:
-        """Print how many rows there are, with the last digest, for a runner's log."""
-        if run_id() is not None and self.count and self.count != self._told:
-            print(f"kakeya-rows {self.count} {self.digest}", file=sys.stderr, flush=True)
-            self._told, self._last = self.count, time.monotonic()
+    def add(self, row: Mapping[str, Any], *, is_new: bool = True) -> None:
+        """Add a measured row. At most once a second, its digest is printed; never that of an earlier run's row."""
+        (self.digest,) = digests.row_digests([_as_written(row)], self.digest)
+        self._count += 1
+        if is_new and time.monotonic() - self._last >= EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print the digest of all rows so far, unless it has been printed."""
+        if self._count > self._printed:
+            self._print(f"{digests.ROWS} {self._id} {self._count} {self.digest}")
+            self._printed, self._last = self._count, time.monotonic()
+
+    def close(self, report: Mapping[str, Any]) -> None:
+        """Print the digest of the whole report."""
+        self.flush()
+        self._print(f"{digests.END} {self._id} {digests.report_digest(_as_written(report))}")
+
+    @staticmethod
+    def _print(line: str) -> None:
+        if run_id() is not None:
+            print(line, file=sys.stderr, flush=True)
 
 
-def tell_all(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print the digest of all rows of a report."""
-    if run_id() is None:
-        return
-    chain = Chain()
-    for row in rows:
-        chain.add(row)
-    chain.tell()
+def _as_written(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON as a reader of the file will have it: tuples are lists, and names are texts."""
+    written: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    return written

@@ -3,18 +3,20 @@
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from engine.measure import provenance, report
+from engine.measure import provenance
 from engine.measure.journal import Journal
+from engine.measure.report import OpenReport
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn
 from engine.measure.steady import Further
 
 Made = dict[str, Any]
+ONLY = ""  # the name of the only report of most jobs
 
 
 def _nothing(_: list[Row]) -> None:
@@ -37,10 +39,10 @@ class Job:
         turns: what runs, in this order.
         names: from a turn to the fields that identify its rows; the journal finds a turn by them.
         measure: from a turn to the rest of each of its rows, with ``started_s`` if it takes times.
-        claims: from the sections and ``rows`` to the report's claims.
         further: from the rows so far to turns that follow these, asked for again after each list of them.
         finish: completes the rows when all are there.
-        one_report: whether all rows make one report.
+        reports: what each report that the rows make adds to ``config``, by its name; most jobs make one report.
+        report_of: from a row to the name of its report.
     """
 
     kind: str
@@ -49,37 +51,39 @@ class Job:
     turns: Sequence[Turn[Any, Any]]
     names: Callable[[Turn[Any, Any]], Row]
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
-    claims: Callable[[Made], list[Made]]
     further: Further = _no_turns
     finish: Callable[[list[Row]], None] = _nothing
-    one_report: bool = True
+    reports: Mapping[str, Made] = field(default_factory=lambda: {ONLY: {}})
+    report_of: Callable[[Row], str] = lambda _: ONLY
 
 
-class Measured(NamedTuple):
-    """The rows of a job, their journal, which the caller closes after writing the report, and the seconds they took."""
-
-    journal: Journal
-    seconds: float
-
-
-def measure(
+def run_all(
     job: Job,
     out: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
-) -> Measured:
+) -> tuple[dict[str, Made], Journal]:
     """Run a job's turns, or those that an interrupted run of the same did not come to.
+
+    Returns the reports by name, and the journal of their rows, which the caller closes once they are written.
+    ``seconds`` in a report covers this run only, not an earlier one that was interrupted.
 
     Args:
         job: what is measured.
         out: the report's file, beside which the rows are kept; None keeps them in memory.
-        on_start: told the number of turns, and anew if there are more.
-        on_step: called after each.
+        on_start: called with the number of turns, and again if there are more.
+        on_step: called after each turn.
     """
     began = time.perf_counter()
     key = tuple(job.names(job.turns[0])) if job.turns else ()
-    known = {**job.sections, "config": job.config, "code": provenance.code()}
-    journal = Journal(out, known, key, tell=job.one_report)
+    journal = Journal(out, {**job.sections, "config": job.config, "code": provenance.code()}, key)
+    resumed = {"resumed_rows": journal.resumed}
+    reports = {
+        name: OpenReport(job.kind, {**job.config, **resumed, **config}, **job.sections)
+        for name, config in job.reports.items()
+    }
+    for row in journal.rows:
+        reports[job.report_of(row)].add(row, is_new=False)
     total = 0
     gc.collect()
     gc.freeze()  # what is there now stays, so that collecting before each run is quick
@@ -91,16 +95,21 @@ def measure(
                 names = job.names(turn)
                 if tuple(names.values()) not in journal:
                     started = {"started_s": time.perf_counter()}
-                    made = list(job.measure(turn))
-                    for row in made:
-                        journal.append(names | started | row)
-                    if len(made) > 1:
-                        journal.tell()  # rows that began together are told together
+                    rows = [names | started | row for row in job.measure(turn)]
+                    for row in rows:
+                        journal.append(row)
+                        reports[job.report_of(row)].add(row)
+                    if len(rows) > 1:
+                        reports[job.report_of(rows[-1])].flush()  # these rows began together
                 on_step()
     finally:
         gc.unfreeze()
     job.finish(journal.rows)
-    return Measured(journal, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return {
+        name: report.close([row for row in journal.rows if job.report_of(row) == name], seconds)
+        for name, report in reports.items()
+    }, journal
 
 
 def run(
@@ -109,18 +118,7 @@ def run(
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[Made, Journal]:
-    """Measure, and return the report and the journal to close; arguments are those of :func:``measure``.
-
-    ``seconds`` covers this run only, not an earlier one that was interrupted.
-    """
-    began = time.perf_counter()
-    journal, _ = measure(job, out, on_start, on_step)
-    made = report.envelope(
-        job.kind,
-        config={**job.config, "resumed_rows": journal.resumed},
-        rows=journal.rows,
-        claims=job.claims({**job.sections, "rows": journal.rows}),
-        seconds=time.perf_counter() - began,
-        **job.sections,
-    )
-    return made, journal
+    """Measure, and return the one report and the journal to close; arguments are those of :func:``run_all``."""
+    reports, journal = run_all(job, out, on_start, on_step)
+    (report,) = reports.values()
+    return report, journal

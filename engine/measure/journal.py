@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput
-from engine.measure.chain import Chain
 
 
 class Journal:
@@ -22,7 +21,6 @@ class Journal:
         out: the report's file; the journal is ``<out>.rows.jsonl``. None keeps the rows in memory only.
         run: everything that decides what is measured. A journal of another run is refused.
         key: the fields by which a row is known.
-        tell: whether the rows make one report, so that their digests are printed as they come.
 
     Attributes:
         rows: so far, in the order in which they were measured.
@@ -32,15 +30,12 @@ class Journal:
         BadInput: a journal of another run lies there, or it cannot be read or written.
     """
 
-    def __init__(
-        self, out: Path | None, run: Mapping[str, Any], key: Sequence[str], *, tell: bool = True
-    ) -> None:
+    def __init__(self, out: Path | None, run: Mapping[str, Any], key: Sequence[str]) -> None:
         self.key = tuple(key)
         self.rows: list[dict[str, Any]] = []
         self._known: set[tuple[Any, ...]] = set()
         self.resumed = 0
         self._began = time.perf_counter()
-        self._chain = Chain() if tell else None
         self.path = out.with_name(f"{out.name}.rows.jsonl") if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         if self.path is not None:
@@ -54,17 +49,10 @@ class Journal:
         if "started_s" in row:
             row["started_s"] -= self._began
         self.rows.append(row)
-        if self._chain is not None:
-            self._chain.add(row)
         self._known.add(self._key(row))
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, allow_nan=False) + "\n")
-
-    def tell(self) -> None:
-        """Print the digest of the rows so far, if it has not been printed."""
-        if self._chain is not None:
-            self._chain.tell()
 
     def close(self) -> None:
         """Remove the file: the rows are in the report now."""
@@ -90,6 +78,3 @@ class Journal:
         self.rows = whole[1:]
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)
-        if self._chain is not None:
-            for row in self.rows:
-                self._chain.add(row)

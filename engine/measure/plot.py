@@ -1,9 +1,13 @@
 """Small plots as SVG, drawn without a library."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+from bridge.reports.claims.quant import by_arm, kind_of
+from bridge.reports.statistics import exact_interval
 
 COLOURS = ("#0b6e4f", "#b23a48", "#3a6ea5", "#e08e45", "#8a6fb0", "#7f8c8d", "#2b2d42", "#c77dff")
 WIDTH, HEIGHT, LEFT, TOP, GAP = 460, 280, 60, 34, 24
@@ -89,8 +93,6 @@ def _share(value: float, marks: Sequence[float]) -> float:
 
 def recall_plot(report: Mapping[str, Any]) -> str:
     """Return recall over length, all depths together, one curve an arm."""
-    from engine.measure.stats import exact_interval
-
     about = {prompt["id"]: prompt for prompt in report["prompts"]}
     lengths = sorted({prompt["length"] for prompt in about.values()})
     series: dict[str, list[Point]] = {}
@@ -107,3 +109,19 @@ def recall_plot(report: Mapping[str, Any]) -> str:
         "Needles found", "tokens of the prompt", "share, with its 95 % interval", lengths, (0, 0.5, 1)
     )
     return lines(axes, series)
+
+
+def quant_plot(report: Mapping[str, Any]) -> str:
+    """Return KL divergence over stored bits, a curve for each kind of cache."""
+    by_name = by_arm(report)
+    series: dict[str, list[tuple[float, float]]] = {}
+    for arm in report["arms"]:
+        figures = by_name[arm["name"]]
+        if arm["role"] == "candidate" and figures["kl"] > 0:
+            point = figures["stored_bits_per_value"], math.log10(figures["kl"])
+            series.setdefault(kind_of(arm["cache"]), []).append(point)
+    points = [point for curve in series.values() for point in curve] or [(2.0, 0.0)]
+    xs = range(math.floor(min(x for x, _ in points)), math.ceil(max(x for x, _ in points)) + 1)
+    ys = range(math.floor(min(y for _, y in points)), math.ceil(max(y for _, y in points)) + 1)
+    title = "What a cache does to predictions"
+    return lines(Axes(title, "stored bits a value", "log10 of the KL divergence in nats", xs, ys), series)

@@ -12,7 +12,6 @@ from engine.measure import memory
 from engine.measure.arm import Arm
 from engine.mx import mx
 
-STOCK_LOOP = "mlx_lm.generate_step"
 CHUNK = 512  # tokens of a prompt at once
 
 Row = dict[str, Any]

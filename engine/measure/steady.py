@@ -1,36 +1,20 @@
 """Whether equal runs took about equally long, and the further repeats of those that did not."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bridge.reports.statistics import bounds_of_median
 from engine.errors import BadInput
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 
 Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
 
-LEVEL = 0.9
 # By how many times equal prefills and equal rates of decoding may differ: what the gate of the bridge accepts.
 SPREADS = (3.0, 2.0)
 # No further repeat begins so many seconds after the run did: what runs on a deadline is to keep what it has.
 BEGINS_WITHIN = 1800.0
-
-
-def bounds_of_median(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Return the two values between which the median lies with a probability of at least ``level``.
-
-    They are the k-th from each end for the largest such k, whatever the distribution (Conover 1999, section 3.2);
-    of few values, which cannot say it so surely, the least and the greatest.
-    """
-    ordered, k, beyond = sorted(values), 0, 0.0
-    while k < len(ordered) // 2:
-        beyond += 2 * math.comb(len(ordered), k) / 2 ** len(ordered)
-        if k and beyond > 1 - level:
-            break
-        k += 1
-    return (ordered[k - 1], ordered[-k]) if k else (ordered[0], ordered[-1])
 
 
 def steady(rows: Sequence[Row]) -> bool:

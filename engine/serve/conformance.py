@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify, last_logits
 from engine.errors import EngineError
-from engine.measure import report
-from engine.measure.chain import Chain
+from engine.measure.report import OpenReport
 from engine.mx import number
 from engine.serve import completions
 from engine.serve.errors import ApiError
@@ -27,7 +27,7 @@ from engine.serve.protocol import CompletionRequest, parse
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
-KIND = "kakeya.serve-conformance"
+KIND = kinds.SERVE
 DRAFTS = ("none", "lookup", "dflash")
 CACHES = ("raw", "e8v@4.25", "affine@4g64")
 FORMS = ("free", "json_schema")
@@ -101,12 +101,24 @@ def measured(
         request_seconds=3600.0,
     )
     server, began = Server(settings), time.monotonic()
-    cells = matrix.cells
-    on_start(len(cells))
+    on_start(len(matrix.cells))
     server.engine.start()
     try:
         resident = server.engine.load(model).result()
-        answers = asyncio.run(_answers(server, matrix, cells, began, on_cell))
+        config = {
+            "seed": 0,
+            "model": resident.pair.name,
+            "dtype": dtype,
+            "drafts": list(matrix.drafts),
+            "cache": asked_cache,
+            "caches": list(matrix.caches),
+            "warm": [False, True],
+            "clients": list(matrix.clients),
+            "forms": list(matrix.forms),
+            "max_tokens": matrix.max_tokens,
+        }
+        report = OpenReport(KIND, config, models=resident.pair.describe())
+        answers = asyncio.run(_answers(server, matrix, report, began, on_cell))
     except ApiError as error:
         raise EngineError(
             f"the server refused a request: {error.message}", "choose another --cache"
@@ -114,20 +126,7 @@ def measured(
     finally:
         server.engine.stop()
     tell_partings(answers, resident)
-    config = {
-        "seed": 0,
-        "model": resident.pair.name,
-        "dtype": dtype,
-        "drafts": list(matrix.drafts),
-        "cache": asked_cache,
-        "caches": list(matrix.caches),
-        "warm": [False, True],
-        "clients": list(matrix.clients),
-        "forms": list(matrix.forms),
-        "max_tokens": matrix.max_tokens,
-    }
-    rows, models = [answer.row for answer in answers], resident.pair.describe()
-    return report.envelope(KIND, config=config, rows=rows, seconds=time.monotonic() - began, models=models)
+    return report.close([answer.row for answer in answers], time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -148,12 +147,12 @@ class Answer:
 async def _answers(
     server: Server,
     matrix: Matrix,
-    cells: Sequence[Cell],
+    report: OpenReport,
     began: float,
     on_cell: Callable[[], None],
 ) -> list[Answer]:
-    most, found, told = max(matrix.clients), [], Chain()
-    for cell in cells:
+    most, answers = max(matrix.clients), []
+    for cell in matrix.cells:
         draft, _, warm, clients, _ = cell
         oracle = draft == "none" and not warm and clients == 1
         questions = range(most if oracle else clients)
@@ -163,11 +162,11 @@ async def _answers(
         for together in [questions] if clients > 1 else [[question] for question in questions]:
             asked = (_answer(server, matrix, cell, question, began) for question in together)
             for answer in await asyncio.gather(*asked):
-                told.add(answer.row)
-                found.append(answer)
-        told.tell()  # rows that began together are told together
+                report.add(answer.row)
+                answers.append(answer)
+        report.flush()  # rows of clients at once began together
         on_cell()
-    return found
+    return answers
 
 
 async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, began: float) -> Answer:

@@ -210,7 +210,7 @@ def _summary(outcome: Outcome) -> bytes:
         "exit_code": _older_exit_code(outcome),
     }
     if outcome.gate:
-        summary["evidence_gate_exit_code"] = int(outcome.gate.verdict != "ACCEPTED")
+        summary["evidence_gate_exit_code"] = int(not outcome.gate.accepted)
     return (json.dumps(summary, indent=2) + "\n").encode()
 
 

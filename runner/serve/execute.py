@@ -11,10 +11,10 @@ from pathlib import Path
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
 from bridge.errors import one_line
-from bridge.evidence.bound import VARIABLE as RUN_ID
-from bridge.evidence.bound import Bound, run_id
+from bridge.gate import RunBinding, run_id
 from bridge.manifest import Request
 from bridge.presets.params import Value
+from bridge.reports.digests import VARIABLE as RUN_ID
 from runner import lfs
 from runner.admit import trust
 from runner.admit.admission import Admitted
@@ -303,25 +303,25 @@ def _gather(
     if outcome.state is not State.SUCCEEDED:
         return
     outcome.gate = judge_reports(
-        admitted.preset, collected.files, _bound(context, lease, admitted, outcome, logs), keep_claim
+        admitted.preset, collected.files, _binding(context, lease, admitted, outcome, logs), keep_claim
     )
-    if outcome.gate and outcome.gate.verdict != "ACCEPTED":
+    if outcome.gate and not outcome.gate.accepted:
         first = outcome.gate.violations[0]
         message = f"the reports do not hold: {first.code}: {first.message}"
         outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
 
 
-def _bound(
+def _binding(
     context: RunnerContext, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
-) -> Bound:
+) -> RunBinding:
     """Return the description of this run that the reports must match."""
-    return Bound(
+    return RunBinding(
         run_id(lease.branch, lease.request, lease.token),
         outcome.started,
         outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
         context.host,
         context.versions,
         logs,
-        required=admitted.preset.code == "request",
+        requester_measured=admitted.preset.code == "request",
         argvs=tuple(map(tuple, admitted.commands)),
     )

@@ -1,7 +1,7 @@
 """Benchmarks on a terminal: a table at the end."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -9,11 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bridge.reports.claims.decoding import Table as Rows
+from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, tau, unclaimed
+from bridge.reports.claims.verify import passes_of
 from engine.evals.speculation.arms import NATIVE
-from engine.evals.speculation.claims import Table as Rows
-from engine.evals.speculation.claims import decode_rate, one_graph_loses, tau
-from engine.evals.speculation.repeating import unclaimed
-from engine.evals.verify_cost import medians
 
 WIDTH = 100  # where the terminal is narrower, or there is none
 LEGEND = """\
@@ -33,7 +32,7 @@ def _repeats(rows: Sequence[dict[str, Any]]) -> int:
 
 def spec_table(report: dict[str, Any]) -> None:
     """Print one line per arm: rates, ratios, acceptance, shares of time, bytes, identity."""
-    rows = Rows.of(report["rows"])
+    rows = Rows(report["rows"])
     config = report["config"]
     shown = _table(
         f"{config['model']}: {len(report['prompts'])} prompts, {_repeats(report['rows'])} repeats, up to "
@@ -112,7 +111,7 @@ def verify_table(reports: dict[str, dict[str, Any]]) -> None:
     """Print a cache, context and length a line: median milliseconds, and times one token's."""
     shown = _table("a forward pass over L tokens", "cache", "context", "L", "ms", "times L = 1")
     for spec, report in reports.items():
-        middle = medians(report["rows"])
+        middle = {key: statistics.median(some) for key, some in passes_of(report["rows"]).items()}
         for context in report["config"]["contexts"]:
             one = middle.get((context, 1))
             for n in report["config"]["lengths"]:
@@ -143,11 +142,12 @@ def _cells(arm: dict[str, Any], rows: Rows, shares: Sequence[float] | None) -> l
         f"{statistics.median(rows.per_prompt(name, decode_rate).values()):.0f}",
         f"{low:.0f}-{high:.0f}",
     ]
-    quotients = rows.quotients(name, NATIVE, decode_rate) if name != NATIVE else []
+    quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
     cells += [f"{statistics.median(quotients):.2f}", f"{min(quotients):.2f}"] if quotients else ["", ""]
-    rounds, drafted, syncs = _sums(runs)
+    rounds, _, syncs = _sums(runs)
     cells.append(f"{tau(runs):.2f}" if rounds else "")
-    cells.append(f"{sum(sum(row['accepted']) for row in runs) / drafted:.0%}" if drafted else "")
+    accepted = acceptance_rate(runs)
+    cells.append(f"{accepted:.0%}" if accepted is not None else "")
     cells.append(f"{syncs / rounds:.2f}" if rounds and syncs else "")
     cells.append("/".join(f"{100 * share:.0f}" for share in shares) if shares else "")
     cells.append(f"{max(row['memory']['cache_bytes'] for row in runs) / 1024:.0f}")
@@ -155,7 +155,7 @@ def _cells(arm: dict[str, Any], rows: Rows, shares: Sequence[float] | None) -> l
     return [*cells, f"{sum(same)}/{len(same)}" if same else ""]
 
 
-def _sums(runs: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+def _sums(runs: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
     """Return rounds, drafts and synchronisations of some runs; zeros where they were not counted."""
     return (
         sum(len(row.get("commits", ())) for row in runs),

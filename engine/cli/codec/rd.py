@@ -34,15 +34,21 @@ def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
         raise click.UsageError("--model and --text go together")
     config["text"] = str(config["text"]) if config["text"] else None
     from engine.evals.rate_distortion.table import KIND, RatePlan, table
-    from engine.measure import report
+    from engine.measure.report import OpenReport
 
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
     with progress("codecs", "codecs") as (on_start, on_row):
         asked: dict[str, Any] = {name: config[name] for name in names}
         plan = RatePlan(**asked)
-        rows = table(_data(config), plan, on_start, on_row)
-    made = report.envelope(KIND, config=config, rows=rows, seconds=time.perf_counter() - start)
+        data, opened = _data(config), OpenReport(KIND, config)
+
+        def add(row: dict[str, Any]) -> None:
+            opened.add(row)
+            on_row()
+
+        rows = table(data, plan, on_start, add)
+    made = opened.close(rows, time.perf_counter() - start)
     put_out(made, out, _show, as_json=as_json)
 
 

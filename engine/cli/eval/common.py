@@ -51,7 +51,6 @@ def find_needles(
         max_repeats=getattr(plan, "max_repeats", None),
         ends=not getattr(plan, "fixed_length", False),
         predictions=predictions,
-        recalls=getattr(plan, "layers", "full") == "full",
     )  # fmt: skip
     carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 

@@ -65,7 +65,7 @@ def kv_quant(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
-    from engine.evals.quant_claims import picture
+    from engine.measure.plot import quant_plot
     from engine.models import load
 
     plan = quant.QuantPlan(**asked)
@@ -81,7 +81,7 @@ def kv_quant(
         "left_out": left_out,
     }
     job = quant.job(pair, arms, found, {**plan.config(), **asked})
-    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=picture)
+    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=quant_plot)
 
 
 def _texts(
@@ -117,7 +117,7 @@ def show(made: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from engine.evals.quant_claims import by_arm, verdicts
+    from bridge.reports.claims.quant import by_arm, verdicts
 
     found = by_arm(made)
     caption = "bits: every stored byte (in brackets: the published formula)"

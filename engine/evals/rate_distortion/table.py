@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from bridge.reports import kinds
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import SIZES, ClassicCodec
 from engine.codec.spec import BITS
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
-from engine.measure.chain import Chain
 from engine.mx import mx
 
-KIND = "kakeya.codec-rd"
+KIND = kinds.CODEC_RD
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ def table(
     data: Mapping[str, np.ndarray],
     plan: RatePlan,
     on_start: Callable[[int], None] = lambda _: None,
-    on_row: Callable[[], None] = lambda: None,
+    on_row: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Return one row for each codec and each array of vectors, ``[n, dim]``.
 
     ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, ``rel_mse_stderr`` the standard error
     of that mean; ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of
     values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data; ``started_s`` is in seconds since
-    the call. ``on_start`` gets the number of rows, and ``on_row`` is called after each.
+    the call. ``on_start`` gets the number of rows, and ``on_row`` each row once it is there.
     """
     on_start(sum(len(list(entries(array.shape[-1], plan))) for array in data.values()))
-    rows, told, began = [], Chain(), time.perf_counter()
+    rows, began = [], time.perf_counter()
     for distribution, array in data.items():
         x = mx.array(array)
         for entry in entries(array.shape[-1], plan):
@@ -79,8 +79,7 @@ def table(
             decoded, nbytes = entry.run(x)
             about = {"distribution": distribution, "n_vectors": x.shape[0], "dim": x.shape[-1]}
             rows.append({**entry.columns, **about, **measure(x, decoded, nbytes), "started_s": started})
-            told.add(rows[-1])
-            on_row()
+            on_row(rows[-1])
     if not rows:
         raise BadInput(
             "none of these codecs has any of these sizes", "choose other --codecs, --bits or --groups"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
 from engine.cache.protocol import Cache
@@ -18,7 +19,7 @@ from engine.dflash.target.products import form_of
 from engine.dflash.target.rotary import tables_pay
 from engine.lm import stream_generate as native_stream
 from engine.measure.arm import Arm, Decode
-from engine.measure.rows import CHUNK, STOCK_LOOP
+from engine.measure.rows import CHUNK
 from engine.models import Pair
 from engine.mx import mx, number
 from engine.tokens import Tokenizer

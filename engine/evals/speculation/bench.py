@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify, last_logits
@@ -20,7 +21,7 @@ from engine.measure.steady import Further, until_steady
 from engine.models import Pair
 from engine.mx import integers, mx, number
 
-KIND = "kakeya.spec-bench"
+KIND = kinds.SPEC_BENCH
 OUR_LOOP = made.OUR_LOOP
 # And ``torch``: the draft model with its layers in torch; and ``rescaled``: with its other factor of embeddings.
 DRAFTERS = ("dflash", "lookup", "adaptive")

@@ -1,20 +1,18 @@
 """The reports of decoding benchmarks: speculative and plain decoding, and plain decoding only."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
+from bridge.reports import kinds
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.evals.speculation.claims import speculation_claims
 from engine.measure.job import Job, Made, run
 from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from engine.models import Pair
 
-ACCEPTANCE = "kakeya.acceptance"
-NATIVE = "kakeya.native"
-NATIVE_CLAIMS = ("decode_tok_s", "cache_bytes")
+ACCEPTANCE, NATIVE = kinds.ACCEPTANCE, kinds.NATIVE
 WORKLOAD = "prompts"
 
 
@@ -60,10 +58,7 @@ def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat
         )
     ends = not plan.fixed_length
     arms = [make(pair, plan.cache, ends=ends) for make in (made_arms.native, made_arms.verify1)]
-    job = _job(NATIVE, pair, [workload], arms, plan, {}, chat=chat)
-    return replace(
-        job, claims=lambda made: [claim for claim in job.claims(made) if claim["name"] in NATIVE_CLAIMS]
-    )
+    return _job(NATIVE, pair, [workload], arms, plan, {}, chat=chat)
 
 
 def benchmark(
@@ -117,6 +112,5 @@ def _job(
         further=spec.further(arms, prompts, plan),
         names=spec.names,
         measure=lambda turn: [spec.row(turn, plan.max_tokens, ends, times=plan.tells_times)],
-        claims=lambda made: speculation_claims(made["rows"], made["arms"], made["prompts"]),
         finish=lambda rows: spec.explain(rows, arms, prompts, pair),
     )

@@ -1,0 +1,239 @@
+"""The gate: pure functions that judge reports.
+
+A report counts because a run vouches for it; the checks judge the experiment. ``ACCEPTED`` needs a run that measured
+the report and no check that objects. A file without a run is ``INCOMPLETE`` at most, with all checks applied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from bridge import limits
+from bridge.bus.wire import Gate, Violation
+from bridge.errors import one_line
+from bridge.gate import legacy
+from bridge.gate.binding import RunBinding, has_run_id, mismatches, run_id
+from bridge.gate.check import Check
+from bridge.gate.checks import checks_of
+from bridge.gate.codes import CODES
+from bridge.gate.deadline import Deadline, TooLongError
+from bridge.gate.index import ReportIndex
+from bridge.gate.typed import read_typed
+from bridge.reports import SCHEMA_VERSION
+from bridge.reports.kinds import KINDS, LEGACY
+from bridge.reports.models import MODELS
+from bridge.reports.reading import ReportFileError, parse_report
+
+MAX_VIOLATIONS = limits.ANSWER_NOTES
+# Places of one code that are kept apart while a report is judged.
+_MAX_PLACES = 1_000
+
+# What vouches for a report: a run, or the reason why none does, as a code and a message.
+Voucher = RunBinding | tuple[str, str]
+NO_RUN: Voucher = ("NO_RUN", "no run vouches for this file")
+
+Verdict = Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"]
+
+__all__ = [
+    "KINDS",
+    "MAX_VIOLATIONS",
+    "NO_RUN",
+    "RunBinding",
+    "Voucher",
+    "check_report",
+    "has_run_id",
+    "judge",
+    "judge_each",
+    "run_id",
+    "verdict",
+    "violation",
+]
+
+
+def check_report(
+    report: Mapping[str, Any], run: Voucher = NO_RUN, deadline: Deadline | None = None
+) -> list[Violation]:
+    """Return all violations of a report. An empty list means that the gate accepts its claims.
+
+    With a run, the report must also be the one that this run measured; without, ``NO_RUN`` is among the violations.
+    Violations whose code is a note are not among them. ``deadline`` ends the judging; without it, the report has the
+    time of a set of reports.
+    """
+    return [
+        each for each in _judge_one(report, run, deadline or Deadline(limits.JUDGE_S)) if not is_note(each)
+    ]
+
+
+def judge(
+    files: Mapping[str, bytes],
+    kinds: Collection[str] | None = None,
+    run: Voucher = NO_RUN,
+    attend: Callable[[], None] | None = None,
+) -> Gate:
+    """Judge the reports among a run's files: those whose name ends in ``.json``.
+
+    With ``kinds``, there must be exactly one report of each kind, and no other. All of them together have
+    ``limits.JUDGE_S`` seconds. Meanwhile, ``attend`` is called a few times a second; what it raises ends the judging.
+    """
+    return judge_each(((path, data, run) for path, data in files.items()), kinds, attend)
+
+
+def judge_each(
+    files: Iterable[tuple[str, bytes, Voucher]],
+    kinds: Collection[str] | None = None,
+    attend: Callable[[], None] | None = None,
+) -> Gate:
+    """Do what ``judge`` does with files that are read when they are asked for, each with what vouches for it."""
+    deadline = Deadline(limits.JUDGE_S, attend)
+    violations: list[Violation] = []
+    seen_kinds: Counter[str] = Counter()
+    number, is_late, by_requester = 0, False, False
+    for path, data, run in files:
+        if not path.endswith(".json"):
+            continue
+        number += 1
+        is_late = is_late or deadline.is_over
+        by_requester = by_requester or (isinstance(run, RunBinding) and run.requester_measured)
+        kind, faults = _judge_file(data, run, kinds, deadline)
+        seen_kinds[kind] += 1
+        violations = _first((*violations, *(each.model_copy(update={"path": path}) for each in faults)))
+    if not is_late:
+        for kind, times in Counter(kinds or ()).items():
+            if seen_kinds[kind] < times:
+                missing = (
+                    f"there is no report of kind {kind}"
+                    if times == 1
+                    else f"{times} reports of kind {kind} are due"
+                )
+                violations.append(violation("NO_REPORT", missing))
+    if not number and not kinds:
+        violations = [violation("NO_REPORT", "the preset promises a report and the run left none")]
+    notes = [f"{each.path}: {each.code}: {each.message}" for each in violations if is_note(each)]
+    faults = [each for each in violations if not is_note(each)]
+    return Gate(
+        verdict=verdict(faults, by_requester=by_requester), violations=faults[:MAX_VIOLATIONS],
+        notes=notes[:MAX_VIOLATIONS],
+    )  # fmt: skip
+
+
+def verdict(violations: Collection[Violation], *, by_requester: bool = False) -> Verdict:
+    """Return the verdict for violations: INCOMPLETE if something is missing or uneven, but nothing is wrong."""
+    effects = {CODES[each.code].effect for each in violations}
+    if "REJECTED" in effects:
+        return "REJECTED"
+    if "INCOMPLETE" in effects:
+        return "INCOMPLETE"
+    return "ACCEPTED_BY_REQUESTER" if by_requester else "ACCEPTED"
+
+
+def violation(code: str, message: str) -> Violation:
+    """Return a violation with its fix."""
+    return Violation(code=code, message=one_line(message), mend=CODES[code].fix)
+
+
+def is_note(fault: Violation) -> bool:
+    """Return whether a violation is a finding that a reader should know, and does not affect the verdict."""
+    return CODES[fault.code].effect == "NOTE"
+
+
+def _judge_file(
+    data: bytes, run: Voucher, kinds: Collection[str] | None, deadline: Deadline
+) -> tuple[str, list[Violation]]:
+    """Return the kind of a report and its violations."""
+    if deadline.is_over:
+        message = f"the reports before it took all of the {limits.JUDGE_S:g} s"
+        return "", [violation("JUDGED_TOO_LONG", message)]
+    try:
+        report = parse_report(data)
+    except ReportFileError as error:
+        return "", [violation("TOO_LARGE" if error.code == "too_large" else "UNREADABLE", error.message)]
+    kind = str(report.get("kind"))
+    if kinds and kind not in kinds:
+        wanted = " or ".join(dict.fromkeys(kinds))
+        return kind, [violation("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {wanted}")]
+    return kind, _judge_one(report, run, deadline)
+
+
+def _judge_one(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> list[Violation]:
+    return _first(violation(*each) for each in _distinct(_faults(report, run, deadline)))
+
+
+def _first(violations: Iterable[Violation]) -> list[Violation]:
+    """Return the first violations, and one of each code that comes later: the verdict counts all codes."""
+    first: list[Violation] = []
+    late: dict[str, Violation] = {}
+    for each in violations:
+        if len(first) < MAX_VIOLATIONS:
+            first.append(each)
+        else:
+            late.setdefault(each.code, each)
+    known = {each.code for each in first}
+    last = [each for code, each in late.items() if code not in known]
+    return [*first[: MAX_VIOLATIONS - len(last)], *last]
+
+
+def _distinct(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each fault once, and at most so many of one code."""
+    seen: dict[tuple[str, str], None] = {}
+    places: Counter[str] = Counter()
+    for code, message in faults:
+        if (code, message) not in seen and places[code] < _MAX_PLACES:
+            seen[code, message] = None
+            places[code] += 1
+    yield from seen
+
+
+def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iterator[tuple[str, str]]:
+    """Yield violations as pairs of code and message, within the time that is left."""
+    if not isinstance(run, RunBinding):
+        yield run
+    else:
+        # This comes first, so that no time that the checks take hides that the report is of another run.
+        try:
+            deadline.check()
+            yield from _guarded("the binding to the run", mismatches(report, run, deadline))
+        except TooLongError:
+            yield "JUDGED_TOO_LONG", f"within {limits.JUDGE_S:g} s it was not compared with its run"
+    try:
+        yield from _experiment_faults(report, deadline)
+    except TooLongError:
+        yield "JUDGED_TOO_LONG", f"after {limits.JUDGE_S:g} s not all checks had been applied"
+
+
+def _experiment_faults(report: Mapping[str, Any], deadline: Deadline) -> Iterator[tuple[str, str]]:
+    kind, version = report.get("kind"), report.get("schema_version")
+    if not isinstance(kind, str) or kind not in KINDS:
+        yield "UNKNOWN_KIND", f"no check knows reports of kind {kind!r}"
+    elif kind == LEGACY:
+        yield from _guarded(kind, legacy.judge_legacy(report))
+    elif version != SCHEMA_VERSION or isinstance(version, bool):
+        yield "OTHER_VERSION", f"schema_version is {version!r}, not {SCHEMA_VERSION}"
+    else:
+        deadline.check()
+        typed, faults = read_typed(MODELS[kind], report)
+        yield from faults
+        if typed is not None:
+            index = ReportIndex(typed, report, deadline)
+            for check in checks_of(kind):
+                deadline.check()
+                yield from _guarded(check.name, _apply(check, index))
+            deadline.check()
+
+
+def _apply(check: Check, index: ReportIndex) -> Iterator[tuple[str, str]]:
+    for message in index.deadline.through(check.judge(index)):
+        yield check.code, message
+
+
+# Raised for values of a type or size with which nothing can be computed. Nothing else reads a report's free values.
+_ODD_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def _guarded(name: str, faults: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield faults. If values are of a type or size with which nothing can be computed, that is the fault."""
+    try:
+        yield from faults
+    except _ODD_VALUES as error:
+        yield "MALFORMED", f"{name} cannot be judged: {type(error).__name__}: {error}"

@@ -1,0 +1,168 @@
+"""Checks that a report is the one that a run measured, with facts that the report itself cannot prove.
+
+A runner gives each job an id that nobody can know before the request is committed, and the engine writes it into its
+reports. While it measures, the engine prints the digests of ``bridge.reports.digests``, which the runner's log keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bridge.gate.command_line import config_mismatches
+from bridge.gate.deadline import Deadline
+from bridge.reports import digests
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+# Tolerance for times, which are written in whole seconds.
+_SLACK = timedelta(seconds=3)
+# Tolerance for memory: two programs may count it slightly differently.
+_SIMILAR = 0.05
+
+
+@dataclass(frozen=True)
+class RunBinding:
+    """The run that reports must match.
+
+    Attributes:
+        id: see ``run_id``.
+        began: when the job began; ``ended``: when it had ended.
+        host: the runner's facts about its machine; ``versions``: about installed software.
+        logs: the job's logs, as recorded by the runner.
+        argvs: the command lines of the job's steps; placeholders replace values that the answer does not show.
+        requester_measured: whether the request's own code ran, so that the requester vouches for its figures.
+        is_signed: whether a signature covers the report's bytes. Then logs of older engines, which hold digests of rows
+            alone, are enough.
+    """
+
+    id: str
+    began: datetime
+    ended: datetime
+    host: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    logs: tuple[bytes, ...] = ()
+    argvs: tuple[tuple[str, ...], ...] = ()
+    requester_measured: bool = False
+    is_signed: bool = False
+
+
+def run_id(branch: str, request: str, token: int) -> str:
+    """Return the id of a run. It depends on the request commit, so the commit cannot contain it."""
+    return hashlib.sha256(f"kakeya-run\n{branch}\n{request}\n{token}\n".encode()).hexdigest()
+
+
+def has_run_id(report: Mapping[str, Any]) -> bool:
+    """Return whether a report names a run."""
+    run = report.get("run")
+    return isinstance(run, dict) and isinstance(run.get("id"), str)
+
+
+def mismatches(
+    report: Mapping[str, Any], run: RunBinding, deadline: Deadline | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield why a report is not the one that a run measured, as pairs of code and message.
+
+    Raises:
+        TooLongError: the deadline has passed.
+    """
+    if not has_run_id(report):
+        yield "RUN_UNNAMED", "the report does not name its run"
+        return
+    if report["run"]["id"] != run.id:
+        names = f"the report is of run {report['run']['id'][:12]}, and this is run {run.id[:12]}"
+        yield "NOT_THIS_RUN", names
+        return
+    yield from _digest_mismatches(report, run, deadline or Deadline())
+    for fault in (
+        *_time_faults(report, run),
+        *_host_faults(report, run),
+        *config_mismatches(report, run.argvs),
+    ):
+        yield "NOT_THIS_RUN", fault
+
+
+def _time_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
+    try:
+        at = datetime.strptime(str(report.get("created_at")), _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        yield "the report does not say when it was written"
+        return
+    if not run.began - _SLACK <= at <= run.ended + _SLACK:
+        yield f"the report was written at {at:%Y-%m-%dT%H:%M:%SZ}, and the job did not run then"
+    seconds, most = report.get("seconds"), (run.ended - run.began + _SLACK).total_seconds()
+    if isinstance(seconds, int | float) and seconds > most:
+        yield f"the report took {seconds:g} s of a job of {most:g} s"
+
+
+def _host_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
+    identity = report.get("identity")
+    if not isinstance(identity, dict):
+        return
+    written, known = identity.get("memory_bytes"), run.host.get("memory_bytes")
+    if (
+        isinstance(written, int)
+        and isinstance(known, int)
+        and not math.isclose(written, known, rel_tol=_SIMILAR)
+    ):
+        yield f"the report is of a machine of {written} bytes of memory, and this one has {known}"
+    versions = identity.get("versions")
+    here = versions.get("mlx") if isinstance(versions, dict) else None
+    there = run.versions.get("mlx")
+    if here and there and here != there:
+        yield f"the report is of mlx {here}, and this machine has {there}"
+
+
+def _digest_mismatches(
+    report: Mapping[str, Any], run: RunBinding, deadline: Deadline
+) -> Iterator[tuple[str, str]]:
+    """Compare the report with the digests in the log: its header, its rows in their order, and the whole."""
+    rows = report.get("rows")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        yield "EDITED", "the report holds no list of rows"
+        return
+    header = digests.header_digest(report)
+    lines = [*deadline.through(digests.lines_in(run.logs))]
+    if not any(line.word == digests.REPORT for line in lines):
+        if not run.is_signed:
+            yield "RUN_UNNAMED", "the job's log holds no digest of a report: an older engine wrote it"
+        elif not _older_rows_match(rows, lines, deadline):
+            yield "EDITED", "the job's log does not hold the digest of the report's rows"
+        return
+    mine = [line for line in lines if line.id == header[: digests.ID_LENGTH]]
+    was_cut = any(not line.word for line in lines)
+    if not mine or not (
+        was_cut or any(line.digest == header for line in lines if line.word == digests.REPORT)
+    ):
+        yield (
+            "EDITED",
+            "the job's log does not hold the digest of the report's models, prompts, arms and options",
+        )
+        return
+    chain = [*digests.row_digests(deadline.through(rows), header)]
+    for line in mine:
+        if line.word == digests.ROWS and not _holds(chain, line):
+            yield (
+                "EDITED",
+                f"after {line.rows} rows, the job's log holds another digest than the report's rows have",
+            )
+            return
+    last = max((line.rows for line in mine if line.word == digests.ROWS), default=0)
+    if last != len(chain):
+        yield "EDITED", f"the job's log tells of {last} rows, and the report has {len(chain)}"
+    ends = [line.digest for line in mine if line.word == digests.END]
+    if not ends or ends[-1] != digests.report_digest(report):
+        yield "EDITED", "the report's claims, times or notes are not those that the run wrote"
+
+
+def _holds(chain: list[str], line: digests.Line) -> bool:
+    return 0 < line.rows <= len(chain) and chain[line.rows - 1] == line.digest
+
+
+def _older_rows_match(rows: list[Mapping[str, Any]], lines: list[digests.Line], deadline: Deadline) -> bool:
+    """Return whether the log of an older engine holds the digest of the report's rows."""
+    chain = ["", *digests.row_digests(deadline.through(rows))]
+    return any(line.word == digests.ROWS and line.digest == chain[-1] for line in lines)

@@ -1,0 +1,20 @@
+"""The checks, in files named after what they judge."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from bridge.gate.check import Check
+from bridge.gate.checks import baseline, codec, controls, form, memory, outputs, samples, served, timing
+
+MODULES: tuple[ModuleType, ...] = (
+    form, samples, timing, baseline, outputs, controls, memory, codec, served,
+)  # fmt: skip
+CHECKS: tuple[Check, ...] = tuple(
+    value for module in MODULES for value in vars(module).values() if isinstance(value, Check)
+)
+
+
+def checks_of(kind: str) -> tuple[Check, ...]:
+    """Return the checks of a kind of report, in the order in which they are applied."""
+    return tuple(each for each in CHECKS if kind in each.kinds)

@@ -1,0 +1,121 @@
+"""Checks of the server's matrix: no answer depends on its cell, every cell is there, and its features ran."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from bridge.gate.check import check
+from bridge.gate.checks.outputs import first_difference, no_tie
+from bridge.gate.index import ReportIndex
+from bridge.reports.kinds import SERVE
+from bridge.reports.rows import CellRow
+
+Cell = tuple[str, str, bool, int, str]
+
+
+def _cell_of(row: CellRow) -> Cell:
+    return row.draft, row.cache, row.warm, row.clients, row.form
+
+
+def _is_oracle(row: CellRow) -> bool:
+    return row.draft == "none" and not row.warm and row.clients == 1
+
+
+def _named(cell: Cell) -> str:
+    draft, cache, warm, clients, form = cell
+    return f"{draft} x {cache} x {'warm' if warm else 'cold'} x {clients} x {form}"
+
+
+def _cells(index: ReportIndex) -> dict[Cell, list[CellRow]]:
+    def group() -> dict[Cell, list[CellRow]]:
+        cells: dict[Cell, list[CellRow]] = defaultdict(list)
+        for row in index.rows:
+            cells[_cell_of(row)].append(row)
+        return cells
+
+    return index.once(("cells",), group)
+
+
+@check("CELL_DIFFERS", SERVE)
+def answers_do_not_depend_on_cells(index: ReportIndex) -> Iterator[str]:
+    """Every answer is the single client's cold answer without drafts, or parts from it at a near tie."""
+    oracles = {(row.cache, row.form, row.question): row for row in index.rows if _is_oracle(row)}
+    for row in index.rows:
+        oracle = oracles.get((row.cache, row.form, row.question))
+        fault = next(_unlike(row, oracle), None) if oracle is not None else None
+        if fault:
+            yield f"{_named(_cell_of(row))}, question {row.question}: {fault}"
+
+
+def _unlike(row: CellRow, oracle: CellRow) -> Iterator[str]:
+    """Yield how an answer is not the single client's, and why a recorded divergence does not explain it."""
+    if row.tokens == oracle.tokens:
+        yield from (
+            f"{name} differs" for name in ("text", "stop") if getattr(row, name) != getattr(oracle, name)
+        )
+        return
+    parting = row.divergence
+    if parting is None:
+        yield "the tokens differ from the single client's"
+    elif (digest_of(parting.ours), digest_of(parting.theirs)) != (row.tokens, oracle.tokens):
+        yield "the recorded token ids do not match the digests of the answers"
+    else:
+        at = first_difference(parting.ours, parting.theirs)
+        if parting.index != at or at >= min(len(parting.ours), len(parting.theirs)):
+            yield f"the answers do not part at token {parting.index}"
+        elif fault := no_tie(parting):
+            yield fault
+
+
+def digest_of(tokens: Sequence[int]) -> str:
+    """Return the digest of token ids, as the server forms it: of decimal numbers with a comma after each."""
+    return f"sha256:{hashlib.sha256(''.join(f'{token},' for token in tokens).encode()).hexdigest()}"
+
+
+@check("NOT_COVERED", SERVE)
+def every_cell_is_there(index: ReportIndex) -> Iterator[str]:
+    """Every configured cell has an answer to each question, and each has a single client's to compare with."""
+    config, cells = index.report.config, _cells(index)
+    axes = (config.drafts, config.caches, config.warm, config.clients, config.forms)
+    wanted: dict[Cell, int] = {cell: cell[3] for cell in itertools.product(*axes)}
+    for cache, form in itertools.product(config.caches, config.forms):
+        wanted["none", cache, False, 1, form] = max(config.clients)
+    for cell, questions in wanted.items():
+        lacking = {*range(questions)} - {row.question for row in cells.get(cell, ())}
+        if lacking:
+            yield f"{_named(cell)} has no answer to question {min(lacking)}"
+
+
+@check("FEATURE_NEVER_RAN", SERVE)
+def features_ran(index: ReportIndex) -> Iterator[str]:
+    """Drafts were proposed, blocks of the prompt were reused, clients were served at once, and nothing fell back."""
+    for cell, rows in _cells(index).items():
+        draft, _, warm, clients, _ = cell
+        fallback = next((row.fallback for row in rows if row.fallback), None)
+        if fallback:
+            yield f"{_named(cell)} fell back: {fallback[:100]}"
+        proposed = sum(row.counters.get("proposed", 0) for row in rows)
+        if (proposed > 0) != (draft != "none"):
+            yield f"{_named(cell)} proposed {proposed} drafts"
+        if any((row.counters.get("cached_tokens", 0) > 0) != warm for row in rows):
+            yield f"{_named(cell)} has answers with and without reused blocks of the prompt"
+        together = max(row.counters.get("together", 0) for row in rows)
+        if (together > 1) != (clients > 1) or together > clients:
+            yield f"{_named(cell)} counts {together} answers at once"
+
+
+@check("FEATURE_NEVER_RAN", SERVE)
+def packed_caches_are_smaller(index: ReportIndex) -> Iterator[str]:
+    """A packed cache takes fewer bytes than the raw one of the same answer."""
+    raw = {_answer(row): row.counters.get("cache_bytes", 0) for row in index.rows if row.cache == "raw"}
+    for row in index.rows:
+        whole, held = raw.get(_answer(row)), row.counters.get("cache_bytes", 0)
+        if row.cache != "raw" and whole is not None and not 0 < held < whole:
+            yield f"{_named(_cell_of(row))} takes {held} bytes; the raw cache takes {whole}"
+
+
+def _answer(row: CellRow) -> tuple[object, ...]:
+    return row.draft, row.warm, row.clients, row.form, row.question

@@ -1,0 +1,147 @@
+"""Checks of times: they add up, arms take turns, and equal runs take about equally long."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+
+from bridge.gate.check import check
+from bridge.gate.index import ReportIndex, rate_of, seconds_of
+from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, VERIFY_L
+from bridge.reports.parts import Claim
+from bridge.reports.statistics import bounds_of_median
+
+RATIOS = (
+    "decode_speedup",
+    "worst_speedup",
+    "e2e_speedup",
+    "decode_ratio",
+    "plain_speedup",
+    "worst_plain_speedup",
+)
+TIMES = (*RATIOS, "decode_tok_s")
+
+# How many times as long as another one an equal run may take, so that their median still says something.
+PREFILL_SPREAD, DECODE_SPREAD = 3.0, 2.0
+_IN_SEQUENCE = 2
+# Of a row: what may be neither prefill nor decoding, as a share of decoding and in seconds.
+_HIDDEN, _HIDDEN_S = 0.03, 1e-3
+# Seconds by which rows of one process may seem to overlap, and by which `seconds` is rounded.
+_OVERLAP, _ROUNDED = 1e-3, 0.05
+
+
+@check("TIMES_CONTRADICT", *COMMANDS)
+def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
+    """Each row starts after the row before it has ended, and the last one ends within the run."""
+    end = 0.0
+    for i, row in enumerate(index.rows[index.resumed :], start=index.resumed):
+        if row.started_s is None:
+            continue  # an older report
+        if row.started_s < end - _OVERLAP:
+            yield f"row {i} started before the row above it had ended"
+            return
+        end = row.started_s + seconds_of(row)
+    rows = sum(map(seconds_of, index.rows[index.resumed :]))
+    if max(end, rows) > index.report.seconds + _ROUNDED:
+        yield f"the rows took {max(end, rows):.4g} s, and the run {index.report.seconds:.4g} s"
+
+
+@check("TIME_HIDDEN", *DECODED)
+def times_of_a_row_add_up(index: ReportIndex) -> Iterator[str]:
+    """The whole time of a row is its prefill and its decoding."""
+    for i, row in enumerate(index.rows):
+        rest = row.e2e_s - row.prefill_s - row.decode_s
+        if abs(rest) > _HIDDEN * row.decode_s + _HIDDEN_S:
+            place = f"(row {i}, arm {row.arm}, prompt {row.prompt})"
+            yield f"{rest:.3g} of {row.e2e_s:.3g} s {place} is neither prefill nor decode time"
+
+
+@check("NOT_INTERLEAVED", *SPECULATIVE, RESTORED)
+def compared_arms_take_turns(index: ReportIndex) -> Iterator[str]:
+    """Arms whose times are compared take turns."""
+    for claim in index.claims_of(*RATIOS):
+        longest = index.once(("turns", claim.arm, claim.against), lambda c=claim: _longest_turn(index, c))  # type: ignore[misc]
+        if longest > _IN_SEQUENCE:
+            yield f"{claim.name}: {longest} rows of {claim.arm} or {claim.against} ran in a row"
+
+
+def _longest_turn(index: ReportIndex, claim: Claim) -> int:
+    pair = (claim.arm, claim.against) if claim.against else tuple(index.arms)
+    return _longest_run([row.arm for row in index.rows if row.arm in pair and not row.warmup])
+
+
+def _longest_run(items: list[str]) -> int:
+    return max((len([*run]) for _, run in itertools.groupby(items)), default=0)
+
+
+@check("NOT_INTERLEAVED", VERIFY_L)
+def lengths_take_turns(index: ReportIndex) -> Iterator[str]:
+    """Lengths take turns."""
+    turns: dict[int, list[str]] = defaultdict(list)
+    for row in index.rows:
+        if not row.warmup:
+            turns[row.context].append(str(row.length))
+    for context, lengths in turns.items():
+        if len(set(lengths)) > 1 and _longest_run(lengths) > _IN_SEQUENCE:
+            yield f"at context {context}, {_longest_run(lengths)} passes of one length ran in a row"
+
+
+@check("PREFILL_SPREAD", *SPECULATIVE)
+def prefill_is_steady(index: ReportIndex) -> Iterator[str]:
+    """Prefill of one prompt takes about equally long each time."""
+    for arm, prompt in _timed(index):
+        least, most = bounds_of_median(row.prefill_s for row in index.decodes(arm, prompt))
+        if most > PREFILL_SPREAD * least:
+            yield f"prefill (arm {arm}, prompt {prompt}) took {least:.3g} to {most:.3g} s; {machine(index)}"
+
+
+@check("DECODE_SPREAD", *TIMED, RESTORED)
+def decoding_is_steady(index: ReportIndex) -> Iterator[str]:
+    """Decoding of one prompt takes about equally long each time."""
+    for arm, prompt in _timed(index):
+        least, most = bounds_of_median(map(rate_of, index.decodes(arm, prompt)))
+        if most > DECODE_SPREAD * least:
+            rates = f"{least:.3g} to {most:.3g} tokens a second"
+            yield f"decoding (arm {arm}, prompt {prompt}) ran at {rates}; {machine(index)}"
+
+
+def _timed(index: ReportIndex) -> Iterator[tuple[str, str]]:
+    """Yield the arms that claims about time name, each with the prompts on which it ran."""
+    names = {arm for claim in index.claims_of(*TIMES) for arm in (claim.arm, claim.against) if arm}
+    for arm in sorted(names):
+        for prompt in index.measured.get(arm, {}):
+            yield arm, prompt
+
+
+@check("DECODE_SPREAD", VERIFY_L)
+def passes_are_steady(index: ReportIndex) -> Iterator[str]:
+    """The middle half of the passes of one length takes about equally long."""
+    passes: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for row in index.rows:
+        if not row.warmup:
+            passes[row.length, row.context].append(row.seconds)
+    for (length, context), seconds in passes.items():
+        ordered, outer = sorted(seconds), len(seconds) // 4
+        low, high = ordered[outer], ordered[-1 - outer]
+        if high > DECODE_SPREAD * low:
+            place = f"{length} tokens on {context}: the middle half of {len(seconds)} passes"
+            yield f"{place} took {low:.3g} to {high:.3g} s; {machine(index)}"
+
+
+@check("LOW_POWER", *TIMED, VERIFY_L, RESTORED)
+def machine_ran_at_full_power(index: ReportIndex) -> Iterator[str]:
+    """The machine did not run on battery or in low-power mode."""
+    power = index.report.identity.power
+    if power.get("low_power") is True:
+        yield "the machine was in low-power mode"
+    if power.get("plugged") is False:
+        yield f"the machine ran on battery ({power.get('percent', '?')} %)"
+
+
+def machine(index: ReportIndex) -> str:
+    """Return what the machine was busy with, as far as the report says."""
+    identity = index.report.identity
+    load = f"the load was {identity.load[0]:g}" + (f" on {identity.cores} cores" if identity.cores else "")
+    battery = identity.power.get("plugged") is False
+    return load + (", and the machine ran on battery" if battery else "")

@@ -1,0 +1,76 @@
+"""Compares a step's command line with the options in the report that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bridge.reports.kinds import COMMANDS
+
+# Options that name places on the host, which an answer does not show.
+_HOST_PLACES = ("out", "model", "draft", "restorer", "text", "prompts", "resume")
+# What an option's value means that lets the engine choose.
+_CHOICE = "auto"
+
+
+def options_of(argv: Sequence[str], command: tuple[str, str]) -> dict[str, str | bool] | None:
+    """Return the options of a command line by name; None if it calls another command."""
+    at = next((i for i in range(len(argv) - 1) if tuple(argv[i : i + 2]) == command), None)
+    if at is None:
+        return None
+    options: dict[str, str | bool] = {}
+    rest = [*argv[at + 2 :]]
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if not flag.startswith("--"):
+            continue
+        name = flag[2:].replace("-", "_")
+        if equals:
+            options[name] = value
+        elif rest and not rest[0].startswith("--"):
+            options[name] = rest.pop(0)
+        else:
+            options[name.removeprefix("no_")] = not name.startswith("no_")
+    return options
+
+
+def config_mismatches(report: Mapping[str, Any], argvs: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the first option of the step that wrote a report which differs from the report's configuration.
+
+    Only options that the configuration names, as one value of the same form, are compared. Yields nothing if a step
+    could have written the report.
+    """
+    command, config = COMMANDS.get(str(report.get("kind"))), report.get("config")
+    if command is None or not isinstance(config, dict):
+        return
+    steps = [options for argv in argvs if (options := options_of(argv, command)) is not None]
+    mismatches = [[*_mismatches(config, options)] for options in steps]
+    if mismatches and all(mismatches):
+        yield min(mismatches, key=len)[0]
+
+
+def _mismatches(config: Mapping[str, Any], options: Mapping[str, str | bool]) -> Iterator[str]:
+    for name, given in options.items():
+        if name in _HOST_PLACES or name not in config or given == _CHOICE:
+            continue
+        if not _same(config[name], given):
+            yield f"--{name.replace('_', '-')} was {given}, and the report's configuration says {config[name]!r}"
+
+
+def _same(configured: object, given: str | bool) -> bool:
+    """Return whether an option in a report can be the text on the command line."""
+    if isinstance(given, bool) or isinstance(configured, bool):
+        return configured is given
+    if configured is None or isinstance(configured, dict):
+        return True
+    if isinstance(configured, list):
+        wanted = {_plain(item) for item in given.split(",")}
+        return wanted <= {_plain(item) for item in configured}
+    return _plain(configured) == _plain(given)
+
+
+def _plain(value: object) -> object:
+    try:
+        return float(str(value))
+    except ValueError:
+        return str(value)

@@ -1,0 +1,143 @@
+"""An index of a report, built once for all checks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from bridge.gate.deadline import Deadline, DeadlineList
+from bridge.reports.models import Report
+from bridge.reports.parts import Arm, Claim, Prompt, Workload
+from bridge.reports.rows import Decode, QuantRow
+from bridge.reports.statistics import median
+
+T = TypeVar("T")
+
+
+class ReportIndex:
+    """What checks ask about a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
+
+    Queries, and loops over the report's parts, raise TooLongError once the deadline has passed.
+
+    Attributes:
+        report: the typed report.
+        data: the same report as parsed JSON.
+    """
+
+    def __init__(self, report: Report, data: Mapping[str, Any], deadline: Deadline | None = None) -> None:
+        self.report: Any = report
+        self.data = data
+        self.deadline = deadline or Deadline()
+        self._cache: dict[tuple[object, ...], Any] = {}
+        self.claims: list[Claim] = DeadlineList(report.claims, self.deadline)
+        self.rows: list[Any] = DeadlineList(getattr(report, "rows", []), self.deadline)
+        self.all_arms: list[Arm] = DeadlineList(getattr(report, "arms", []), self.deadline)
+        self.all_prompts: list[Prompt] = DeadlineList(getattr(report, "prompts", []), self.deadline)
+        self.workloads: dict[str, Workload] = getattr(report, "workloads", {})
+        self.kind = str(report.kind)  # type: ignore[attr-defined]
+
+    def option(self, name: str) -> Any:
+        """Return an option of the run; None if the configuration does not name it."""
+        config = getattr(self.report, "config", None)
+        return config.get(name) if isinstance(config, dict) else getattr(config, name, None)
+
+    @cached_property
+    def resumed(self) -> int:
+        """How many of the first rows an earlier, interrupted run left."""
+        count = self.option("resumed_rows")
+        return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
+
+    @property
+    def restores_sliding(self) -> bool:
+        """Whether sliding layers evict and are restored, while full-attention layers keep everything."""
+        return bool(self.option("layers") == "sliding")
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """The arms by name."""
+        return {arm.name: arm for arm in self.all_arms}
+
+    @cached_property
+    def prompts(self) -> dict[str, Prompt]:
+        """The prompts by id."""
+        return {prompt.id: prompt for prompt in self.all_prompts}
+
+    def arms_of(self, *roles: str) -> list[Arm]:
+        """Return the arms that have one of these roles."""
+        return [arm for arm in self.all_arms if arm.role in roles]
+
+    def claims_of(self, *names: str) -> Iterator[Claim]:
+        """Yield the claims of these names whose arms are described."""
+        for claim in self.claims:
+            if claim.name in names and all(arm in self.arms for arm in (claim.arm, claim.against) if arm):
+                yield claim
+
+    def once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """Return the value of a key, computed the first time."""
+        if key not in self._cache:
+            self.deadline.check()
+            self._cache[key] = compute()
+        return cast("T", self._cache[key])
+
+    @cached_property
+    def measured(self) -> dict[str, dict[str, list[Decode | QuantRow]]]:
+        """The counted rows by arm and prompt, in the order in which they ran."""
+        by_arm: dict[str, dict[str, list[Decode | QuantRow]]] = defaultdict(lambda: defaultdict(list))
+        for row in self.rows:
+            if isinstance(row, Decode | QuantRow) and not getattr(row, "warmup", False):
+                by_arm[row.arm][row.prompt].append(row)
+        return {arm: dict(prompts) for arm, prompts in by_arm.items()}
+
+    def decodes(self, arm: str | None, prompt: str) -> list[Decode]:
+        """Return an arm's counted rows on a prompt."""
+        return cast("list[Decode]", self.measured.get(arm or "", {}).get(prompt, []))
+
+    def all_decodes(self, arm: str | None) -> Iterator[Decode]:
+        """Yield all of an arm's counted rows."""
+        for prompt in self.measured.get(arm or "", {}):
+            yield from self.decodes(arm, prompt)
+
+    def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
+        """Return a codec's rows on a prompt."""
+        return cast("list[QuantRow]", self.measured.get(arm or "", {}).get(prompt, []))
+
+    def rate(self, arm: str | None, prompt: str) -> float:
+        """Return the median over repeats of decoded tokens a second; NaN if none is known."""
+        return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.decodes(arm, prompt))))
+
+    def oracle_of(self, row: Decode) -> Decode | None:
+        """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
+        oracle = self.arms[row.arm].oracle if row.arm in self.arms else None
+        rows = self.decodes(oracle, row.prompt)
+        by_repeat = self.once(
+            ("oracle", oracle, row.prompt), lambda: {other.repeat: other for other in reversed(rows)}
+        )
+        return by_repeat.get(row.repeat, rows[0] if rows else None)
+
+    def finds(self, arm: str | None, prompt: str) -> bool:
+        """Return whether every repeat of an arm on a prompt holds the expected answer."""
+        expected = self.prompts[prompt].expected
+        return bool(expected) and all(str(expected) in row.text for row in self.decodes(arm, prompt))
+
+    def recall(self, arm: str) -> float:
+        """Return the share of prompts on which an arm finds the answer; NaN without any."""
+        hits = [self.finds(arm, prompt) for prompt in self.measured.get(arm, {}) if prompt in self.prompts]
+        return sum(hits) / len(hits) if hits else float("nan")
+
+    def drafts(self, arm: str) -> bool:
+        """Return whether an arm drafted."""
+        return self.once(
+            ("drafts", arm), lambda: any(sum(row.drafted or []) for row in self.all_decodes(arm))
+        )
+
+
+def seconds_of(row: Any) -> float:
+    """Return the seconds that a row took, its prefill included; 0 if its kind is not timed."""
+    return float(getattr(row, "e2e_s", getattr(row, "seconds", 0.0)))
+
+
+def rate_of(row: Decode) -> float:
+    """Return decoded tokens a second; NaN if nothing was decoded."""
+    return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")

@@ -1,0 +1,70 @@
+"""Converts parsed JSON to a typed report, or to the violations of the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from bridge.reports.models import Report
+
+_PROVENANCE = ("identity", "config", "created_at", "models")
+_MOST_GROUPS = 100
+_MOST_TOGETHER = 5
+
+
+def read_typed(model: type[Report], report: Mapping[str, Any]) -> tuple[Report | None, list[tuple[str, str]]]:
+    """Return the report as its model, or None and what is wrong, as pairs of code and message."""
+    context: dict[str, Any] = {"layers": {}}
+    try:
+        return model.model_validate(report, context=context), []
+    except ValidationError as error:
+        faults = _errors(error)
+    messages: dict[tuple[str, str], list[str]] = {}
+    outside_rows = [fault for fault in faults if not _is_in_row(fault)]
+    for fault in chain(outside_rows, _row_faults(model, report, faults, context)):
+        where = [str(part) for part in fault["loc"]]
+        group = messages.setdefault(_code_and_part(where), [])
+        if len(group) < _MOST_TOGETHER:
+            group.append(f"{'.'.join(where)}: {_described(fault)}")
+        if len(messages) > _MOST_GROUPS:
+            break
+    return None, [(code, "; ".join(group)) for (code, _), group in messages.items()]
+
+
+def _errors(error: ValidationError, *place: str | int) -> list[dict[str, Any]]:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return [{**fault, "loc": (*place, *fault["loc"])} for fault in faults]
+
+
+def _is_in_row(fault: Mapping[str, Any]) -> bool:
+    return fault["loc"][:1] == ("rows",) and len(fault["loc"]) > 1
+
+
+def _row_faults(
+    model: type[Report], report: Mapping[str, Any], faults: list[dict[str, Any]], context: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield what is wrong with each row: validating the whole report stops at the first bad row."""
+    if any(map(_is_in_row, faults)):
+        adapter: TypeAdapter[Any] = TypeAdapter(get_args(model.model_fields["rows"].annotation)[0])
+        for i, row in enumerate(report["rows"]):
+            try:
+                adapter.validate_python(row, context=context)
+            except ValidationError as error:
+                yield from _errors(error, "rows", i)
+
+
+def _code_and_part(where: list[str]) -> tuple[str, str]:
+    """Return the code for a fault at a place, and the part of the report that is reported once."""
+    top = where[0] if where else ""
+    if top in _PROVENANCE:
+        return "PROVENANCE_MISSING", ""
+    if top == "rows":
+        return ("NO_ROWS", "") if len(where) == 1 else ("BAD_ROW", where[1])
+    return "MALFORMED", top
+
+
+def _described(fault: Mapping[str, Any]) -> str:
+    return "is missing" if fault["type"] == "missing" else str(fault["msg"])

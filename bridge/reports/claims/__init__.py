@@ -1,0 +1,36 @@
+"""Claims: named statistics of a report's rows, derived by one function.
+
+The engine writes what :func:``derive_claims`` returns into the report, and prints it; the gate derives it again.
+docs/evidence.md defines each one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bridge.reports import kinds
+from bridge.reports.claims import decoding, parity, quant, recall, verify
+
+Claims = list[dict[str, Any]]
+
+_OF_KIND: dict[str, Callable[[Mapping[str, Any]], Claims]] = {
+    kinds.SPEC_BENCH: decoding.speculation_claims,
+    kinds.ACCEPTANCE: decoding.speculation_claims,
+    kinds.NATIVE: decoding.native_claims,
+    kinds.RECALL: recall.needle_claims,
+    kinds.RESTORED: recall.needle_claims,
+    kinds.KV_QUANT: quant.quant_claims,
+    kinds.VERIFY_L: verify.verify_claims,
+    kinds.PARITY: parity.parity_claims,
+}
+
+
+def derive_claims(report: Mapping[str, Any]) -> Claims:
+    """Return the claims that a report's rows allow, in the order in which the engine writes them.
+
+    Args:
+        report: valid, as parsed JSON; of its sections, ``kind``, ``config``, ``prompts``, ``arms`` and ``rows`` count.
+    """
+    derive = _OF_KIND.get(report["kind"])
+    return derive(report) if derive else []

@@ -1,0 +1,265 @@
+"""Claims about decoding: rates, speed-ups, acceptance, equal tokens and bytes. Warm-up rows count nowhere."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bridge.reports.repetition import repeating_arms
+
+Row = Mapping[str, Any]
+
+# What docs/evidence.md asks of figures of time.
+LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
+
+DEFINITIONS = {
+    "decode_tok_s": "median over prompts of the median over repeats of decode_tokens / decode_s",
+    "decode_speedup": "median over prompts of the quotient of both arms' medians over repeats of decode_tokens "
+    "/ decode_s",
+    "worst_speedup": "the least over prompts of the quotient of both arms' medians over repeats of "
+    "decode_tokens / decode_s",
+    "decode_ratio": "median over prompts of the quotient of both arms' medians over repeats of decode_tokens / "
+    "decode_s; the other arm is no stock baseline",
+    "e2e_speedup": "median over prompts of the quotient of both arms' medians over repeats of all tokens / e2e_s",
+    "accept_length": "tokens committed over rounds of the loop, the target's own token of each round counted, "
+    "rounds without drafts too",
+    "accept_rate": "drafts accepted over drafts proposed",
+    "identical_outputs": "share of prompts on which every repeat gives the oracle's tokens",
+    "cache_bytes": "the most bytes that the arrays of a row's caches held after its last token, filled or not",
+}
+
+
+class Table:
+    """Counted rows by arm and prompt: warm-up and profiled runs are left out."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            if not row.get("warmup"):
+                self.rows.setdefault(row["arm"], {}).setdefault(row["prompt"], []).append(row)
+        self._medians: dict[tuple[str, Callable[[Row], float]], dict[str, float]] = {}
+
+    def per_prompt(self, arm: str, rate: Callable[[Row], float]) -> dict[str, float]:
+        """Return the median over repeats of a row's figure, for each prompt."""
+        if (arm, rate) not in self._medians:
+            of_arm = self.rows.get(arm, {})
+            self._medians[arm, rate] = {
+                prompt: statistics.median(map(rate, rows)) for prompt, rows in of_arm.items()
+            }
+        return self._medians[arm, rate]
+
+    def ratios(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
+        """Return the ratio of two arms' figures, for each prompt on which the other one has any."""
+        ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
+        return [ours[prompt] / theirs[prompt] for prompt in ours if theirs.get(prompt)]
+
+    def all(self, arm: str) -> list[Row]:
+        """Return every counted row of an arm."""
+        return [row for rows in self.rows.get(arm, {}).values() for row in rows]
+
+    def identical(self, arm: str, oracle: str) -> list[bool]:
+        """Return for each prompt whether every repeat gave the oracle's tokens."""
+        theirs = self.rows.get(oracle, {})
+        return [
+            len(rows) == len(theirs.get(prompt, ()))
+            and all(row["tokens"] == other["tokens"] for row, other in zip(rows, theirs[prompt], strict=True))
+            for prompt, rows in self.rows.get(arm, {}).items()
+        ]
+
+
+def decode_rate(row: Row) -> float:
+    """Return decoded tokens per second without the first token; 0 if there was no other."""
+    return row["decode_tokens"] / row["decode_s"] if row["decode_tokens"] and row["decode_s"] else 0.0
+
+
+def e2e_rate(row: Row) -> float:
+    """Return all tokens over the whole time, prefill included."""
+    rate: float = len(row["tokens"]) / row["e2e_s"]
+    return rate
+
+
+def tau(rows: Sequence[Row]) -> float:
+    """Return committed tokens per round, including the target's own token."""
+    commits = [commit for row in rows for commit in row.get("commits") or ()]
+    return sum(commits) / len(commits) if commits else 0.0
+
+
+def acceptance_rate(rows: Sequence[Row]) -> float | None:
+    """Return drafts accepted over drafts proposed; None if none was proposed."""
+    drafted = sum(sum(row.get("drafted") or ()) for row in rows)
+    return sum(sum(row.get("accepted") or ()) for row in rows) / drafted if drafted else None
+
+
+def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the claims that the rows of a benchmark allow: about time only if enough was timed.
+
+    With several workloads, there are claims about each if there are claims about all together. Nothing is claimed about
+    the speed or the acceptance of text that repeats itself (:mod:``bridge.reports.repetition``).
+
+    Args:
+        report: ``rows`` and ``arms``, and ``prompts`` unless all rows are of one workload.
+    """
+    rows, arms = report["rows"], report["arms"]
+    claims = _of_rows(rows, arms, {})
+    workloads: dict[str, set[str]] = {}
+    for prompt in report.get("prompts", ()):
+        workloads.setdefault(prompt["workload"], set()).add(prompt["id"])
+    subjects = {_subject(claim) for claim in claims}
+    for workload, members in workloads.items() if len(workloads) > 1 else ():
+        some = _of_rows([row for row in rows if row["prompt"] in members], arms, {"workload": workload})
+        claims += [claim for claim in some if _subject(claim) in subjects]
+    return claims
+
+
+NATIVE_CLAIMS = ("decode_tok_s", "cache_bytes")
+
+
+def native_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the claims about plain decoding alone: its rate and its bytes."""
+    return [claim for claim in speculation_claims(report) if claim["name"] in NATIVE_CLAIMS]
+
+
+def _subject(claim: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    return claim["name"], claim["arm"], claim.get("against")
+
+
+def _of_rows(
+    rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, str]
+) -> list[dict[str, Any]]:
+    table = Table(rows)
+    prompts = {row["prompt"] for row in rows}
+    where = where | ({"prompt": next(iter(prompts))} if len(prompts) == 1 else {})
+    is_guessable = bool(repeating_arms(rows))
+    claims: list[dict[str, Any]] = []
+    for arm in arms:
+        claims += _of_arm(table, arm)
+        if not is_guessable:
+            claims += [*_drafted(table, arm), *_timed(table, arm, arms)]
+    return [claim | {"where": where} for claim in claims] if where else claims
+
+
+def _of_arm(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    name = arm["name"]
+    nbytes = [row["memory"]["cache_bytes"] for row in table.all(name) if row.get("memory")]
+    if nbytes:
+        yield _claim("cache_bytes", max(nbytes), arm=name)
+    same = table.identical(name, arm["oracle"]) if arm.get("oracle") is not None else []
+    if same:
+        yield _claim("identical_outputs", sum(same) / len(same), arm=name)
+
+
+def _drafted(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    name, rows = arm["name"], table.all(arm["name"])
+    if any(row.get("commits") for row in rows):  # not if every answer ended with its first token
+        yield _claim("accept_length", tau(rows), arm=name)
+        rate = acceptance_rate(rows)
+        if rate is not None:
+            yield _claim("accept_rate", rate, arm=name)
+
+
+def _timed(
+    table: Table, arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    name = arm["name"]
+    if not is_enough(table, name):
+        return
+    yield middle("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)
+    for other in arms if arm["role"] == "candidate" else ():
+        ratios = table.ratios(name, other["name"], decode_rate) if is_enough(table, other["name"]) else []
+        if not ratios:
+            continue
+        both = {"arm": name, "against": other["name"]}
+        if other["role"] == "baseline":
+            yield middle("decode_speedup", ratios, **both)
+            yield _claim("worst_speedup", min(ratios), **both)
+            yield middle("e2e_speedup", table.ratios(name, other["name"], e2e_rate), **both)
+        elif other["role"] == "reference" or _is_other_loop(arm, other):
+            yield middle("decode_ratio", ratios, **both)
+
+
+def _is_other_loop(arm: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether an arm computes a round as one graph, and another one drafts the same in another loop."""
+    names = ("block_size", "lookup", "adaptive", "rollback")
+    mine, theirs = (side.get("options") or {} for side in (arm, other))
+    same = all(mine.get(name) == theirs.get(name) for name in names)
+    loops = [options.get("loop", "lazy") for options in (mine, theirs)]
+    return same and other["role"] == "candidate" and loops[0] == "fused" != loops[1]
+
+
+def shortage(table: Table, arm: str) -> str | None:
+    """Return why an arm ran too seldom or too briefly for a claim about time; None if it did not."""
+    rows = table.all(arm)
+    repeats = min(map(len, table.rows.get(arm, {}).values()), default=0)
+    decoded = [row["decode_tokens"] for row in rows]
+    if repeats < LEAST_REPEATS:
+        return f"each prompt was repeated {repeats} times; {LEAST_REPEATS} are needed (--repeats)"
+    if len(rows) < LEAST_ROWS:
+        return f"there are {len(rows)} runs; {LEAST_ROWS} are needed (--repeats, --max-prompts)"
+    if statistics.median(decoded) < LEAST_TOKENS:
+        return (
+            f"the median answer has {statistics.median(decoded):g} decoded tokens; {LEAST_TOKENS} are needed "
+            "(--max-tokens)"
+        )
+    return None if min(decoded) > 0 else "an answer ended with its first token"
+
+
+def is_enough(table: Table, arm: str) -> bool:
+    """Return whether an arm ran often and long enough for a claim about time."""
+    return shortage(table, arm) is None
+
+
+def middle(name: str, values: Sequence[float], **about: str) -> dict[str, Any]:
+    """Return a claim of a median over prompts; its interval is the least and the greatest prompt."""
+    return _claim(name, statistics.median(values), **about) | {"interval": [min(values), max(values)]}
+
+
+def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
+    return {"name": name, "value": value, **about, "definition": DEFINITIONS[name]}
+
+
+def unclaimed(report: Mapping[str, Any]) -> list[str]:
+    """Return why nothing is claimed about speed: a sentence for all prompts, and for each workload."""
+    rows = report["rows"]
+    groups: dict[str, set[str]] = {"all prompts": {prompt["id"] for prompt in report["prompts"]}}
+    for prompt in report["prompts"]:
+        groups.setdefault(prompt["workload"], set()).add(prompt["id"])
+    sentences = []
+    for name, members in groups.items():
+        looping = repeating_arms(row for row in rows if row["prompt"] in members)
+        for arm, (some, every) in list(looping.items())[:1]:
+            reason = f"{arm} repeats itself on {some} of {every} prompts"
+            sentences.append(f"{name}: nothing is claimed about speed or acceptance: {reason}")
+    table = Table(rows)
+    short = next(filter(None, (shortage(table, arm["name"]) for arm in report["arms"])), None)
+    return sentences + ([f"nothing is claimed about speed: {short}"] if short and not sentences else [])
+
+
+def one_graph_loses(
+    claims: Sequence[Mapping[str, Any]], contexts: Mapping[str, int]
+) -> dict[tuple[str, str], int | None]:
+    """Return for each arm of one graph and each other loop from which context on the one graph is slower.
+
+    None means that it is not slower at the longest context.
+
+    Args:
+        claims: of the report.
+        contexts: tokens of each workload's prompts.
+    """
+    ratios: dict[tuple[str, str], dict[int, float]] = {}
+    for claim in claims:
+        at = contexts.get(claim.get("where", {}).get("workload", ""))
+        arms = claim.get("arm", ""), claim.get("against", "")
+        if claim["name"] == "decode_ratio" and at and arms[0].endswith("/fused") and "/" in arms[1]:
+            ratios.setdefault(arms, {})[at] = claim["value"]
+    return {pair: _slower_from(by_context) for pair, by_context in ratios.items()}
+
+
+def _slower_from(ratios: Mapping[int, float]) -> int | None:
+    """Return the least context from which on every ratio is below 1."""
+    least = None
+    for context in sorted(ratios, reverse=True):
+        if ratios[context] >= 1:
+            break
+        least = context
+    return least

@@ -1,0 +1,128 @@
+"""Claims about caches at the bits that they store."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bridge.reports.claims.recall import everywhere
+
+Row = Mapping[str, Any]
+EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another
+OURS, AFFINE = "e8v", "affine"
+WITHIN = 1.5  # of a bit: caches that store this much more are no neighbours
+
+DEFINITIONS = {
+    "stored_bits_per_value": "eight times the bytes of the arrays of keys and values, scales and all, over the "
+    "values that they stand for, all prompts together",
+    "rel_mse": "sum of squared errors of captured keys and values over their sum of squares, all prompts together",
+    "kl": "mean over positions of the KL divergence in nats of the prediction from that with the raw cache",
+    "same_top": "share of positions whose likeliest token is that with the raw cache",
+    "perplexity": "exp of the mean over positions of -ln p of the next token of the text",
+}
+RATIO = "quotient of the two arms' {}; the second arm stores as many bits a value or more"
+
+
+def statistics(rows: Sequence[Row]) -> dict[str, float]:
+    """Return an arm's figures over all of its rows, by the name of their claims."""
+
+    def mean(top: str, bottom: str) -> float:
+        mean_value: float = sum(row[top] for row in rows) / sum(row[bottom] for row in rows)
+        return mean_value
+
+    nbytes = sum(row["memory"]["cache_bytes"] for row in rows)
+    return {
+        "stored_bits_per_value": 8 * nbytes / sum(row["n_values"] for row in rows),
+        "rel_mse": mean("sum_squared_error", "sum_squares"),
+        "kl": mean("sum_kl", "n_positions"),
+        "same_top": mean("same_top", "n_positions"),
+        "perplexity": math.exp(min(mean("sum_nll", "n_positions"), 700)),
+    }
+
+
+def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return :func:``statistics`` of each arm of a report or of its sections."""
+    return {
+        arm["name"]: statistics([row for row in report["rows"] if row["arm"] == arm["name"]])
+        for arm in report["arms"]
+    }
+
+
+def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each arm's figures, and of each Voronoi cache those over its neighbours' as quotients.
+
+    A neighbour is the cache that stores least among those of its kind that store as much or more.
+
+    Args:
+        report: ``rows``, ``arms`` and ``prompts``.
+    """
+    where = everywhere([prompt["id"] for prompt in report["prompts"]])
+    found = by_arm(report)
+    made = [
+        {"name": name, "arm": arm, "value": value, "definition": DEFINITIONS[name], "where": where}
+        for arm, figures in found.items()
+        for name, value in figures.items()
+    ]
+    candidates = [arm["name"] for arm in report["arms"] if arm["role"] == "candidate"]
+    kinds = dict.fromkeys(kind_of(name) for name in candidates)
+    for arm, kind in itertools.product(candidates, kinds):
+        if kind_of(arm) == OURS != kind:
+            other = _neighbour(found, arm, [name for name in candidates if kind_of(name) == kind])
+            made += _ratios(found, arm, other, where) if other else []
+    return made
+
+
+def kind_of(cache: str) -> str:
+    """Return the kind of a cache's spec: ``e8v``, ``affine``, ``e8`` or ``d4``."""
+    return cache.split("@", maxsplit=1)[0]
+
+
+def _ratios(
+    found: Mapping[str, Mapping[str, float]], arm: str, other: str, where: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for name in ("rel_mse", "kl"):
+        if found[other][name] > 0:
+            ratio = {"name": f"{name}_ratio", "arm": arm, "against": other, "where": where}
+            value = found[arm][name] / found[other][name]
+            yield {**ratio, "value": value, "definition": RATIO.format(DEFINITIONS[name])}
+
+
+def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Sequence[str]) -> str | None:
+    bits = {name: found[name]["stored_bits_per_value"] for name in (arm, *others)}
+    able = [name for name in others if -EQUAL <= bits[name] - bits[arm] <= WITHIN]
+    return min(able, key=bits.__getitem__, default=None)
+
+
+def verdicts(found: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits.
+
+    Args:
+        found: see :func:``by_arm``.
+        arms: the report's section.
+    """
+    names = [arm["name"] for arm in arms if arm["role"] == "candidate"]
+    kinds = sorted({kind_of(name) for name in names} - {AFFINE})
+    for affine, kind in itertools.product([n for n in names if kind_of(n) == AFFINE], kinds):
+        limit = found[affine]["stored_bits_per_value"] + EQUAL
+        able = [n for n in names if kind_of(n) == kind and found[n]["stored_bits_per_value"] <= limit]
+        if not able:
+            yield f"{kind} against {affine}: no verdict, every {kind} here stores more bits"
+            continue
+        best = min(able, key=lambda name: found[name]["kl"])
+        mse, kl = (found[best][name] / found[affine][name] for name in ("rel_mse", "kl"))
+        word = "better" if mse < 1 and kl < 1 else "worse" if mse >= 1 and kl >= 1 else "mixed"
+        bits = [found[name]["stored_bits_per_value"] for name in (best, affine)]
+        yield (
+            f"{best} ({bits[0]:.2f} bits) against {affine} ({bits[1]:.2f}{_difference(*bits)}): {word}, "
+            f"{mse:.2f} times its error and {kl:.2f} times its KL"
+        )
+
+
+def _difference(bits: float, other: float) -> str:
+    return (
+        ""
+        if abs(other - bits) <= EQUAL
+        else f", {abs(other - bits):.2f} {'more' if other > bits else 'fewer'}"
+    )

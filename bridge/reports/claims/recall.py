@@ -1,0 +1,223 @@
+"""Claims about needles: recall, equal tokens, bytes, the pace of answers, and how far predictions move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bridge.reports import kinds
+from bridge.reports.claims.decoding import Table, decode_rate, is_enough, middle
+from bridge.reports.repetition import repeating_arms
+from bridge.reports.statistics import exact_interval
+
+Row = Mapping[str, Any]
+
+# The arm that computes every position again for each token.
+RECOMPUTE = "recompute"
+
+RECALL = (
+    "share of prompts whose greedy answer holds the expected code, case and all, in every repeat; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
+DELTA = "recall of arm less recall of against, on the same prompts, with its sign"
+IDENTICAL = (
+    "share of prompts on which every token is that of the arm's oracle in every repeat; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
+BYTES = "the most bytes that the arrays of a row's cache held after the last token, unused capacity included"
+PREDICTION = (
+    "mean over the positions of the prompts behind two windows of the KL divergence in nats of the prediction from "
+    "that with the whole cache"
+)
+PREDICTION_RATIO = (
+    "ratio of prompt_kl of arm to that of against, a control, on the same prompts; "
+    "below 1, arm is nearer to raw"
+)
+CONTROLS = ("evicted", "poison")
+
+# Predictions of an arm by prompt.
+Predictions = dict[str, list[Mapping[str, Any]]]
+
+
+def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the claims of ``kakeya.recall`` and ``kakeya.restored-prefill``."""
+    rows, arms, prompts = report["rows"], report["arms"], report["prompts"]
+    where = everywhere([prompt["id"] for prompt in prompts])
+    return [
+        *recall_claims(rows, prompts, arms, recalls=is_recall_claimed(report)),
+        *pace_claims(rows, arms, where),
+        *prediction_claims(rows, arms, where),
+    ]
+
+
+def is_recall_claimed(report: Mapping[str, Any]) -> bool:
+    """Return whether recall says anything: full-attention layers that keep everything find needles alone."""
+    return report["kind"] == kinds.RECALL or report["config"].get("layers", "full") == "full"
+
+
+def is_found(row: Row, expected: Mapping[str, str]) -> bool:
+    """Return whether a row's text holds the code of its prompt."""
+    text: str = row["text"]
+    return expected[row["prompt"]] in text
+
+
+def recall_claims(
+    rows: Sequence[Row],
+    prompts: Sequence[Mapping[str, Any]],
+    arms: Sequence[Mapping[str, Any]],
+    *,
+    recalls: bool,
+) -> list[dict[str, Any]]:
+    """Return the claims of the counted rows: recall by arm, over all prompts and in each bucket that has several.
+
+    Args:
+        rows: all of them.
+        prompts: the report's section.
+        arms: the report's section.
+        recalls: False leaves out ``recall`` and ``recall_delta``.
+    """
+    expected = {prompt["id"]: prompt["expected"] for prompt in prompts}
+    everything = [prompt["id"] for prompt in prompts]
+    whole = everywhere(everything)
+    buckets: dict[tuple[int, float], list[str]] = {}
+    for prompt in prompts:
+        buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
+    table = Table(rows)
+    hits = {
+        name: {prompt: all(is_found(row, expected) for row in some) for prompt, some in of_arm.items()}
+        for name, of_arm in table.rows.items()
+    }
+    claims = []
+    for arm in arms:
+        mine = hits.get(arm["name"], {})
+        if set(everything) - set(mine):
+            continue  # it did not run everywhere
+        claims.append(_share("recall", arm["name"], RECALL, whole, [mine[p] for p in everything]))
+        for (length, depth), members in buckets.items():
+            if len(members) > 1:
+                where = {"length": length, "depth": depth}
+                claims.append(_share("recall", arm["name"], RECALL, where, [mine[p] for p in members]))
+        if arm.get("oracle"):
+            claims += _against(arm, table, hits, whole)
+        nbytes = [row["memory"]["cache_bytes"] for row in table.all(arm["name"]) if row.get("memory")]
+        if nbytes:
+            about = {"name": "cache_bytes", "arm": arm["name"], "value": max(nbytes)}
+            claims.append({**about, "definition": BYTES, "where": whole})
+    return [claim for claim in claims if recalls or claim["name"] not in ("recall", "recall_delta")]
+
+
+def _against(
+    arm: Mapping[str, Any], table: Table, hits: Mapping[str, Mapping[str, bool]], where: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    name, oracle = arm["name"], arm["oracle"]
+    equal = table.identical(name, oracle)
+    yield _share("identical_outputs", name, IDENTICAL, where, equal)
+    mine, theirs = (list(hits.get(side, {}).values()) for side in (name, oracle))
+    if theirs:
+        value = sum(mine) / len(mine) - sum(theirs) / len(theirs)
+        about = {"name": "recall_delta", "arm": name, "against": oracle, "value": value}
+        yield {**about, "definition": DELTA, "where": where}
+
+
+def _share(
+    name: str, arm: str, definition: str, where: dict[str, Any], hits: Sequence[bool]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "arm": arm,
+        "value": sum(hits) / len(hits),
+        "interval": list(exact_interval(sum(hits), len(hits))),
+        "definition": definition,
+        "where": where,
+    }
+
+
+def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
+    """Return the ``where`` of a claim about all prompts: empty, or the prompt's name if there is only one."""
+    return {"prompt": prompts[0]} if len(prompts) == 1 else {}
+
+
+def pace_claims(
+    rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return tokens a second of each arm, and how many times the recomputation's each candidate's are.
+
+    There are none without a warm-up and enough repeats, prompts and tokens, or of answers that repeat themselves. No
+    speed-up over mlx-lm is claimed: what a restored cache answers need not be what the whole one answers.
+    """
+    if not any(row.get("warmup") for row in rows) or repeating_arms(rows):
+        return []
+    table, about = Table(rows), {"where": where}
+    timed = [arm for arm in arms if is_enough(table, arm["name"])]
+    claims = [
+        middle("decode_tok_s", list(table.per_prompt(arm["name"], decode_rate).values()), arm=arm["name"])
+        | about
+        for arm in timed
+    ]
+    if RECOMPUTE not in {arm["name"] for arm in timed}:
+        return claims
+    for arm in timed:
+        ratios = table.ratios(arm["name"], RECOMPUTE, decode_rate) if arm["role"] == "candidate" else []
+        if ratios:
+            claims.append(middle("decode_ratio", ratios, arm=arm["name"], against=RECOMPUTE) | about)
+    return claims
+
+
+def prediction_claims(
+    rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return each arm's divergence over all prompts, and each candidate's in proportion to each control's.
+
+    Arms without predictions have no claims. The intervals hold the least and the greatest prompt.
+    """
+    predictions = {arm["name"]: _predictions(rows, arm["name"]) for arm in arms}
+    claims = []
+    for arm in arms:
+        mine = predictions[arm["name"]]
+        if mine and arm.get("oracle"):
+            each = [mean_divergence(some) for some in mine.values()]
+            claims.append(
+                {
+                    "name": "prompt_kl", "arm": arm["name"], "against": arm["oracle"], "value": _overall(mine),
+                    "interval": [min(each), max(each)], "definition": PREDICTION, "where": where,
+                }
+            )  # fmt: skip
+    return [*claims, *_prediction_ratios(predictions, arms, where)]
+
+
+def _prediction_ratios(
+    predictions: Mapping[str, Predictions], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield how far each candidate moves predictions beside each control; a control that moves none is no measure."""
+    controls = [arm["name"] for arm in arms if arm["role"] in CONTROLS]
+    for arm in arms:
+        mine = predictions[arm["name"]] if arm["role"] == "candidate" else {}
+        for control in controls:
+            theirs = predictions[control]
+            if not mine or any(not theirs.get(p) or mean_divergence(theirs[p]) == 0 for p in mine):
+                continue
+            each = [mean_divergence(some) / mean_divergence(theirs[prompt]) for prompt, some in mine.items()]
+            yield {
+                "name": "prompt_kl_ratio", "arm": arm["name"], "against": control,
+                "value": _overall(mine) / _overall(theirs),
+                "interval": [min(each), max(each)], "definition": PREDICTION_RATIO, "where": where,
+            }  # fmt: skip
+
+
+def _predictions(rows: Sequence[Row], arm: str) -> Predictions:
+    """Return the predictions in an arm's counted rows by their prompts."""
+    by_prompt: Predictions = {}
+    for row in rows:
+        if row["arm"] == arm and not row.get("warmup") and row.get("prediction"):
+            by_prompt.setdefault(row["prompt"], []).append(row["prediction"])
+    return by_prompt
+
+
+def _overall(predictions: Predictions) -> float:
+    return mean_divergence(prediction for some in predictions.values() for prediction in some)
+
+
+def mean_divergence(predictions: Iterable[Mapping[str, Any]]) -> float:
+    """Return the mean divergence over the positions of predictions, in nats."""
+    known = list(predictions)
+    return float(sum(each["sum_kl"] for each in known) / sum(each["n_positions"] for each in known))

@@ -1,0 +1,89 @@
+"""The digests that bind a report to the run that measured it.
+
+The engine prints them on standard error, and so into the runner's log, while it measures:
+
+    kakeya-report DIGEST                before the first row: the digest of the report's header
+    kakeya-rows ID COUNT DIGEST         at most once a second: the digest of the header and of all rows so far
+    kakeya-end ID DIGEST                when the report is written: the digest of the whole report
+
+ID is the first 16 digits of the header's digest, so that one job can write several reports. Older engines print only
+``kakeya-rows COUNT DIGEST``, a chain of the rows alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+# The environment variable in which a runner names the run to its job.
+VARIABLE = "KAKEYA_RUN_ID"
+REPORT, ROWS, END = "kakeya-report", "kakeya-rows", "kakeya-end"
+RUN_ID = re.compile(r"[0-9a-f]{64}")
+ID_LENGTH = 16
+
+# Parts of a report that are known only after its first row.
+_LATER = ("rows", "claims", "seconds", "created_at")
+_LATER_OF_IDENTITY = ("load", "power")
+# Fields that are added to a row after its measurement, and so are not in its digest.
+_LATER_OF_ROW = ("divergence",)
+
+_LINE = re.compile(
+    rb"(?P<word>kakeya-report|kakeya-rows|kakeya-end)(?: (?P<id>[0-9a-f]{16})(?![0-9a-f]))?(?: (?P<count>\d{1,9}))?"
+    rb"(?: (?P<digest>[0-9a-f]{64}))?|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+)
+
+
+def canonical(value: object) -> bytes:
+    """Return the bytes of a JSON value that its digest covers: sorted names, no blanks, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def header_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a report is fixed before its first row: models, prompts, arms, options, code, host and run."""
+    header = {name: value for name, value in report.items() if name not in _LATER}
+    identity = header.get("identity")
+    if isinstance(identity, dict):
+        header["identity"] = {name: v for name, v in identity.items() if name not in _LATER_OF_IDENTITY}
+    return header
+
+
+def header_digest(report: Mapping[str, Any]) -> str:
+    """Return the digest of a report's header, as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(header_of(report))).hexdigest()
+
+
+def report_digest(report: Mapping[str, Any]) -> str:
+    """Return the digest of a whole report, as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(report)).hexdigest()
+
+
+def row_digests(rows: Iterable[Mapping[str, Any]], start: str = "") -> Iterator[str]:
+    """Yield after each row the digest of ``start`` and of all rows so far. ``start`` is the header's digest."""
+    digest = start
+    for row in rows:
+        measured = {name: value for name, value in row.items() if name not in _LATER_OF_ROW}
+        digest = hashlib.sha256(digest.encode() + b"\n" + canonical(measured)).hexdigest()
+        yield digest
+
+
+class Line(NamedTuple):
+    """A digest in a log. ``word`` is empty where the log was cut. ``id`` is empty in lines of older engines."""
+
+    word: str
+    id: str = ""
+    rows: int = 0
+    digest: str = ""
+
+
+def lines_in(logs: Iterable[bytes]) -> Iterator[Line]:
+    """Yield the digests in logs, in their order, and an empty line where a log was cut."""
+    for log in logs:
+        for match in _LINE.finditer(log):
+            word, identifier, count, digest = (match[name] for name in ("word", "id", "count", "digest"))
+            if word is None:
+                yield Line("")
+                continue
+            yield Line(word.decode(), (identifier or b"").decode(), int(count or 0), (digest or b"").decode())

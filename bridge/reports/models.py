@@ -1,0 +1,211 @@
+"""The typed schema: one model for each kind of report. bridge/schemas/report-3.json is generated from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, TypeAdapter
+
+from bridge.reports.parts import (
+    Arm,
+    Claim,
+    Count,
+    Identity,
+    Measure,
+    Model,
+    Name,
+    Positive,
+    Prompt,
+    ReportModel,
+    Time,
+    Workload,
+)
+from bridge.reports.rows import CellRow, CodecRow, Decode, ParityRow, QuantRow, VerifyRow
+
+Rows = Field(min_length=1, max_length=50_000, fail_fast=True)
+
+
+class DecodeConfig(ReportModel):
+    """The options that decide what is measured. Further options are allowed."""
+
+    seed: Count
+    temperature: Measure
+    max_tokens: Positive
+
+
+class Sweep(ReportModel):
+    """The options of a sweep over lengths."""
+
+    seed: Count
+    cache: Name
+    lengths: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
+
+
+class Matrix(ReportModel):
+    """The options of a conformance matrix. Its cells are all combinations of these."""
+
+    seed: Count
+    drafts: Annotated[list[Literal["none", "lookup", "dflash"]], Field(min_length=1, max_length=3)]
+    # The requested cache, and the caches that it selects.
+    cache: Name
+    caches: Annotated[list[Name], Field(min_length=1, max_length=20)]
+    warm: Annotated[list[bool], Field(min_length=1, max_length=2)]
+    clients: Annotated[list[Annotated[int, Field(gt=0, le=64)]], Field(min_length=1, max_length=8)]
+    forms: Annotated[list[Literal["free", "json_schema"]], Field(min_length=1, max_length=2)]
+    # Maximum number of tokens of an answer.
+    max_tokens: Positive
+
+
+class Seeded(ReportModel):
+    """Options with a seed."""
+
+    seed: Count
+
+
+class Run(ReportModel):
+    """The run of a report, by the id that a runner gave the job."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Report(ReportModel):
+    """The fields of all kinds."""
+
+    schema_version: Literal[3]
+    created_at: Time
+    seconds: Measure
+    identity: Identity
+    # Absent without a runner, and in older reports.
+    run: Run | None = None
+    claims: Annotated[list[Claim], Field(max_length=200, default_factory=list)]
+
+
+class WithModels(Report):
+    """A report about models."""
+
+    models: Annotated[list[Model], Field(min_length=1, max_length=20)]
+
+
+class OnPrompts(WithModels):
+    """A report of arms over prompts of named workloads."""
+
+    workloads: Annotated[dict[Name, Workload], Field(min_length=1, max_length=50)]
+    prompts: Annotated[list[Prompt], Field(min_length=1, max_length=2_000, fail_fast=True)]
+    arms: Annotated[list[Arm], Field(min_length=1, max_length=100)]
+
+
+class Decoded(OnPrompts):
+    """A report of decoding: interleaved arms over prompts of named workloads."""
+
+    config: DecodeConfig
+    rows: Annotated[list[Decode], Rows]
+
+
+class CodecRd(Report):
+    """Rate and distortion of codecs on vectors."""
+
+    kind: Literal["kakeya.codec-rd"]
+    config: Annotated[dict[str, Any], Field(min_length=1)]
+    models: Annotated[list[Model], Field(max_length=20, default_factory=list)]
+    rows: Annotated[list[CodecRow], Rows]
+
+
+class SpecBench(Decoded):
+    """Speculative decoding compared with plain decoding."""
+
+    kind: Literal["kakeya.spec-bench"]
+
+
+class Acceptance(Decoded):
+    """How many drafts are accepted."""
+
+    kind: Literal["kakeya.acceptance"]
+
+
+class Native(Decoded):
+    """Stock decoding only: a baseline that is marked as such."""
+
+    kind: Literal["kakeya.native"]
+
+
+class Recall(Decoded):
+    """Needles found, by cache, length and depth."""
+
+    kind: Literal["kakeya.recall"]
+
+
+class RestoredPrefill(Decoded):
+    """Needles found after evicted keys and values were restored."""
+
+    kind: Literal["kakeya.restored-prefill"]
+
+
+class VerifyL(WithModels):
+    """The cost of verifying L tokens."""
+
+    kind: Literal["kakeya.verify-l"]
+    config: Sweep
+    rows: Annotated[list[VerifyRow], Rows]
+
+
+class KvQuant(OnPrompts):
+    """Cache codecs at equal stored bits."""
+
+    kind: Literal["kakeya.kv-quant"]
+    config: Seeded
+    rows: Annotated[list[QuantRow], Rows]
+
+
+class Parity(OnPrompts):
+    """A drafter compared with the reference implementation."""
+
+    kind: Literal["kakeya.parity"]
+    config: Seeded
+    arms: Annotated[list[Arm], Field(min_length=2, max_length=2)]
+    rows: Annotated[list[ParityRow], Rows]
+
+
+class ServeConformance(WithModels):
+    """The server's answers in every combination of drafts, caches, cached prompts, clients and grammars."""
+
+    kind: Literal["kakeya.serve-conformance"]
+    config: Matrix
+    rows: Annotated[list[CellRow], Rows]
+
+
+AnyReport = Annotated[
+    CodecRd
+    | SpecBench
+    | Acceptance
+    | Native
+    | Recall
+    | RestoredPrefill
+    | VerifyL
+    | KvQuant
+    | Parity
+    | ServeConformance,
+    Field(discriminator="kind"),
+]
+MODELS: dict[str, type[Report]] = {
+    "kakeya.codec-rd": CodecRd,
+    "kakeya.spec-bench": SpecBench,
+    "kakeya.acceptance": Acceptance,
+    "kakeya.native": Native,
+    "kakeya.recall": Recall,
+    "kakeya.restored-prefill": RestoredPrefill,
+    "kakeya.verify-l": VerifyL,
+    "kakeya.kv-quant": KvQuant,
+    "kakeya.parity": Parity,
+    "kakeya.serve-conformance": ServeConformance,
+}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of all kinds."""
+    made = TypeAdapter[Any](AnyReport).json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://kakeya-bridge.invalid/schemas/report-3.json",
+        "title": "A report of kakeya-engine, schema version 3",
+        **made,
+    }

@@ -1,0 +1,143 @@
+"""The parts of every report, bounded and typed: machine, code, models, prompts, arms and claims."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+# Larger numbers cannot be measurements, and could overflow in computations.
+HUGE = 1e15
+
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+Count = Annotated[int, Field(ge=0, lt=10**15)]
+Positive = Annotated[int, Field(gt=0, lt=10**15)]
+Measure = Annotated[float, Field(ge=0, lt=HUGE, allow_inf_nan=False)]
+Number = Annotated[float, Field(gt=-HUGE, lt=HUGE, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
+# Only the first fault of a long list is reported: each takes far more memory than the faulty value.
+Tokens = Annotated[list[Count], Field(max_length=1_000_000, fail_fast=True)]
+Word = Annotated[str, Field(max_length=200)]
+Counters = Annotated[dict[Word, Count], Field(max_length=100, default_factory=dict)]
+
+
+class ReportModel(BaseModel):
+    """A part of a report: known fields have one type each; unknown fields may stand beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
+
+
+class Code(ReportModel):
+    """Which code measured: the package's version, the digest of its sources, and its commit where there is one."""
+
+    version: Text
+    digest: Sha256
+    commit: CommitId | None = None
+    dirty: bool | None = None
+
+
+class Identity(ReportModel):
+    """Which machine measured, in what state, with which libraries."""
+
+    host: Text
+    os: Text
+    chip: Text
+    device: Text
+    versions: Annotated[dict[Word, Word | None], Field(min_length=1, max_length=200)]
+    blas: Annotated[dict[Word, object], Field(min_length=1)]
+    code: Code
+    # Files of mlx-lm that differ from the installed version.
+    modified: Annotated[list[Word], Field(fail_fast=True)]
+    cores: Positive | None = None
+    memory_bytes: Positive | None = None
+    # Load averages of 1, 5 and 15 minutes at the end, and the host's power source.
+    load: Annotated[list[Measure], Field(min_length=1, fail_fast=True)]
+    power: dict[Word, object] = {}
+
+
+class Model(ReportModel):
+    """A model that took part, by the digests of what was read."""
+
+    role: Literal["target", "draft", "reconstruction", "reference"]
+    id: Text
+    weights: Sha256
+    config: Sha256
+    tokenizer: Sha256 | None = None
+    dtype: Text
+    quantization: Word | None = None
+
+
+class Workload(ReportModel):
+    """What a group of prompts asks for, and the text that all of them share."""
+
+    task: Literal["code", "maths", "chat", "prose", "recall"]
+    source: Text
+    # All text that was added before or after each prompt of the group, except the tokenizer's template.
+    shared_prefix: Annotated[str, Field(max_length=20_000)] = ""
+    shared_suffix: Annotated[str, Field(max_length=20_000)] = ""
+    chat_template: bool
+
+
+class Prompt(ReportModel):
+    """One prompt as it was given to the tokenizer, before a chat template."""
+
+    id: Name
+    workload: Name
+    sha256: Sha256
+    n_tokens: Positive
+    # The whole text, or its first and last 1,000 characters where it is longer than 4,000.
+    text: Annotated[str, Field(max_length=200_000)] | None = None
+    head: Annotated[str, Field(max_length=4000)] | None = None
+    tail: Annotated[str, Field(max_length=4000)] | None = None
+    # Recall: the text that the answer must contain, and its position in the prompt.
+    expected: Annotated[str, Field(max_length=200)] | None = None
+    length: Positive | None = None
+    depth: Share | None = None
+
+
+class Arm(ReportModel):
+    """One of the things that are compared."""
+
+    name: Name
+    role: Literal["baseline", "candidate", "identity", "poison", "evicted", "verify1", "reference"]
+    # The decoding loop. Only `mlx_lm.generate_step` is a stock loop.
+    loop: Name
+    # The cache: `raw`, or a codec with its stored bits, such as `e8v@4.25`.
+    cache: Name
+    # Library functions that the engine replaced while this arm ran.
+    patches: Annotated[list[Word], Field(fail_fast=True)]
+    # The arm whose tokens this one must reproduce in greedy decoding.
+    oracle: Name | None = None
+    options: dict[Word, object] = {}
+
+
+class Where(ReportModel):
+    """Which rows a claim is about; what is left out is not restricted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workload: Name | None = None
+    prompt: Name | None = None
+    length: Positive | None = None
+    depth: Share | None = None
+    context: Positive | None = None
+
+
+class Claim(ReportModel):
+    """One statement: a named statistic of the rows, recomputed by the gate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    value: Number
+    definition: Annotated[str, Field(min_length=10, max_length=1000)]
+    arm: Name | None = None
+    against: Name | None = None
+    where: Where = Where()
+    # 95 %: exact (Clopper and Pearson) for counts; least and greatest prompt for rates and `prompt_kl`.
+    interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None

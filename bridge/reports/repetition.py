@@ -1,0 +1,40 @@
+"""Answers that repeat themselves. They are easy to guess, so their speed and their acceptance prove nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+# An answer repeats itself if a unit of at most UNIT tokens stands somewhere in it TIMES times in a row. If more than
+# the share MOST of an arm's answers do, nothing is claimed about speed or acceptance.
+UNIT, TIMES, MOST = 8, 12, 0.2
+
+
+def repeats_itself(tokens: Sequence[object]) -> bool:
+    """Return whether an answer repeats itself."""
+    for size in range(1, UNIT + 1):
+        run = 0
+        for before, token in zip(tokens, tokens[size:], strict=False):
+            run = run + 1 if before == token else 0
+            if run >= size * (TIMES - 1):
+                return True
+    return False
+
+
+def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
+    """Return the arms too many of whose answers repeat themselves: on how many prompts, and of how many."""
+    looping: dict[str, dict[str, bool]] = defaultdict(dict)
+    known: dict[tuple[int, ...], bool] = {}
+    for row in rows:
+        if row.get("warmup"):
+            continue
+        tokens = tuple(row["tokens"])
+        if tokens not in known:
+            known[tokens] = repeats_itself(tokens)
+        earlier = looping[row["arm"]].get(row["prompt"], False)
+        looping[row["arm"]][row["prompt"]] = earlier or known[tokens]
+    counts = {arm: (sum(answers.values()), len(answers)) for arm, answers in looping.items()}
+    return {arm: (some, every) for arm, (some, every) in counts.items() if some > MOST * every}

@@ -1,0 +1,131 @@
+"""The run that vouches for a report: a signed file beside it, or the fetched answer that it is part of.
+
+``X.run`` beside ``X.json`` holds what a runner signed about the job that wrote the report: the answer's result, the
+request, the job's logs, and the signed evidence, which covers the digest of every one of them and of the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridge import limits
+from bridge.bus import wire
+from bridge.bus.wire import Result
+from bridge.errors import KakeyaError, ManifestError, VerificationError
+from bridge.gate import NO_RUN, Voucher
+from bridge.system import strict_json
+from bridge.system.local_files import read_regular
+from bridge.verify import attestation
+from bridge.verify.answer_checks import binding_of, contradiction
+from bridge.verify.pins import Pin
+from bridge.verify.signature import differences
+
+SUFFIX = ".run"
+VERSION = 1
+
+_MAX_DEPTH = 4
+_MAX_FOLDERS = 8
+
+# A job's files by their path in the answer.
+Files = Mapping[str, bytes]
+
+
+def make_run_file(files: Files) -> bytes:
+    """Return the run file for the reports of an answer, from the answer's files."""
+    result = wire.parse_result(files[wire.RESULT])
+    logs = {log.path: b64encode(files[log.path]).decode() for log in result.logs}
+    parts = {name: files[path].decode() for name, path in _PARTS.items()}
+    return strict_json.dumps({"version": VERSION, **parts, "logs": logs}).encode()
+
+
+_PARTS = {"result": wire.RESULT, "request": wire.REQUEST, "evidence": wire.EVIDENCE}
+
+
+def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
+    """Return the run that vouches for a report in a file, or why none does.
+
+    Looked for are ``X.run`` beside ``X.json``, then the fetched answer in the closest folder above.
+    """
+    beside = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
+    try:
+        files = _read_run_file(beside) if beside is not None else _answer_above(report)
+        return _verified(files, hashlib.sha256(data).hexdigest(), pin) if files is not None else NO_RUN
+    except KakeyaError as error:
+        return "BAD_RUN", error.message
+
+
+def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
+    """Return the run if a pinned key signed all of it and the report.
+
+    Raises:
+        KakeyaError: the signed parts are not whole.
+    """
+    result = wire.parse_result(files[wire.RESULT])
+    if wire.EVIDENCE not in files:
+        return "NO_RUN", "the run is not signed"
+    if pin is None:
+        return "OTHER_SIGNER", f"the run is signed with {_signers(files)}, and no key is pinned here"
+    try:
+        signed, _ = attestation.open_envelope(files[wire.EVIDENCE], pin.keys)
+    except VerificationError as error:
+        if not error.message.startswith("signed with another key"):
+            raise
+        pinned = f"{error.message}; pinned by {pin.source}: {pin.shown}"
+        return "OTHER_SIGNER", pinned
+    listed = {file.path: file.sha256 for file in result.files}
+    if digest not in listed.values():
+        return "EDITED", "the file is not one that this run wrote: no file of the run has its digest"
+    here = listed | attestation.digests({path: data for path, data in files.items() if path != wire.EVIDENCE})
+    faults = [*differences(signed, result, here)]
+    if fault := contradiction(result):
+        faults.append(fault)
+    if faults:
+        raise VerificationError("; ".join(faults[:5]))
+    return binding_of(result, files)
+
+
+def _signers(files: Files) -> str:
+    try:
+        attestation.open_envelope(files[wire.EVIDENCE], ())
+    except VerificationError as error:
+        return error.message.rpartition(": ")[2]
+    return "an unknown key"
+
+
+def _read_run_file(data: bytes) -> Files:
+    """Return the files in a run file.
+
+    Raises:
+        ManifestError: it is not a run file.
+    """
+    parsed = strict_json.loads(data, what="the run file", max_bytes=limits.FILE_BYTES, max_depth=_MAX_DEPTH)
+    try:
+        if parsed["version"] != VERSION:
+            raise ManifestError(f"the run file has version {parsed['version']!r}, not {VERSION}")
+        files = {path: _text(parsed[name]).encode() for name, path in _PARTS.items()}
+        logs: dict[str, Any] = parsed["logs"]
+        return files | {str(path): b64decode(_text(log), validate=True) for path, log in logs.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"the run file lacks a part, or it is not text: {error}") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of text")
+    return value
+
+
+def _answer_above(report: Path) -> Files | None:
+    """Return the files of the fetched answer in the closest folder above a report; None without one."""
+    for folder in [*report.absolute().parents][:_MAX_FOLDERS]:
+        content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
+        if content is not None:
+            result: Result = wire.parse_result(content)
+            paths = [*_PARTS.values(), *(log.path for log in result.logs if wire.is_answer_path(log.path))]
+            found = {path: read_regular(folder / path, limits.FILE_BYTES) for path in paths}
+            return {path: data for path, data in found.items() if data is not None}
+    return None
