@@ -57,8 +57,7 @@ def is_recall_claimed(report: Mapping[str, Any]) -> bool:
 
 def is_found(row: Row, expected: Mapping[str, str]) -> bool:
     """Return whether a row's text holds the code of its prompt."""
-    text: str = row["text"]
-    return expected[row["prompt"]] in text
+    return bool(expected[row["prompt"]] in row["text"])
 
 
 def recall_claims(
