@@ -29,7 +29,11 @@ COMMANDS = {
         "bridge.cli.report",
         "Show a run's results and evidence, or compare several runs.",
     ),
-    "gate": ("bridge.cli.gate", "Check local reports against the rules that a runner uses."),
+    "gate": ("bridge.cli.gate", "Judge local reports with the checks that a runner uses."),
+    "measure": (
+        "bridge.cli.measure",
+        "Run a preset on this machine; write its reports with their signed runs.",
+    ),
     "cancel": ("bridge.cli.cancel", "Cancel a request."),
     "list": ("bridge.cli.list", "List the requests on the remote."),
     "gc": ("bridge.cli.gc", "Remove records of old requests, here or on the remote."),

@@ -18,6 +18,7 @@ from bridge.client import Client, Run
 from bridge.console import json_option, put_json
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
+from bridge.local_runner import Stage, serving
 from bridge.reports import digests
 from bridge.verify.export import Fetched
 from bridge.verify.verdict import gate_lines, verified
@@ -54,7 +55,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
             f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, the only thing that both sides share"
         )
         out.print(f"[bold]clone[/]    {escape(str(place.clone))}: the requester's working copy")
-        with walkthrough.serving(place):
+        with serving(place):
             out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}")
             client = Client(place.clone)
             answers = [_play(out, client, place, job) for job in walkthrough.JOBS]
@@ -74,7 +75,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
-def _play(out: Screen, client: Client, place: walkthrough.Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
+def _play(out: Screen, client: Client, place: Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
     """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
@@ -136,7 +137,7 @@ def _say_more(out: Screen) -> None:
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
-def _say_where(out: Screen, place: walkthrough.Stage, answers: list[tuple[Run, Fetched]]) -> None:
+def _say_where(out: Screen, place: Stage, answers: list[tuple[Run, Fetched]]) -> None:
     out.print(f"all files are in {escape(str(place.folder))}:")
     for _, answer in answers:
         for path in answer.files:

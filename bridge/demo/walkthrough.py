@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
-import signal
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-import yaml
-
+from bridge import local_runner
 from bridge.bus.wire import State
 from bridge.client import Client, Run
-from bridge.errors import InfrastructureError, UsageError
-from bridge.system import engine_install, environment, gitpython
-from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
+from bridge.local_runner import Stage
+from bridge.system import environment
 from bridge.verify.export import Fetched
-from bridge.verify.pins import SETTING
 
 
 @dataclass(frozen=True)
@@ -65,65 +57,10 @@ MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 # What the gate says where a machine had other work to do: the report is incomplete, and nothing is broken.
 NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
 
-_START_S = 60
-_STOP_S = 30
-_WHO = ("A requester", "requester@localhost")
 
-
-@dataclass(frozen=True)
-class Stage:
-    """What the demonstration plays on."""
-
-    folder: Path
-    bus: Path
-    clone: Path
-    policy: Path
-    log: Path
-
-
-@contextmanager
-def stage(keep: Path | None) -> Iterator[Stage]:
-    """Make the folder with everything in it; remove it afterwards unless it is to be kept.
-
-    Raises:
-        UsageError: the engine is not installed, or ``keep`` is not an empty folder.
-    """
-    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
-        message = "the demonstration runs real MLX jobs, but the engine is not installed here"
-        raise UsageError(message, fix=engine_install.how(python=sys.executable))
-    if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{keep} is not an empty folder", fix="Give --keep an empty or new folder.")
-    folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield _set_up(folder)
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def serving(place: Stage) -> Iterator[None]:
-    """Run a runner process beside the bus.
-
-    Raises:
-        InfrastructureError: it does not come up.
-    """
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
-    with place.log.open("wb") as out:
-        runner = start(
-            argv, env=environment.for_user_git(), stdin=DEVNULL, stdout=out.fileno(), stderr=STDOUT
-        )
-    try:
-        _wait_until_serving(runner, place.log)
-        yield
-    finally:
-        runner.send_signal(signal.SIGTERM)
-        try:
-            runner.wait(_STOP_S)
-        except Expired:
-            runner.kill()
-            runner.wait()
+def stage(keep: Path | None) -> AbstractContextManager[Stage]:
+    """Make the folder with everything in it; remove it afterwards unless it is to be kept."""
+    return local_runner.stage("demo-runner", [job.preset for job in JOBS], MODELS, keep=keep)
 
 
 def ask(client: Client, job: Job) -> Run:
@@ -175,40 +112,3 @@ def more() -> list[tuple[str, str]]:
             "repeat this and keep the bus, the clone and the results in DIR",
         ),
     ]
-
-
-def _set_up(folder: Path) -> Stage:
-    place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
-    gitpython.make_bare(place.bus)
-    # The runner signs, and the clone trusts the key that its maintainer saw.
-    gitpython.make_clone(
-        place.clone,
-        {"README.md": "A workload, as any repository could be.\n"},
-        author=_WHO,
-        message="A workload\n",
-        remote=str(place.bus),
-        settings={SETTING: str(folder / "state" / "runner.pub")},
-    )
-    policy = {
-        "schema_version": 1,
-        "id": "demo-runner",
-        "bus": {"url": str(place.bus)},
-        "state": str(folder / "state"),
-        "presets": [job.preset for job in JOBS],
-        "interpreter": sys.executable,
-        "env": MODELS,
-    }
-    place.policy.write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
-    place.policy.chmod(0o600)
-    argv = (sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "keygen")
-    run(*argv, env=environment.for_user_git())
-    return place
-
-
-def _wait_until_serving(runner: Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while "serving" not in log.read_text(encoding="utf-8", errors="replace"):
-        if runner.poll() is not None or time.monotonic() > until:
-            said = log.read_text(encoding="utf-8", errors="replace").strip()
-            raise InfrastructureError(f"the runner did not start: {said or 'it printed nothing'}")
-        time.sleep(0.05)

@@ -59,17 +59,25 @@ class Limits(BaseModel):
     all_reports_mb: Annotated[int, Field(ge=1, le=256)] = 64
 
 
+_ENDING = Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
+
+
 class Inputs(BaseModel):
     """Files of the request's tree that a job reads as data: plain files only, within bounds, and never run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # The folder whose files are copied into the workspace, and the ending of their names.
+    # The folder whose files are copied into the workspace, and the ending of their names, or several.
     under: Literal["results/research"]
-    ending: Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
+    ending: _ENDING | Annotated[list[_ENDING], Field(min_length=1, max_length=8)]
     files: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     file_mb: Annotated[int, Field(ge=1, le=64)] = 16
     total_mb: Annotated[int, Field(ge=1, le=1_024)] = 256
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The endings of the files' names."""
+        return (self.ending,) if isinstance(self.ending, str) else tuple(self.ending)
 
 
 class Step(BaseModel):

@@ -1,7 +1,7 @@
 """The run that vouches for a report: a signed file beside it, or the fetched answer that it is part of.
 
 ``X.run`` beside ``X.json`` holds what a runner signed about the job that wrote the report: the answer's result, the
-request, the job's logs, and the signed evidence, which covers the digest of every one of them and of the report.
+job's logs, and the signed evidence, which covers the digests of both, of the request and of the report.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_run_file(files: Files) -> bytes:
     return strict_json.dumps({"version": VERSION, **parts, "logs": logs}).encode()
 
 
-_PARTS = {"result": wire.RESULT, "request": wire.REQUEST, "evidence": wire.EVIDENCE}
+_PARTS = {"result": wire.RESULT, "evidence": wire.EVIDENCE}
 
 
 def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
@@ -80,7 +80,7 @@ def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
     if digest not in listed.values():
         return "EDITED", "the file is not one that this run wrote: no file of the run has its digest"
     here = listed | attestation.digests({path: data for path, data in files.items() if path != wire.EVIDENCE})
-    faults = [*differences(signed, result, here)]
+    faults = [*differences(signed, result, here, unseen=(wire.REQUEST,))]
     if fault := contradiction(result):
         faults.append(fault)
     if faults:

@@ -13,6 +13,7 @@ from engine.codec import classic_store
 from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache
 from engine.lm import cache as lm_cache
+from engine.measure import memory
 from engine.mx import mx, tree
 
 HOLDERS = (*KEY_VALUE, PackedMixin, KakeyaLatticeMLXCache, ControlCache, lm_cache.QuantizedKVCache)
@@ -50,9 +51,7 @@ def stored(caches: Sequence[Cache], pairs: Sequence[Sequence[mx.array]]) -> dict
         pairs: these keys and values. The published codec's cache keeps what came back in full, so its codes are
             packed here.
     """
-    layers = [_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True)]
-    total = sum(layer["nbytes"] for layer in layers)
-    return {"counted": "live_arrays", "cache_bytes": total, "layers": layers}
+    return memory.section(_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True))
 
 
 def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:

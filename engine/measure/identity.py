@@ -1,6 +1,7 @@
 """Who measured: the machine, its software and the code, as every report names them."""
 
 import platform
+from pathlib import Path
 
 from engine import blas_speed, host
 from engine.measure import provenance
@@ -10,6 +11,8 @@ def identity() -> dict[str, object]:
     """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
     from engine.mx import mx
 
+    blas = blas_speed.in_use()
+
     return {
         "host": platform.node(),
         "os": f"{host.system()} ({platform.system()} {platform.release()} {platform.machine()})",
@@ -18,7 +21,7 @@ def identity() -> dict[str, object]:
         "memory_bytes": host.memory_bytes(),
         "device": host.device_name(mx.default_device()),
         "versions": host.versions(),
-        "blas": blas_speed.in_use().as_dict(),
+        "blas": {**blas.as_dict(), "library": Path(blas.library).name},
         "code": provenance.code(),
         "modified": provenance.modified(),
         "load": provenance.load(),

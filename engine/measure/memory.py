@@ -1,6 +1,7 @@
 """Bytes of caches, counted from the arrays that are alive."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -14,12 +15,16 @@ def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
         caches: one a layer, after the last token. What they allocated counts, filled or not.
         peak: the most bytes that MLX held during the run.
     """
-    layers = [_layer(cache) for cache in caches]
+    return {**section(map(_layer, caches)), "peak_bytes": peak}
+
+
+def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the ``memory`` of layers: neighbours that are alike are one entry with their ``count``."""
+    runs = [(layer, len([*run])) for layer, run in itertools.groupby(layers)]
     return {
         "counted": "live_arrays",
-        "cache_bytes": sum(layer["nbytes"] for layer in layers),
-        "layers": layers,
-        "peak_bytes": peak,
+        "cache_bytes": sum(layer["nbytes"] * count for layer, count in runs),
+        "layers": [layer | {"count": count} if count > 1 else layer for layer, count in runs],
     }
 
 

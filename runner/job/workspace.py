@@ -142,11 +142,13 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     """
     entries, count = [], 0
     for entry in request_tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
-        if entry.path.endswith(inputs.ending):
+        if entry.path.endswith(inputs.endings):
             count += 1
             entries += [entry] if count <= inputs.files else []
     if count > inputs.files:
-        message = f"{inputs.under} holds {count} files {inputs.ending}; {inputs.files} are the most"
+        message = (
+            f"{inputs.under} holds {count} files {' or '.join(inputs.endings)}; {inputs.files} are the most"
+        )
         raise Refusal("inputs_too_large", message)
     for entry in entries:
         if not entry.is_file:
@@ -156,9 +158,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
             message = f"{entry.path!a} holds {entry.size >> 20} MiB; {inputs.file_mb} are the most"
             raise Refusal("inputs_too_large", message)
     if sum(entry.size for entry in entries) > inputs.total_mb << 20:
-        message = (
-            f"the files {inputs.ending} below {inputs.under} hold more than {inputs.total_mb} MiB together"
-        )
+        message = f"its files below {inputs.under} hold more than {inputs.total_mb} MiB together"
         raise Refusal("inputs_too_large", message)
     names = request_tree.Names(root, _INPUT_ENTRIES)
     for entry in entries:

@@ -15,6 +15,7 @@ from bridge.gate import RunBinding, run_id
 from bridge.manifest import Request
 from bridge.presets.params import Value
 from bridge.reports.digests import VARIABLE as RUN_ID
+from bridge.verify.pins import VARIABLE as PINNED
 from runner import lfs
 from runner.admit import trust
 from runner.admit.admission import Admitted
@@ -34,6 +35,7 @@ from runner.serve.gate import judge_reports
 from runner.serve.heartbeat import Heartbeat
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Halt, Halted, attend, attendant
+from runner.state import signing_key
 
 _CANCELLED = {
     Halt.CANCELLED: "the requester cancelled it",
@@ -187,9 +189,13 @@ def _run_steps(
     preset = admitted.preset
     deadline = time.monotonic() + admitted.timeout_s
     passed = {name: context.policy.env[name] for name in preset.pass_env if name in context.policy.env}
-    told = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+    given = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+    if PINNED in preset.pass_env and PINNED not in passed and context.signer:
+        given[PINNED] = signing_key.public_key(
+            context.policy.state
+        ).text  # what this runner signed counts here
     env = job_environment(
-        place.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **told}
+        place.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **given}
     )
     heartbeat = Heartbeat(context, lease)
     for i, argv in enumerate(admitted.commands):

@@ -52,7 +52,7 @@ def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def is_recall_claimed(report: Mapping[str, Any]) -> bool:
     """Return whether recall says anything: full-attention layers that keep everything find needles alone."""
-    return report["kind"] == kinds.RECALL or report["config"].get("layers", "full") == "full"
+    return bool(report["kind"] == kinds.RECALL or report["config"].get("layers", "full") == "full")
 
 
 def is_found(row: Row, expected: Mapping[str, str]) -> bool:

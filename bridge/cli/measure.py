@@ -1,0 +1,102 @@
+"""``kakeya measure``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bridge.cli.common import complete_param, complete_preset
+from bridge.cli.gate import show_gate
+from bridge.cli.run import split_params
+from bridge.console import json_option, put, put_block, put_json, say
+from bridge.demo.walkthrough import MODELS
+from bridge.errors import UsageError
+from bridge.presets import find_preset, load_presets
+from bridge.requests.status import Event
+from bridge.system import environment
+
+KEY_FOLDER = "~/.config/kakeya/measure"
+
+
+@click.command()
+@click.argument("preset", shell_complete=complete_preset)
+@click.option(
+    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
+    help="Set a parameter of the preset; repeatable.",
+)  # fmt: skip
+@click.option(
+    "-e", "--env", "settings", multiple=True, metavar="NAME=VALUE",
+    help="Set a ${ENV:NAME} of the preset, such as a model; repeatable.  [default: the bundled model]",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
+    help="Write the reports here: X.json, and beside it X.run, which vouches for it.",
+)  # fmt: skip
+@click.option(
+    "--key-folder", type=click.Path(file_okay=False, path_type=Path), default=KEY_FOLDER, show_default=True,
+    metavar="DIR", help="Folder with the key that signs the runs; made if it is missing.",
+)  # fmt: skip
+@json_option
+def command(
+    preset: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    out: Path,
+    key_folder: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """Run a preset on this machine, and write its reports with their signed runs.
+
+    A runner beside a temporary bus measures, judges and signs, as on any other machine. So a report counts as one that
+    a run vouches for: `kakeya gate DIR --key FILE` accepts it, with the public key that is printed at the end.
+
+    Exits with the exit code of the job.
+    """
+    from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help needs nothing of it
+
+    known = find_preset(load_presets(environment.get("KAKEYA_PRESETS")), preset)
+    env = {**MODELS, **_settings(settings)}
+    measured = measure(
+        preset, split_params(params, list(known.params)), out, env,
+        key_folder=key_folder.expanduser(), on_event=lambda event: _show(event, as_json=as_json),
+    )  # fmt: skip
+    result = measured.result
+    if as_json:
+        put_json(
+            {
+                "state": str(result.state),
+                "exit_code": result.exit_code,
+                "gate": result.gate.model_dump(mode="json") if result.gate else None,
+                "reports": [str(path) for path in measured.reports],
+                "public_key": str(measured.public_key),
+            }
+        )
+        return result.exit_code
+    if result.gate:
+        show_gate(result.gate)
+    for path in measured.reports:
+        put(f"wrote {path} and {path.with_suffix('.run').name}")
+    if measured.reports:
+        say(f"next: kakeya gate {out} --key {measured.public_key}")
+    return result.exit_code
+
+
+def _settings(texts: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def _show(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        return
+    if event.log:
+        put_block(event.log, err=True)
+    elif event.status:
+        say(str(event.status.state))

@@ -1,0 +1,154 @@
+"""A bus, a clone and a runner on this machine, in a folder that is removed afterwards unless it is to be kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bridge.errors import InfrastructureError, UsageError
+from bridge.system import engine_install, environment, gitpython
+from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
+from bridge.verify.pins import SETTING
+
+PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
+_START_S = 60
+_STOP_S = 30
+_REQUESTER = ("A requester", "requester@localhost")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The folders and files of a bus and a runner on this machine."""
+
+    folder: Path
+    bus: Path
+    clone: Path
+    policy: Path
+    log: Path
+
+
+@contextmanager
+def stage(
+    runner: str, presets: Sequence[str], env: Mapping[str, str], *,
+    keep: Path | None = None, key_folder: Path | None = None, preset_folder: Path | None = None,
+) -> Iterator[Stage]:  # fmt: skip
+    """Make a bus, a clone that trusts the runner's key, and the runner's policy; remove them unless they are kept.
+
+    Args:
+        runner: the runner's id.
+        presets: names of presets that it runs.
+        env: values for ``${ENV:NAME}`` in presets.
+        keep: an empty or new folder to use and keep.
+        key_folder: where the runner's key pair lies, or is made; without it, a new key is used and forgotten.
+        preset_folder: where the presets are defined, instead of the installation.
+
+    Raises:
+        UsageError: the engine is not installed, or ``keep`` is not an empty folder.
+    """
+    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
+        message = "this runs real MLX jobs, but the engine is not installed here"
+        raise UsageError(message, fix=engine_install.how(python=sys.executable))
+    if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"{keep} is not an empty folder", fix="Name an empty or new folder.")
+    folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
+    state = folder / "state"
+    policy: dict[str, object] = {
+        "schema_version": 1,
+        "id": runner,
+        "bus": {"url": str(place.bus)},
+        "state": str(state),
+        "presets": [*presets],
+        "interpreter": sys.executable,
+        "env": dict(env),
+    }
+    if preset_folder:
+        policy["preset_folder"] = str(preset_folder.absolute())
+    try:
+        gitpython.make_bare(place.bus)
+        gitpython.make_clone(
+            place.clone, {"README.md": "A workload, as any repository could be.\n"}, author=_REQUESTER,
+            message="A workload\n", remote=str(place.bus), settings={SETTING: str(state / PUBLIC_KEY)},
+        )  # fmt: skip
+        _write_policy(place.policy, policy)
+        _provide_key(place, state, key_folder, policy)
+        yield place
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_policy(path: Path, policy: Mapping[str, object]) -> None:
+    path.write_text(yaml.safe_dump(dict(policy), sort_keys=False), encoding="utf-8")
+    path.chmod(0o600)
+
+
+def _provide_key(place: Stage, state: Path, key_folder: Path | None, policy: Mapping[str, object]) -> None:
+    """Put the key pair into the runner's state folder; make one first if there is none."""
+    if key_folder is None:
+        _make_key(place.policy)
+        return
+    if not (key_folder / PRIVATE_KEY).exists():
+        other = place.folder / "key.yaml"
+        _write_policy(other, {**policy, "state": str(key_folder.absolute())})
+        _make_key(other)
+    state.mkdir(mode=0o700)
+    for name in (PRIVATE_KEY, PUBLIC_KEY):
+        shutil.copy2(key_folder / name, state / name)
+
+
+def _make_key(policy: Path) -> None:
+    run(
+        sys.executable,
+        "-P",
+        "-m",
+        "runner",
+        "--policy",
+        str(policy),
+        "keygen",
+        env=environment.for_user_git(),
+    )
+
+
+@contextmanager
+def serving(place: Stage) -> Iterator[None]:
+    """Run a runner process beside the bus.
+
+    Raises:
+        InfrastructureError: it does not come up.
+    """
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
+    with place.log.open("wb") as out:
+        runner = start(
+            argv, env=environment.for_user_git(), stdin=DEVNULL, stdout=out.fileno(), stderr=STDOUT
+        )
+    try:
+        _wait_until_serving(runner, place.log)
+        yield
+    finally:
+        runner.send_signal(signal.SIGTERM)
+        try:
+            runner.wait(_STOP_S)
+        except Expired:
+            runner.kill()
+            runner.wait()
+
+
+def _wait_until_serving(runner: Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while "serving" not in log.read_text(encoding="utf-8", errors="replace"):
+        if runner.poll() is not None or time.monotonic() > until:
+            printed = log.read_text(encoding="utf-8", errors="replace").strip()
+            raise InfrastructureError(f"the runner did not start: {printed or 'it printed nothing'}")
+        time.sleep(0.05)

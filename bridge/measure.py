@@ -1,0 +1,88 @@
+"""Runs a preset through a runner on this machine, and keeps its reports with the runs that vouch for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bridge import local_runner
+from bridge.bus import wire
+from bridge.bus.wire import Result
+from bridge.client import Client
+from bridge.errors import UsageError
+from bridge.presets import find_preset
+from bridge.requests.status import Event
+from bridge.verify.run_file import SUFFIX, make_run_file
+
+RUNNER = "local-runner"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A job that ran here.
+
+    Attributes:
+        result: of the answer.
+        reports: the written reports, each with a run file beside it.
+        public_key: the key that signed the runs.
+    """
+
+    result: Result
+    reports: list[Path]
+    public_key: Path
+
+
+def measure(
+    preset: str, params: Mapping[str, str], out: Path, env: Mapping[str, str], *,
+    key_folder: Path, preset_folder: Path | None = None, on_event: Callable[[Event], None] = lambda _: None,
+) -> Measured:  # fmt: skip
+    """Run a preset on a bus that is made for it and removed afterwards, and write its reports into a folder.
+
+    Args:
+        preset: its name.
+        params: its parameters, as texts.
+        out: the folder for the reports; earlier ones of the same names are replaced.
+        env: values for ``${ENV:NAME}`` in the preset.
+        key_folder: where the signing key lies, or is made.
+        preset_folder: where the preset is defined, instead of the installation.
+        on_event: called with the states and pieces of log as they come.
+
+    Raises:
+        UsageError: the engine is not installed, or preset and parameters do not fit.
+        VerificationError: the answer does not hold.
+    """
+    with local_runner.stage(
+        RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder
+    ) as place, local_runner.serving(place):  # fmt: skip
+        client = Client(place.clone, presets=preset_folder)
+        known = find_preset(client.presets, preset)
+        run = client.run(preset, known.read_params(dict(params)), lifetime=timedelta(hours=1))
+        for event in run.follow():
+            on_event(event)
+        answer = run.fetch(place.folder / "answer")
+        public_key = key_folder / local_runner.PUBLIC_KEY
+        return Measured(answer.result, _keep_reports(answer.folder, answer.result, out), public_key)
+
+
+def _keep_reports(folder: Path, result: Result, out: Path) -> list[Path]:
+    """Copy the reports of a fetched answer into a folder, each with its run file beside it."""
+    paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
+    if not any(path.endswith(".json") for path in paths):
+        return []
+    needed = [wire.RESULT, wire.EVIDENCE, *(log.path for log in result.logs)]
+    run_file = make_run_file({path: (folder / path).read_bytes() for path in needed})
+    reports = []
+    try:
+        for path in paths:
+            target = out / Path(path).relative_to(wire.REPORTS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / path, target)
+            if target.suffix == ".json":
+                target.with_suffix(SUFFIX).write_bytes(run_file)
+                reports.append(target)
+    except OSError as error:
+        raise UsageError(f"cannot write into {out}: {error.strerror}", fix="Name another folder.") from error
+    return reports
