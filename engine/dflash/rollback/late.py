@@ -188,7 +188,7 @@ class LateRing(Late, own=("_ahead",)):
         if ring.offset + n <= window and not return_array:
             return "causal"
         rows = np.arange(ring.offset, ring.offset + n)[:, None]
-        seen = np.concatenate([self._positions(), rows[:, 0]])
+        seen = np.concatenate([self.positions(), rows[:, 0]])
         back = rows - seen
         mask = (
             (back >= 0)
@@ -205,7 +205,7 @@ class LateRing(Late, own=("_ahead",)):
             return tuple(x[:, :, : ring.offset] for x in (ring.keys, ring.values))
         return ring.keys, ring.values
 
-    def _positions(self) -> np.ndarray:
+    def positions(self) -> np.ndarray:
         """Return which token each slot holds, ``[slots]``."""
         ring = self.inner
         size = 0 if ring.keys is None else ring.keys.shape[2]

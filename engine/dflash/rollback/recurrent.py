@@ -26,7 +26,7 @@ CARRY = "this model needs rollback carry"
 
 
 @dataclass
-class _Call:
+class Call:
     """A call of a module that was given a recurrent cache.
 
     Attributes:
@@ -38,13 +38,16 @@ class _Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     touched: bool = False
-    inner: list["_Call"] = field(default_factory=list)
+    inner: list["Call"] = field(default_factory=list)
 
 
 class Recompute(lm_cache.ArraysCache):
     """A recurrent cache's proxy during rounds: it reads and writes the cache, and records the calling modules.
 
     The model has to be one that :func:``recorded`` gave.
+
+    Attributes:
+        calls: the round's calls that touched a state, in their order.
     """
 
     name = "recompute"
@@ -53,8 +56,8 @@ class Recompute(lm_cache.ArraysCache):
         self.inner, self.given = states, self
         self._before: list[mx.array | None] = []
         self._after: list[mx.array | None] | None = None
-        self._calls: list[_Call] = []
-        self._open: list[_Call] = []
+        self.calls: list[Call] = []
+        self._open: list[Call] = []
 
     @property
     def cache(self) -> list[mx.array | None]:
@@ -72,17 +75,17 @@ class Recompute(lm_cache.ArraysCache):
 
     def enter(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin a call that was given this cache."""
-        self._open.append(_Call(run, args, kwargs))
+        self._open.append(Call(run, args, kwargs))
 
     def leave(self) -> None:
         """End the call that began last: it is noted if it touched a state, and otherwise what it called is."""
         call = self._open.pop()
         noted = [call] if call.touched else call.inner
-        (self._open[-1].inner if self._open else self._calls).extend(noted)
+        (self._open[-1].inner if self._open else self.calls).extend(noted)
 
     def begin(self) -> None:
         """Keep the states."""
-        self._before, self._after, self._calls, self._open = list(self.inner.cache), None, [], []
+        self._before, self._after, self.calls, self._open = list(self.inner.cache), None, [], []
 
     def check(self, rows: int, kept: int) -> None:
         """Queue the states after the first ``kept`` of the ``rows`` tokens, beside the cache.
@@ -90,7 +93,7 @@ class Recompute(lm_cache.ArraysCache):
         Raises:
             RollbackError: no module has handed its inputs over, or one cannot run again by itself.
         """
-        if not self._calls:
+        if not self.calls:
             raise RollbackError(
                 "a recurrent layer did not hand over its inputs",
                 f"run the model that Rollback.prepare gave; if it was that model, {CARRY}",
@@ -100,7 +103,7 @@ class Recompute(lm_cache.ArraysCache):
             return
         again = lm_cache.ArraysCache(len(self._before))
         again.cache = list(self._before)
-        for call in self._calls if kept else ():
+        for call in self.calls if kept else ():
             cut = [self._cut(x, rows, kept, again) for x in call.args]
             named = {name: self._cut(x, rows, kept, again) for name, x in call.kwargs.items()}
             try:
@@ -124,11 +127,11 @@ class Recompute(lm_cache.ArraysCache):
 
     def held_bytes(self) -> int:
         """Return the bytes of the states from before and of the inputs."""
-        inputs = [x for call in self._calls for x in (*call.args, *call.kwargs.values())]
+        inputs = [x for call in self.calls for x in (*call.args, *call.kwargs.values())]
         return sum(x.nbytes for x in (*self._before, *inputs) if isinstance(x, mx.array))
 
     def _forget(self) -> None:
-        self._before, self._after, self._calls, self._open = [], None, [], []
+        self._before, self._after, self.calls, self._open = [], None, [], []
 
     def _cut(self, x: Any, rows: int, kept: int, again: lm_cache.ArraysCache) -> Any:
         """Return an argument of the shorter run: the states beside the cache, the first rows of what has rows."""

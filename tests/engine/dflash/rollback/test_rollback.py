@@ -327,7 +327,7 @@ def test_the_module_that_touches_a_state_is_the_one_that_runs_again():
     rollback = rollback_for(make_caches(model, "raw"), "auto", model)
     assert rollback.name == "late+recompute"
     rollback.forward(rollback.prepare(model), models.tokens(4))
-    calls = [call for part in rollback.parts if part.name == "recompute" for call in part._calls]
+    calls = [call for part in rollback.parts if part.name == "recompute" for call in part.calls]
     assert [type(call.run.__self__).__name__ for call in calls] == ["RecurrentBlock"] * 4
 
 

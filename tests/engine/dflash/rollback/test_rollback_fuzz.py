@@ -80,32 +80,41 @@ def keeps_one_more(patch):
 
 
 def takes_the_ring_for_a_row(patch):
-    patch.setattr(late.LateRing, "_positions", lambda ring: np.arange(ring._held()[0].shape[2]))
+    real = late.LateRing.positions
+    patch.setattr(late.LateRing, "positions", lambda ring: np.arange(len(real(ring))))
 
 
 def sees_past_the_window(patch):
     def make_mask(ring, n, **_):
-        held = len(ring._positions())
+        held = len(ring.positions())
         return mx.array(np.tri(n, held + n, held) > 0)
 
     patch.setattr(late.LateRing, "make_mask", make_mask)
 
 
 def does_not_step_back(patch):
+    real = late.LateRing.abandon
+
     def abandon(ring):
-        ring.inner.offset -= ring._ahead
-        ring._ahead, ring.block = False, None
+        slot = ring.inner.state[-1]
+        real(ring)
+        ring.inner.state = (*ring.inner.state[:-1], slot)
 
     patch.setattr(late.LateRing, "abandon", abandon)
 
 
 def never_trims(patch):
-    patch.setattr(trim.Trim, "_drop", lambda *_: None)
+    patch.setattr(trim.Trim, "commit", lambda *_: None)
+    patch.setattr(trim.Trim, "abandon", lambda *_: None)
 
 
 def puts_the_length_back_alone(patch):
+    real = carry.Carry.abandon
+
     def abandon(part):
-        part._held.offset = part._before["offset"]
+        keys, values, _, *rest = part.given.state
+        real(part)
+        part.given.state = keys, values, part.given.offset, *rest
 
     patch.setattr(carry.Carry, "abandon", abandon)
 
