@@ -65,7 +65,7 @@ class PackedMixin(Mixed):
             self.dtype = str(keys.dtype).removeprefix("mlx.core.")
             of_keys, of_values = (VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
             self.codecs = of_keys, of_values
-        return self._encode(keys, values, self.codecs)
+        return self.encode(keys, values, self.codecs)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Return what attention is given of rows, whether they are stored here or not."""
@@ -108,9 +108,10 @@ class PackedMixin(Mixed):
         held = super()
         return held.keys_and_values() if hasattr(held, "keys_and_values") else (self.keys, self.values)
 
-    def _encode(
+    def encode(
         self, keys: mx.array, values: mx.array, codecs: tuple[VoronoiCodec, VoronoiCodec]
     ) -> tuple[mx.array, mx.array]:
+        """Return the rows of keys and values in these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
         of_keys, of_values = codecs
         if self.blank:
             return _blank(keys, of_keys), _blank(values, of_values)

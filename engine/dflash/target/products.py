@@ -47,12 +47,13 @@ class Matrix:
 
     Attributes:
         form: ``plain`` if the matrix is too small for what was asked for.
+        tiles: the tiles and the last outputs, which do not fill one; None until a product needs them.
     """
 
     def __init__(self, weight: mx.array, form: str) -> None:
         self.weight, self.asked = weight, form
         self.form = form if weight.size >= LEAST[form] else "plain"
-        self._tiles: tuple[mx.array, mx.array] | None = None
+        self.tiles: tuple[mx.array, mx.array] | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
         """Return ``x @ weight.T``, ``[..., outputs]`` of ``[..., inputs]``."""
@@ -65,7 +66,7 @@ class Matrix:
         return found.reshape(*lead, -1)
 
     def _by_tiles(self, x: mx.array) -> mx.array:
-        tiles, rest = self._tiles or self._cut()
+        tiles, rest = self.tiles or self._cut()
         found = (x @ tiles).swapaxes(0, 1).reshape(len(x), -1)
         return mx.concatenate([found, x @ rest.T], axis=-1) if rest.size else found
 
@@ -78,8 +79,8 @@ class Matrix:
             tiles = mx.contiguous(self.weight[:end].reshape(-1, size, inputs).swapaxes(1, 2))
             rest = self.weight[end:]
             mx.eval(tiles, rest)
-        self._tiles = tiles, rest
-        return self._tiles
+        self.tiles = tiles, rest
+        return self.tiles
 
 
 def tile_of(inputs: int) -> int:

@@ -54,14 +54,14 @@ class Codes:
         """Let caches store what goes through here, from now on."""
         for layer, cache in enumerate(caches):
             if isinstance(cache, PackedMixin):
-                cache._encode = self._encoder(layer, cache)
+                cache.encode = self._encoder(layer, cache)
             elif isinstance(cache, lm_cache.QuantizedKVCache):
                 cache.update_and_fetch = self._updater(layer, cache)
         return caches
 
     def _encoder(self, layer, cache):
         def encode(keys, values, codecs):
-            rows = type(cache)._encode(cache, keys, values, codecs)
+            rows = type(cache).encode(cache, keys, values, codecs)
             return self.through(layer, cache.offset, rows)
 
         return encode

@@ -79,8 +79,8 @@ class _Ring(_Full):
 
 def _in_order(held, cache, found):
     """A ring hands its tokens out rotated; attention does not mind, the comparison does."""
-    if isinstance(held, _Ring) and cache.offset >= cache.max_size and cache._idx < found[0].shape[2]:
-        keep, at = cache.keep, cache._idx
+    if isinstance(held, _Ring) and cache.offset >= cache.max_size:
+        keep, at = cache.keep, cache.state[-1]  # the slot that is written next
         order = [*range(keep), *range(at, found[0].shape[2]), *range(keep, at)]
         return [x[:, :, mx.array(order)] for x in found]
     return found

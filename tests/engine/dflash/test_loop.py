@@ -110,7 +110,8 @@ def _first_layer(cache, end):
     size = keys.shape[2]
     if size < cache.offset:  # a ring: where it begins depends on how its entries came
         at = np.arange(cache.offset - size, cache.offset)
-        return np.array(cache._temporal_order(keys))[:, :, at < end]
+        slot = getattr(cache, "inner", cache).state[-1]  # that is written next, and holds the oldest
+        return np.roll(np.array(keys), -slot, axis=2)[:, :, at < end]
     return np.array(keys)[:, :, :end]
 
 

@@ -78,7 +78,7 @@ def test_no_rows_many_rows_and_half_types_are_left_alone(form, rows, dtype):
     x, weight = mx.random.normal((rows, 96)).astype(dtype), mx.random.normal((130, 96)).astype(dtype)
     matrix = Matrix(weight, form)
     assert mx.array_equal(matrix(x), x @ weight.T)
-    assert matrix._tiles is None
+    assert matrix.tiles is None
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_large_model_is_not_copied(of_form, monkeypatch):
     mx.eval(made(models.tokens(8)))
     matrices = [vars(module)["matrix"] for _, module in made.named_modules() if "matrix" in vars(module)]
     assert len(matrices) == 2 * 7 + 1
-    assert all(matrix._tiles is None for matrix in matrices)
+    assert all(matrix.tiles is None for matrix in matrices)
 
 
 def test_a_marked_pair_is_kept_once(of_form):
