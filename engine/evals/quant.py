@@ -179,7 +179,7 @@ def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -
         "n_values": count,
         "sum_squared_error": error,
         "sum_squares": energy,
-        **_distance(known.logprobs, logprobs, tokens),
+        **distance(known.logprobs, logprobs, tokens),
         "counters": counters(caches),
     }
 
@@ -190,7 +190,8 @@ def _as_stored(x: mx.array, cache: Any) -> mx.array:
     return (x.astype(mx.float16) if half else x).astype(mx.float32)
 
 
-def _distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
+def distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
+    """Return how far log-probabilities ``[tokens - 1, vocabulary]`` lie from those of the raw cache, summed."""
     kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
     top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)

@@ -49,16 +49,19 @@ class Held:
         pair: what computes.
         spec: of the caches.
         ids: the context's tokens.
+
+    Attributes:
+        caches: the target's; between passes they hold the context.
     """
 
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
-        caches = make_caches(pair.target, spec)
-        self._rollback: Rollback = rollback_for(caches, model=pair.target)
+        self.caches = make_caches(pair.target, spec)
+        self._rollback: Rollback = rollback_for(self.caches, model=pair.target)
         self._model = self._rollback.prepare(quick_copy(pair.target))
         for start in range(0, len(ids), CHUNK):
             self._rollback.forward(self._model, mx.array(list(ids[start : start + CHUNK]))[None])
             self._rollback.commit(len(ids[start : start + CHUNK]))
-            mx.eval([cache.state for cache in caches])
+            mx.eval([cache.state for cache in self.caches])
 
     def seconds(self, ids: Sequence[int]) -> float:
         """Return how long a pass over ``ids`` takes, with the likeliest token of each row on the host."""

@@ -82,7 +82,7 @@ def test_distances_are_those_of_the_definitions():
         for x in rng.standard_normal((2, 9, 30)).astype(np.float32)
     )
     tokens = models.tokens(10, vocab=30)
-    found = quant._distance(raw, other, tokens)
+    found = quant.distance(raw, other, tokens)
     p, q = np.exp(np.array(raw, np.float64)), np.exp(np.array(other, np.float64))
     assert found["sum_kl"] == pytest.approx((p * np.log(p / q)).sum(), rel=1e-4)
     assert found["same_top"] == (p.argmax(-1) == q.argmax(-1)).sum()

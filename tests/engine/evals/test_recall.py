@@ -11,6 +11,7 @@ from engine.errors import BadInput
 from engine.evals import needles
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.liveness import counters
+from engine.lm import base
 from engine.lm import cache as lm_cache
 from engine.measure import prompts, rows
 from engine.measure.arm import Arm
@@ -151,7 +152,7 @@ def test_a_baseline_runs_what_was_installed():
     with router.unrouted():
         assert router.patched(model) == ()
         home = router.sys.modules[type(model.layers[0].self_attn).__module__]
-        assert home.scaled_dot_product_attention is router._stock
+        assert home.scaled_dot_product_attention is base.scaled_dot_product_attention
     assert router.patched(model) == (bound,)
 
 

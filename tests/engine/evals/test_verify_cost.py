@@ -86,11 +86,11 @@ def test_few_repeats_claim_nothing(reports):
 def test_a_pass_leaves_the_context_as_it_was(pair):
     """Past the window too: the ring has wrapped, and nothing of a pass may stay in it."""
     held = Held(pair, "raw", [*range(1, 41)])
-    before = [[part.given.offset, *part.given.state] for part in held._rollback.parts]
+    before = [[cache.offset, *cache.state] for cache in held.caches]
     for length in (1, 3, 20, 2):
         assert held.seconds([7] * length) > 0
-    after = [[part.given.offset, *part.given.state] for part in held._rollback.parts]
-    assert [part[0] for part in after] == [40, 40]
+    after = [[cache.offset, *cache.state] for cache in held.caches]
+    assert [cache[0] for cache in after] == [40, 40]
     for one, other in zip(before, after, strict=True):
         for x, y in zip(one[1:], other[1:], strict=True):
             assert x.tolist() == y.tolist() if hasattr(x, "tolist") else x == y
