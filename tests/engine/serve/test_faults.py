@@ -1,17 +1,22 @@
 """What no request should be able to cause: cycles and models that fail again and again, and a thread that goes on."""
 
+import itertools
 import queue
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from engine.mx import mx
 from engine.serve import residents as residents_module
+from engine.serve import thread
 from engine.serve.errors import ApiError
 from engine.serve.job import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.settings import Settings
 from engine.serve.thread import EngineThread
+from engine.serve.turns import Turns
 
 
 @pytest.fixture
@@ -46,12 +51,12 @@ def break_turns(monkeypatch):
 def test_broken_cycle_fails_its_requests_and_does_not_spin(engine, monkeypatch):
     cycles = []
 
-    def broken():
+    def broken(_):
         cycles.append(time.monotonic())
         if engine.active:
             raise RuntimeError("a bug in the cycle itself")
 
-    monkeypatch.setattr(engine._turns, "cycle", broken)
+    monkeypatch.setattr(Turns, "cycle", broken)
     failed = last(asked(engine))
     assert failed.error.status == 500
     assert failed.error.code.startswith("err-")
@@ -65,11 +70,11 @@ def test_broken_cycle_fails_its_requests_and_does_not_spin(engine, monkeypatch):
 
 
 def test_broken_admission_ends_what_broke_it(engine, monkeypatch):
-    def broken():
-        if engine._queue:
+    def broken(_):
+        if engine.waiting:
             raise RuntimeError("a bug in admission")
 
-    monkeypatch.setattr(engine, "_admit", broken)
+    monkeypatch.setattr(engine.residents, "unload_broken", broken)
     failures = [last(asked(engine)) for _ in range(2)]
     assert {each.error.status for each in failures} == {500}
     assert engine.waiting == 0
@@ -78,12 +83,22 @@ def test_broken_admission_ends_what_broke_it(engine, monkeypatch):
 
 
 def test_pauses_grow_with_each_failure(engine, monkeypatch):
-    paused = []
-    monkeypatch.setattr(engine._stopping, "wait", paused.append)
-    for _ in range(6):
-        engine._recover(RuntimeError("again"))
-    assert paused == sorted(paused)
-    assert paused[-1] == paused[-2] == 5.0
+    assert list(thread.PAUSES) == sorted(thread.PAUSES)
+    assert thread.PAUSES[-1] == 5.0
+    pauses, cycles, enough = (0.01, 0.1, 0.3), [], threading.Event()
+    monkeypatch.setattr(thread, "PAUSES", pauses)
+    monkeypatch.setattr(thread, "IDLE", 0.0)  # what comes between two cycles is the pause
+
+    def broken(_):
+        cycles.append(time.monotonic())
+        if len(cycles) == 6:
+            enough.set()
+        raise RuntimeError("again")
+
+    monkeypatch.setattr(Turns, "cycle", broken)
+    assert enough.wait(30)
+    gaps = [after - before for before, after in itertools.pairwise(cycles[:6])]
+    assert all(gap >= pause for gap, pause in zip(gaps, (*pauses, *pauses[-1:] * 2), strict=True)), gaps
 
 
 def test_model_that_keeps_failing_is_refused_then_loaded_afresh(engine, monkeypatch):
@@ -100,19 +115,19 @@ def test_model_that_keeps_failing_is_refused_then_loaded_afresh(engine, monkeypa
     assert "tiny" not in engine.residents.by_name
     assert engine.residents.unloaded["broken"] == 1
     assert last(asked(engine, model="tiny-hybrid")).finish_reason  # another model is not refused
-    monkeypatch.setattr(residents_module, "MENDED_AFTER", 0.0)
-    engine.residents._broken.clear()
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + residents_module.MENDED_AFTER)
+    monkeypatch.setattr(residents_module, "time", later)
     assert last(asked(engine)).finish_reason
     assert engine.residents.by_name["tiny"] is not loaded
 
 
-def test_whoever_gives_up_waiting_for_a_model_disturbs_nobody(engine):
+def test_whoever_gives_up_waiting_for_a_model_disturbs_nobody(engine, caplog):
     events = asked(engine, logprobs=0)
     for name in ("tiny-hybrid", "no-such-model"):
         assert engine.load(name).cancel()
     assert last(events).finish_reason
-    assert engine._failures == 0
     assert engine.load("tiny-hybrid").result(60).name == "tiny-hybrid"
+    assert "a cycle failed" not in caplog.text
 
 
 def test_refused_requests_do_not_break_a_model(engine):

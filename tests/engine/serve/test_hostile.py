@@ -92,8 +92,8 @@ def test_way_to_an_end_does_not_run_in_a_circle(resident):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
     walk = grammars.walk(of_schema({"type": "string", "pattern": "[0-9]"}))
     walk.commit(resident.encode('"'))
-    token = walk._forced(walk._matcher, 12)
-    assert token is not None
+    (allowed,) = walk.masks([], resident.vocabulary, 12)
+    assert allowed.sum() == 1
 
 
 def test_head_that_does_not_end_is_cut_off(tmp_path):
@@ -175,11 +175,21 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     grammars.check(made, "response_format")
 
 
-def test_compiled_grammars_are_few(resident):
+def test_compiled_grammars_are_few(resident, monkeypatch):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    for i in range(grammar.COMPILED + 5):
-        grammars.walk(of_schema({"const": i}))
-    assert len(grammars._compiled) == grammar.COMPILED
+    made = [of_schema({"const": i}) for i in range(grammar.COMPILED + 5)]
+    for each in made:
+        grammars.walk(each)
+    compile_one, compiled = grammar.llguidance.LLMatcher, []
+
+    def counted(tokenizer, text, **options):
+        compiled.append(text)
+        return compile_one(tokenizer, text, **options)
+
+    monkeypatch.setattr("engine.serve.grammar.llguidance.LLMatcher", counted)
+    for each in reversed(made):
+        grammars.walk(each)
+    assert compiled == made[4::-1]
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(server):

@@ -247,7 +247,7 @@ def test_folder_in_place_of_a_file_is_refused_and_left_closed(tiny, filled, tmp_
     mine = psutil.Process().num_fds()
     for _ in range(5):
         with pytest.raises(RefusedError, match="regular"):
-            store._folder.read(f"{first.parent.name}/{first.name}", 1 << 20)
+            Folder(tmp_path, ROOM).read(f"{first.parent.name}/{first.name}", 1 << 20)
     assert psutil.Process().num_fds() == mine
 
 
@@ -357,7 +357,7 @@ def test_anothers_deletion_and_writing_are_tolerated(tiny, filled, tmp_path):
     shelf = ours.shelf(tiny, "raw", 0, BLOCK, drafts=True)
     ours.used(shelf, ["0" * 64])
     assert ours.flush()
-    Folder(tmp_path, 10)._look()
+    Folder(tmp_path, 10)
 
 
 def test_eviction_by_two_at_once(tmp_path):
@@ -396,7 +396,7 @@ def test_folder_that_hangs_delays_nobody_for_long(tiny, filled, monkeypatch):
     monkeypatch.setattr(store_module, "READ_SECONDS", 0.2)
     store = opened(folder)
     asleep = threading.Event()
-    monkeypatch.setattr(store._folder, "read", lambda *_: asleep.wait(20))
+    monkeypatch.setattr(Folder, "read", lambda *_: asleep.wait(20))
     began = time.monotonic()
     found, generation = answer(tiny, prompt(tiny, 150), Prefixes(ROOM, BLOCK, store), draft="dflash")
     again, _ = answer(tiny, prompt(tiny, 150), Prefixes(ROOM, BLOCK, store), draft="dflash")
@@ -413,7 +413,7 @@ def test_full_disk_costs_nothing_but_the_files(tiny, tmp_path, monkeypatch, capl
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store._folder, "write", full)
+    monkeypatch.setattr(Folder, "write", full)
     cold, _ = answer(tiny, prompt(tiny, 150), None, draft="dflash")
     found, _ = answer(tiny, prompt(tiny, 150), Prefixes(ROOM, BLOCK, store), draft="dflash")
     assert store.flush()
