@@ -97,14 +97,15 @@ def test_a_library_whose_names_have_a_prefix_is_passed_over(python, tmp_path):
     other = next(Path(blas.candidates()[0]).parent.glob("libquadmath*"), None) or pytest.skip(
         "no other library"
     )
-    (folder / "libopenblas_prefixed.so").symlink_to(other)
+    prefixed = folder / "libopenblas_prefixed.so"
+    prefixed.symlink_to(other)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from engine import blas; "
-        "print(blas._load(blas.candidates()[0])); print(blas.candidates()[1:])"
+        "print(blas.preload().reason); print(*blas.candidates())"
     )
-    done = python("-c", code)
+    done = python("-c", code, KAKEYA_OPENBLAS=str(prefixed))
     assert done.stdout.splitlines()[0].endswith("does not export cblas_sgemm"), done.stderr
-    assert done.stdout.splitlines()[1] == "('libopenblas.so.0',)"
+    assert done.stdout.splitlines()[1] == f"{prefixed} libopenblas.so.0"
 
 
 @linux

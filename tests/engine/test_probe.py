@@ -3,6 +3,7 @@ import json
 import pytest
 
 from engine import probe
+from engine.mx import mx
 
 BLOCK = """
 import sys
@@ -48,7 +49,7 @@ def test_a_missing_package_fails_and_says_what_to_do(python, blocked, name):
 
 
 def test_a_wrong_result_is_a_problem(monkeypatch):
-    monkeypatch.setattr(probe, "_compute", lambda _mx: {"ok": False})
+    monkeypatch.setattr(mx, "hadamard_transform", lambda row: 2 * row)
     found = probe.probe()
     assert not found.healthy
     assert "came out wrong" in found.problems[0].why

@@ -1,5 +1,7 @@
 """The real package over caches of ours, compared with our own plain loop."""
 
+import functools
+
 import pytest
 
 from engine.cache import make_caches
@@ -62,12 +64,13 @@ def test_tokens_are_those_of_plain_decoding(pair, package, spec):
 @pytest.mark.parametrize("asks", [0, 1, 2])
 def test_caches_that_were_not_used_are_noticed(pair, package, monkeypatch, asks):
     """A package that decodes over caches of its own would do so uncompressed, and say nothing."""
-    original = package_module._stream_generate
+    original = package_module.stream_generate
 
     def stock(model):
         own = getattr(type(model), "make_cache", None)
         return own(model) if own else [cache.KVCache() for _ in model.layers]
 
+    @functools.wraps(original)
     def disobedient(*args, **kwargs):
         for _ in range(asks):
             package_module.make_prompt_cache(package.target)
@@ -76,7 +79,7 @@ def test_caches_that_were_not_used_are_noticed(pair, package, monkeypatch, asks)
             first = next(responses)
         yield first
 
-    monkeypatch.setattr(package_module, "_stream_generate", disobedient)
+    monkeypatch.setattr(package_module, "stream_generate", disobedient)
     with pytest.raises(NotInjectedError, match="other caches" if asks == 1 else f"{asks} times"):
         next(package.stream(ids_of(pair), make_caches(pair.target, "e8v@4.25"), 24, chunk=64))
 
