@@ -47,6 +47,10 @@ CODES = {
             "write a report of that kind in the job",
         ),
         Code(
+            "LEFT_OUT", "INCOMPLETE", "a report of the run was not collected, so nobody can judge it",
+            "write smaller reports, as plain files with plain names",
+        ),
+        Code(
             "UNKNOWN_KIND", "REJECTED", "the gate has no checks for this kind of report",
             "write one of the kinds that docs/evidence.md lists",
         ),
@@ -69,7 +73,7 @@ CODES = {
         Code(
             "NO_RUN", "INCOMPLETE",
             "no run vouches for this file: it can be trusted as far as whoever passed it on",
-            "measure it through a runner, which signs what it saw: kakeya-runner measure PRESET --out DIR",
+            "measure it through a runner, which signs what it saw: kakeya measure PRESET --out DIR",
         ),
         Code(
             "OTHER_SIGNER", "INCOMPLETE", "the run was signed with a key that is not pinned here",

@@ -309,7 +309,11 @@ def _gather(
     if outcome.state is not State.SUCCEEDED:
         return
     outcome.gate = judge_reports(
-        admitted.preset, collected.files, _binding(context, lease, admitted, outcome, logs), keep_claim
+        admitted.preset,
+        collected.files,
+        _binding(context, lease, admitted, outcome, logs),
+        keep_claim,
+        collected.skipped,
     )
     if outcome.gate and not outcome.gate.accepted:
         first = outcome.gate.violations[0]

@@ -1,8 +1,8 @@
-"""Runs the gate on the host: applies the installed rules to the reports that the job wrote."""
+"""Runs the gate on the host: applies the installed checks to the reports that the job wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from bridge import gate
 from bridge.bus.wire import Gate
@@ -14,9 +14,18 @@ def judge_reports(
     reports: Mapping[str, bytes],
     run: gate.Voucher = gate.NO_RUN,
     attend: Callable[[], None] | None = None,
+    skipped: Sequence[str] = (),
 ) -> Gate | None:
     """Return the gate's verdict on a job's reports, or None if the preset does not use the gate.
 
-    Meanwhile, ``attend`` is called a few times a second. What it raises ends the judging.
+    ``skipped`` are the files that were not collected, each with the reason. While the gate judges, ``attend`` is called
+    a few times a second. What it raises ends the judging.
     """
-    return gate.judge(reports, preset.kinds, run, attend) if preset.gated else None
+    if not preset.gated:
+        return None
+    judged = gate.judge(reports, preset.kinds, run, attend)
+    left_out = [gate.violation("LEFT_OUT", each) for each in skipped]
+    if not left_out:
+        return judged
+    violations = [*judged.violations, *left_out][: gate.MAX_VIOLATIONS]
+    return judged.model_copy(update={"violations": violations, "verdict": gate.verdict(violations)})
