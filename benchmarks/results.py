@@ -1,35 +1,36 @@
-"""Measure the engine on the bundled pairs, let the gate judge each report, and write docs/results.md.
+"""Measure the engine on the bundled pairs through a runner, which signs each run, and write docs/results.md.
 
     python -m benchmarks.results                     # everything (`make results`, part of `make bench`)
     python -m benchmarks.results --only spec-tiny    # measure this one anew, keep the others
     python -m benchmarks.results --render            # write the page again from the reports that are kept
     python -m benchmarks.results --quick             # as little of each as there can be; page and reports in build/
 
-Reports, plots, logs and a note on each run are kept in build/results. When docs/results.md is written, reports and
-notes are copied to docs/results, which is committed: `kakeya gate docs/results` judges the published figures again.
-What the gate does not accept is named on the page with its verdict alone. Of a run that is measured again the page says
-so, and what was said of it before.
+Each report X.json lies in docs/results beside X.run, which vouches for it, signed with the key in .kakeya/runner.pub:
+`kakeya gate docs/results` accepts the published figures again. What the gate does not accept is named on the page with
+its verdict alone. If a run was measured again, the page says so, with the earlier verdicts.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import os
-import shutil
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import results_speed
-from benchmarks.results_kept import Kept, keep, note_of, read, report_of
-from benchmarks.results_page import page
+import yaml
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import results_speed
+from benchmarks.results_kept import KEY, ROOT, Kept, read, remember
+from benchmarks.results_page import page
+from bridge.cli.measure import KEY_FOLDER
+from bridge.demo.walkthrough import MODELS
+from bridge.measure import measure
+from bridge.reports.kinds import COMMANDS
+from bridge.verify.pins import find_pin
+
 PAIRS = ("tiny", "tiny-hybrid")
 # Divergences hardly vary between prompts: few show them.
 RESTORED = {
@@ -52,13 +53,43 @@ class Run:
     needs: str = ""
 
     @property
+    def kind(self) -> str:
+        """The kind of its report."""
+        return next(kind for kind, command in COMMANDS.items() if command == self.argv[:2])
+
+    @property
     def able(self) -> bool:
         """Return whether the package that it compares with is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
-    def command(self, *, quick: bool) -> list[str]:
+    def command(self, *, quick: bool) -> tuple[str, ...]:
         """Return its arguments: the last of two options of a name counts."""
-        return [*self.argv, *(self.quick if quick else ())]
+        return (*self.argv, *(self.quick if quick else ()))
+
+    def preset(self, *, quick: bool) -> dict[str, object]:
+        """Return the preset that a runner runs."""
+        out = f"results/research/{self.name}.json"
+        return {
+            "name": self.name,
+            "description": "A run of the published results.",
+            "code": "installed",
+            "timeout_s": 7200,
+            "steps": [
+                {
+                    "argv": [
+                        "${ENV:KAKEYA_MAC_PYTHON}",
+                        "-P",
+                        "-m",
+                        "engine",
+                        *self.command(quick=quick),
+                        "--out",
+                        out,
+                    ]
+                }
+            ],
+            "collect": [out],
+            "gate": self.kind,
+        }
 
 
 def runs() -> list[Run]:
@@ -111,10 +142,7 @@ def main() -> int:
     parser.add_argument("--reports", type=Path, metavar="DIR", help="[default: build/results]")
     parser.add_argument("--page", type=Path, metavar="FILE", help="[default: docs/results.md]")
     options = parser.parse_args()
-    build = (
-        PUBLISHED if options.render else ROOT / "build" / ("results-quick" if options.quick else "results")
-    )
-    folder = options.reports or build
+    folder = options.reports or (ROOT / "build" / "results-quick" if options.quick else PUBLISHED)
     target = options.page or (folder / "results.md" if options.quick else PAGE)
     whole = True
     for name in [] if options.render else options.only or known:
@@ -122,66 +150,56 @@ def main() -> int:
             print(f"{name}: left out, {known[name].needs} is not installed")
             continue
         began = time.monotonic()
-        found = measure(known[name], folder, quick=options.quick)
-        print(f"{name}: {found.said} in {time.monotonic() - began:.0f} s", flush=True)
-        whole = whole and bool(found.report)
-        if found.report and found.measured["kind"] == results_speed.KIND:
-            results_speed.show(found.measured)
-    if target == PAGE:
-        folder = publish(folder, list(known))
-    kept = [found for name in known if (found := read(folder, name))]
-    target.write_text(page(kept, earlier(folder)), encoding="utf-8")
-    print(f"wrote {target}: {sum(run.accepted for run in kept)} of {len(kept)} reports are accepted")
+        kept = measure_anew(known[name], folder, quick=options.quick)
+        print(f"{name}: {kept.said if kept else 'no report'} in {time.monotonic() - began:.0f} s", flush=True)
+        whole = whole and kept is not None
+        if kept and kept.measured["kind"] == results_speed.KIND:
+            results_speed.show(kept.measured)
+    runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
+    target.write_text(page(runs_kept, earlier(folder)), encoding="utf-8")
+    print(
+        f"wrote {target}: {sum(run.accepted for run in runs_kept)} of {len(runs_kept)} reports are accepted"
+    )
     return 0 if whole else 1
 
 
-def publish(folder: Path, names: Sequence[str], to: Path = PUBLISHED) -> Path:
-    """Copy what a folder holds of the named runs, reports and notes, to where they are committed, and return that."""
-    to.mkdir(exist_ok=True)
-    for name in () if folder.resolve() == to.resolve() else names:
-        if note_of(folder, name).exists():
-            shutil.copyfile(note_of(folder, name), note_of(to, name))
-            report_of(to, name).unlink(missing_ok=True)
-            if report_of(folder, name).exists():
-                report_of(to, name).write_bytes(placeless(report_of(folder, name).read_bytes()))
-    return to
+def measure_anew(
+    run: Run, folder: Path, *, quick: bool = False, key_folder: Path | None = None
+) -> Kept | None:
+    """Measure a run through a runner on this machine, and keep its report with its run file in a folder.
+
+    Without ``key_folder``, the key of `kakeya measure` signs, and its public half is published beside the code.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    before = read(folder, run.name, run.argv)
+    keys = key_folder or Path(KEY_FOLDER).expanduser()
+    with tempfile.TemporaryDirectory() as presets:
+        preset = Path(presets) / f"{run.name}.yaml"
+        preset.write_text(yaml.safe_dump(run.preset(quick=quick)), encoding="utf-8")
+        measured = measure(run.name, {}, folder, MODELS, key_folder=keys, preset_folder=Path(presets))
+    if key_folder is None:
+        _publish_key(measured.public_key.read_text(encoding="ascii"))
+    if before and measured.reports:
+        remember(folder, run.name, before.said)
+    return (
+        read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
+        if measured.reports
+        else None
+    )
 
 
-def placeless(data: bytes) -> bytes:
-    """Return a report in one line, a third of its size, without the BLAS library's folder: a place on the machine."""
-    report = json.loads(data)
-    blas = report.get("identity", {}).get("blas", {})
-    if blas.get("library"):
-        blas["library"] = Path(blas["library"]).name
-    return json.dumps(report).encode()
+def _publish_key(text: str) -> None:
+    """Add a public key to those that readers of this repository pin."""
+    KEY.parent.mkdir(exist_ok=True)
+    known = KEY.read_text(encoding="ascii") if KEY.exists() else ""
+    if text not in known:
+        KEY.write_text(known + text, encoding="ascii")
 
 
 def earlier(folder: Path) -> str:
     """Return the section on figures whose reports were not kept, which is written by hand; nothing without one."""
     file = folder / "earlier.md"
     return file.read_text(encoding="utf-8") if file.exists() else ""
-
-
-def environ() -> dict[str, str]:
-    """Return the environment of the runs: one thread, with which models this small decode fastest without drafts."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-
-
-def measure(run: Run, folder: Path, *, quick: bool = False) -> Kept:
-    """Run a command, and keep its report, its output and a note on it. What an interrupted run left is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    argv = tuple(run.command(quick=quick))
-    before, report = read(folder, run.name), report_of(folder, run.name)
-    for old in folder.glob(f"{report.name}*"):
-        old.unlink()
-    with (folder / f"{run.name}.log").open("wb") as log:
-        command = [sys.executable, "-P", "-m", "engine", *argv, "--out", str(report)]
-        ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environ(), check=False)
-    earlier = (*before.earlier, before.said) if before and before.argv == argv else ()
-    data = report.read_bytes() if report.exists() else b""
-    found = Kept(run.name, argv, ended.returncode, earlier, data)
-    keep(folder, found)
-    return found
 
 
 if __name__ == "__main__":

@@ -1,28 +1,37 @@
-"""Runs that were measured, as they are kept in a folder, and what the gate installed here says of each."""
+"""Runs that were measured, as they are kept in a folder, and what the gate installed here says about each."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bridge import evidence
+import yaml
+
+from bridge import gate
 from bridge.bus.wire import Gate, Violation
+from bridge.verify.pins import Pin, find_pin
+from bridge.verify.run_file import SUFFIX, voucher_for
 
 Row = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+# The key whose runs count: a reader of this repository has it on the main branch.
+KEY = ROOT / ".kakeya" / "runner.pub"
+# The verdicts of earlier measurements of the same run, by its name.
+EARLIER = "earlier.yaml"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A run: what kakeya-engine was told, how it ended, what was said of the same run before, and the report."""
+    """A measurement: its command, its report, the run that vouches for it, and the verdicts of earlier measurements."""
 
     name: str
     argv: tuple[str, ...]
-    exit_code: int
-    earlier: tuple[str, ...] = ()
     report: bytes = b""
+    run: gate.Voucher = field(default=gate.NO_RUN, repr=False)
+    earlier: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -32,31 +41,31 @@ class Kept:
     @cached_property
     def gate(self) -> Gate | None:
         """What the gate says; None if there is no report."""
-        return evidence.judge({f"{self.name}.json": self.report}) if self.report else None
+        return gate.judge({f"{self.name}.json": self.report}, run=self.run) if self.report else None
 
     @property
     def accepted(self) -> bool:
         """Return whether its claims are results."""
-        return self.exit_code == 0 and self.gate is not None and self.gate.verdict == "ACCEPTED"
+        return self.gate is not None and self.gate.verdict == "ACCEPTED"
 
     @property
     def reasons(self) -> list[Violation]:
-        """The first violation of each rule that is broken."""
-        found = self.gate.violations if self.gate else []
-        return list({fault.code: fault for fault in reversed(found)}.values())[::-1]
+        """The first violation of each code."""
+        violations = self.gate.violations if self.gate else []
+        return list({fault.code: fault for fault in reversed(violations)}.values())[::-1]
 
     @property
     def said(self) -> str:
-        """The verdict, with the rules that are broken."""
+        """The verdict, with the codes of the violations."""
         verdict = self.gate.verdict if self.gate else "no report"
         codes = f" ({', '.join(fault.code for fault in self.reasons)})" if self.reasons else ""
-        return verdict + codes + (f", exit code {self.exit_code}" if self.exit_code else "")
+        return verdict + codes
 
     @cached_property
     def measured(self) -> Row:
         """The report, of a run that left one."""
-        found: Row = json.loads(self.report)
-        return found
+        report: Row = json.loads(self.report)
+        return report
 
 
 def report_of(folder: Path, name: str) -> Path:
@@ -64,22 +73,29 @@ def report_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.json"
 
 
-def read(folder: Path, name: str) -> Kept | None:
-    """Return a run that is kept in a folder, or None if none is."""
-    note, report = note_of(folder, name), report_of(folder, name)
-    if not note.exists():
+def run_of(folder: Path, name: str) -> Path:
+    """Return where the run file of a report lies."""
+    return report_of(folder, name).with_suffix(SUFFIX)
+
+
+def read(folder: Path, name: str, argv: tuple[str, ...], pin: Pin | None = None) -> Kept | None:
+    """Return a measurement that is kept in a folder, or None if it is not there."""
+    report = report_of(folder, name)
+    if not report.exists():
         return None
-    told = json.loads(note.read_text(encoding="utf-8"))
-    data = report.read_bytes() if report.exists() else b""
-    return Kept(name, tuple(told["argv"]), told["exit_code"], tuple(told["earlier"]), data)
+    data = report.read_bytes()
+    voucher = voucher_for(report, data, pin or find_pin(None, "", KEY))
+    return Kept(name, argv, data, voucher, tuple(earlier_of(folder).get(name, ())))
 
 
-def keep(folder: Path, run: Kept) -> None:
-    """Write the note on a run; its report lies there already."""
-    told = {key: value for key, value in asdict(run).items() if key != "report"}
-    note_of(folder, run.name).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+def earlier_of(folder: Path) -> dict[str, list[str]]:
+    """Return the verdicts of earlier measurements, by name."""
+    file = folder / EARLIER
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.exists() else {}
 
 
-def note_of(folder: Path, name: str) -> Path:
-    """Return where the note on a run lies."""
-    return folder / f"{name}.run"
+def remember(folder: Path, name: str, verdict: str) -> None:
+    """Write down the verdict of a measurement that is about to be replaced."""
+    verdicts = earlier_of(folder)
+    verdicts.setdefault(name, []).append(verdict)
+    (folder / EARLIER).write_text(yaml.safe_dump(verdicts), encoding="utf-8")

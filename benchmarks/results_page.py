@@ -13,12 +13,12 @@ from bridge.report.text import cell, number
 HEAD = """\
 # Results
 
-`make results` writes this page from the reports in docs/results that the [evidence gate](evidence.md) accepts. The gate
-recomputes every claim from the rows of its report; `kakeya gate docs/results` repeats that. Losses come first. Reports
-that were not accepted are listed [at the end](#not-accepted), without their figures. [Evidence](evidence.md#claims)
-defines the claims. Brackets hold the slowest and the fastest prompt of a rate, and the exact 95 % interval of a share.
-Rates depend on the machine and on its load; errors, bits, recall and agreement hardly do. OpenBLAS ran with one thread
-(`OPENBLAS_NUM_THREADS=1`), because models this small decode fastest that way without drafts.
+`make results` writes this page from the reports in docs/results that the [evidence gate](evidence.md) accepts. A runner
+measured each one and signed its run, which lies beside it; `kakeya gate docs/results` checks both again. Losses come
+first. Reports that were not accepted are listed [at the end](#not-accepted), without their figures.
+[Evidence](evidence.md#claims) defines the claims. Brackets hold the slowest and the fastest prompt of a rate, and the
+exact 95 % interval of a share. Rates depend on the machine and on its load; errors, bits, recall and agreement hardly
+do.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.results_kept import Row
-from engine.evals.speculation import arms, claims, package
+from bridge.reports.claims import decoding as claims
+from engine.evals.speculation import arms, package
 
 KIND = "kakeya.spec-bench"
 HEADLINE = "adaptive/auto"
@@ -14,7 +15,7 @@ MEDIAN, WORST, PACKAGE = 2.0, 0.97, 1.15
 
 def show(made: Row) -> None:
     """Print the median and the worst prompt of each arm beside the goals, what a round costs, and what is held."""
-    rows = claims.Table.of(made["rows"])
+    rows = claims.Table(made["rows"])
     identity = made["identity"]
     print(
         f"speculative decoding on {made['models'][0]['id']}, {made['models'][0]['dtype']}, {identity['chip']}, "
@@ -22,14 +23,14 @@ def show(made: Row) -> None:
     )
     for arm in made["arms"]:
         if arm["role"] == "candidate":
-            times = rows.quotients(arm["name"], arms.NATIVE, claims.decode_rate)
+            times = rows.ratios(arm["name"], arms.NATIVE, claims.decode_rate)
             goals = f" (goals {MEDIAN}, {WORST})" if arm["name"] == HEADLINE else ""
             print(f"  {arm['name']}: {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x{goals}")
             print(f"    {_details(arm['name'], made, rows)}")
     if package.NAME in rows.rows:
-        times = rows.quotients(package.NAME, arms.NATIVE, claims.decode_rate)
+        times = rows.ratios(package.NAME, arms.NATIVE, claims.decode_rate)
         print(f"  dflash package: {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x")
-        over = rows.quotients(HEADLINE, package.NAME, claims.decode_rate)
+        over = rows.ratios(HEADLINE, package.NAME, claims.decode_rate)
         print(f"  {HEADLINE} over the package: {statistics.median(over):.2f}x (goal {PACKAGE})")
     else:
         print("  the dflash package is not installed: not compared")

@@ -31,8 +31,10 @@ _LATER_OF_IDENTITY = ("load", "power")
 _LATER_OF_ROW = ("divergence",)
 
 _LINE = re.compile(
-    rb"(?P<word>kakeya-report|kakeya-rows|kakeya-end)(?: (?P<id>[0-9a-f]{16})(?![0-9a-f]))?(?: (?P<count>\d{1,9}))?"
-    rb"(?: (?P<digest>[0-9a-f]{64}))?|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+    rb"kakeya-report (?P<header>[0-9a-f]{64})"
+    rb"|kakeya-rows (?:(?P<rows_id>[0-9a-f]{16}) )?(?P<count>\d{1,9}) (?P<rows>[0-9a-f]{64})"
+    rb"|kakeya-end (?P<end_id>[0-9a-f]{16}) (?P<end>[0-9a-f]{64})"
+    rb"|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
 )
 
 
@@ -73,17 +75,21 @@ class Line(NamedTuple):
     """A digest in a log. ``word`` is empty where the log was cut. ``id`` is empty in lines of older engines."""
 
     word: str
+    digest: str = ""
     id: str = ""
     rows: int = 0
-    digest: str = ""
 
 
 def lines_in(logs: Iterable[bytes]) -> Iterator[Line]:
     """Yield the digests in logs, in their order, and an empty line where a log was cut."""
     for log in logs:
         for match in _LINE.finditer(log):
-            word, identifier, count, digest = (match[name] for name in ("word", "id", "count", "digest"))
-            if word is None:
+            part = {name: value.decode() for name, value in match.groupdict().items() if value is not None}
+            if "header" in part:
+                yield Line(REPORT, part["header"], part["header"][:ID_LENGTH])
+            elif "rows" in part:
+                yield Line(ROWS, part["rows"], part.get("rows_id", ""), int(part["count"]))
+            elif "end" in part:
+                yield Line(END, part["end"], part["end_id"])
+            else:
                 yield Line("")
-                continue
-            yield Line(word.decode(), (identifier or b"").decode(), int(count or 0), (digest or b"").decode())
