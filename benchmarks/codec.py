@@ -15,7 +15,8 @@ import time
 
 import numpy as np
 
-from engine import blas_speed, host
+from bridge.common import host
+from engine import blas_speed
 from engine.codec import cosets, packing
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import ClassicCodec

@@ -10,7 +10,7 @@ attention. Peaks count what MLX has allocated, the caches of all layers included
 import argparse
 import sys
 
-from engine import host
+from bridge.common import host
 from engine.attention.router import scaled_dot_product_attention
 from engine.cache.packed import LatticeKVCache
 from engine.lm import cache as lm_cache

@@ -18,7 +18,8 @@ from typing import Any
 
 from common import print_machine
 
-from engine import blas_speed, host
+from bridge.common import host
+from engine import blas_speed
 from engine.cache import make_caches
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.rollback import rollback_for

@@ -16,6 +16,7 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import View
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
+from bridge.common import environment
 from bridge.errors import KakeyaError
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
@@ -31,7 +32,7 @@ from bridge.requests.sightings import Sightings
 from bridge.requests.status import REWRITTEN, Event, Status, mark_unsigned, status_of
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason, Seen
-from bridge.system import environment, github
+from bridge.system import github
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
 from bridge.verify.pins import Pin, find_pin

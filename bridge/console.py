@@ -1,13 +1,12 @@
-"""What the command lines share: lazily loaded subcommands, one way to fail, one way to print."""
+"""What the command lines of the client and the runner share: one way to fail, one way to print."""
 
 from __future__ import annotations
 
 import errno
-import importlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from functools import update_wrapper
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
-from bridge import clean
+from bridge.common import sanitize
+from bridge.common.lazy import LazyGroup
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, as_told
 
 # What a full disk, a quota, a limit on a file's size and a closed or broken terminal answer to printing.
@@ -24,34 +24,8 @@ _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are called.
-
-    ``table`` holds the module and the help line of each, so that showing the group's help imports none of them.
-    """
-
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.table = dict(table)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the subcommands in the order of the table."""
-        del ctx
-        return list(self.table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand. Its function is called ``command``."""
-        del ctx
-        if cmd_name not in self.table:
-            return None
-        found: click.Command = importlib.import_module(self.table[cmd_name][0]).command
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands from the table."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+class CommandGroup(LazyGroup):
+    """A lazy group that suggests a command for a name that it does not know."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -113,19 +87,19 @@ def is_read_by_people() -> bool:
 
 def put_block(text: str, *, err: bool = False) -> None:
     """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
-    click.echo(clean.block(text), nl=False, err=err)
+    click.echo(sanitize.block(text), nl=False, err=err)
 
 
 def put_json(value: object) -> None:
     """Print one value as one line of JSON, at once."""
-    click.echo(clean.data(value))
+    click.echo(sanitize.data(value))
 
 
 def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
     shown = (
-        click.style(clean.line(part.text), fg=part.color)
+        click.style(sanitize.line(part.text), fg=part.color)
         if isinstance(part, Colored)
-        else clean.line(str(part))
+        else sanitize.line(str(part))
         for part in parts
     )
     click.echo("".join(shown), err=err)

@@ -15,13 +15,14 @@ from bridge.bus.remote import Remote
 from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
+from bridge.common import environment, install
 from bridge.errors import KakeyaError, ProcessError
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
 from bridge.requests.waiting import Place, Seen, WaitingRequest, why
-from bridge.system import engine_install, engine_probe, environment, git, gitpython
+from bridge.system import engine_probe, git, gitpython
 from bridge.verify.pins import HOW_TO_PIN
 
 # How many runners are listed.
@@ -228,6 +229,6 @@ def engine() -> Check:
     """Return whether the engine works here. A client needs none, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
         message = "MLX is not installed here; it is not needed to request jobs"
-        fix = f"Only if this machine should run jobs too: {engine_install.how(python=sys.executable)}"
+        fix = f"Only if this machine should run jobs too: {install.engine(python=sys.executable)}"
         return Check("engine", ok=None, message=message, fix=fix)
     return engine_probe.engine(sys.executable, environment.for_user_git())

@@ -1,4 +1,4 @@
-"""Errors that the user can act on.
+"""Errors of the client and the runner that the user can act on, on top of ``bridge.common.errors``.
 
 KakeyaError
 ├── UsageError              the call itself is wrong; nothing was sent
@@ -16,42 +16,22 @@ KakeyaError
 from __future__ import annotations
 
 import re
-from enum import IntEnum
 
-from bridge import clean
+from bridge.common import sanitize
+from bridge.common.errors import (
+    MAX_MESSAGE,
+    ExitCode,
+    InfrastructureError,
+    KakeyaError,
+    ManifestError,
+    UsageError,
+    one_line,
+)
 
-
-class ExitCode(IntEnum):
-    """The one table of exit codes, for every command of every program here."""
-
-    SUCCEEDED = 0
-    FAILED = 1
-    USAGE = 2
-    INFRASTRUCTURE = 3
-    REFUSED = 4
-    GATE_REJECTED = 5
-    CANCELLED = 6
-    BUG = 70
-    TIMED_OUT = 124
-    INTERRUPTED = 130
-
-
-# The meaning of each exit code, for all documents that list them.
-EXIT_MEANINGS = {
-    ExitCode.SUCCEEDED: "succeeded",
-    ExitCode.FAILED: "the job failed, or a check failed",
-    ExitCode.USAGE: "usage error; nothing was sent",
-    ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
-    ExitCode.REFUSED: "the request was refused; the answer says why",
-    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
-    ExitCode.CANCELLED: "cancelled",
-    ExitCode.BUG: "a bug in this program",
-    ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
-    ExitCode.INTERRUPTED: "interrupted (^C)",
-}
-
-# Longer than any message of this program. It limits text from other sources.
-MAX_MESSAGE = 1000
+__all__ = [
+    "ExitCode", "GitError", "InfrastructureError", "KakeyaError", "ManifestError", "PolicyError", "PresetError",
+    "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_told", "one_line",
+]  # fmt: skip
 
 # Of what git passes on, these lines at most, and so many characters.
 _MAX_LINES = 4
@@ -67,48 +47,6 @@ _ADDED = re.compile(
 _DECLINED = re.compile(r"\[remote rejected\][^(\n]*\(([^)\n]*)\)")
 
 
-def one_line(text: str) -> str:
-    """Return text as one bounded, printable line, so that untrusted text cannot control a terminal or fill a log."""
-    shown = clean.line(text)
-    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
-
-
-class KakeyaError(Exception):
-    """A failure that is reported in one line, with the fix where one is known."""
-
-    exit_code = ExitCode.FAILED
-    # What `code` says where a raiser says nothing closer. Programs compare it, so it is no class's name.
-    kind = "failed"
-
-    def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
-        self.message = one_line(message)
-        super().__init__(self.message)
-        self.fix = one_line(fix) if fix else fix
-        self.code = code or self.kind
-
-    def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
-        return {
-            "error": self.message,
-            "code": self.code,
-            "fix": self.fix,
-            "exit_code": int(self.exit_code),
-        }
-
-
-class UsageError(KakeyaError):
-    """The call is wrong; nothing was sent and nothing ran."""
-
-    exit_code = ExitCode.USAGE
-    kind = "usage"
-
-
-class ManifestError(UsageError):
-    """A request manifest is not valid. ``code`` is the reason for programs; the runner answers with it."""
-
-    kind = "bad_manifest"
-
-
 class PresetError(UsageError):
     """A preset file, or the parameters given for a preset, are not valid."""
 
@@ -119,13 +57,6 @@ class PolicyError(UsageError):
     """The runner's host-local policy is missing or not valid."""
 
     kind = "bad_policy"
-
-
-class InfrastructureError(KakeyaError):
-    """Something between the parties failed; the same call may succeed later."""
-
-    exit_code = ExitCode.INFRASTRUCTURE
-    kind = "infrastructure"
 
 
 class ProcessError(InfrastructureError):
@@ -143,7 +74,7 @@ class ProcessError(InfrastructureError):
         message: str | None = None,
         fix: str | None = None,
     ) -> None:
-        self.argv = tuple(map(clean.hide_credentials, argv))
+        self.argv = tuple(map(sanitize.hide_credentials, argv))
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr

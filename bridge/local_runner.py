@@ -15,8 +15,9 @@ from pathlib import Path
 
 import yaml
 
+from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
-from bridge.system import engine_install, environment, gitpython
+from bridge.system import gitpython
 from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
 from bridge.verify.pins import SETTING
 
@@ -57,7 +58,7 @@ def stage(
     """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
         message = "this runs real MLX jobs, but the engine is not installed here"
-        raise UsageError(message, fix=engine_install.how(python=sys.executable))
+        raise UsageError(message, fix=install.engine(python=sys.executable))
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is not an empty folder", fix="Name an empty or new folder.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.bus import branch_names
+from bridge.common import strict_json
+from bridge.common.validation import describe
 from bridge.errors import ManifestError
-from bridge.system import strict_json
-from bridge.system.validation import describe
 
 VERSIONS = (1, 2)
 MAX_PARAMS = 32

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.cli import cli as kakeya
-from bridge.errors import EXIT_MEANINGS
+from bridge.common.errors import EXIT_MEANINGS
 from engine.cli import cli as kakeya_engine
 from runner.cli import cli as kakeya_runner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bridge.errors import EXIT_MEANINGS, ExitCode
+from bridge.common.errors import EXIT_MEANINGS, ExitCode
 from bridge.mcp.tools import TOOLS
 from bridge.presets import load_presets
 

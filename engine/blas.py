@@ -24,7 +24,7 @@ from functools import cache
 from importlib import util
 from pathlib import Path
 
-from engine import environment
+from bridge.common import environment
 
 VARIABLE = "KAKEYA_OPENBLAS"
 PACKAGE = "scipy_openblas32"

@@ -7,22 +7,10 @@ EngineError            1   something the user can act on: one line, and how to f
 +-- RollbackError      1   a cache could not be taken back to the tokens that were kept
 """
 
-from enum import IntEnum
-from typing import ClassVar
+from bridge.common.errors import ExitCode, KakeyaError
 
 
-class ExitCode(IntEnum):
-    """What the engine's commands end with: a part of the one table for all commands of this project."""
-
-    SUCCEEDED = 0
-    FAILED = 1
-    USAGE = 2
-    INFRASTRUCTURE = 3
-    BUG = 70
-    INTERRUPTED = 130
-
-
-class EngineError(Exception):
+class EngineError(KakeyaError):
     """A failure that is not a bug.
 
     Args:
@@ -30,12 +18,10 @@ class EngineError(Exception):
         fix: what to do about it; empty if there is nothing to say.
     """
 
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    fix: str
 
     def __init__(self, message: str, fix: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        super().__init__(message, fix=fix)
 
 
 class MissingPackage(EngineError):  # noqa: N818 - reads as what it is

@@ -33,7 +33,7 @@ try:
         from mlx_lm.models import base, cache, rope_utils
         from mlx_lm.sample_utils import make_sampler
 except ImportError as error:
-    from engine import install
+    from bridge.common import install
     from engine.errors import MissingPackage
 
     raise MissingPackage(

@@ -10,7 +10,8 @@ MLX's types say of a value on the host that it may be complex, or a list of list
 from pathlib import Path
 from typing import Any, cast
 
-from engine import blas, install
+from bridge.common import install
+from engine import blas
 from engine.errors import MissingPackage
 
 blas.preload()

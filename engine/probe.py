@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine import blas, blas_speed, host, install
+from bridge.common import host, install
+from engine import blas, blas_speed
 from engine.errors import EngineError
 
 SLOW_GFLOPS = 30.0

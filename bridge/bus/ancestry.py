@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from bridge import limits
 from bridge.bus import objects
+from bridge.common import limits
 from bridge.system import git_output
 from bridge.system.git import Git
 

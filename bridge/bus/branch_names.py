@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from bridge import limits
+from bridge.common import limits
 from bridge.errors import UsageError
 
 DEFAULT_PREFIX = "mac-bridge/"

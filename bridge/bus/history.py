@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bridge import limits
 from bridge.bus import lookup, objects, wire
 from bridge.bus.wire import CancelFile, State, StateFile
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git

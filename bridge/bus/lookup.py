@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bridge import limits
+from bridge.common import limits
 from bridge.system import batch, git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Found

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge import limits
 from bridge.bus.lookup import PORTION_BYTES, locate, portions
 from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - whoever makes commits says who they are by
 from bridge.bus.writer import Writer
 from bridge.bus.writer import write_blob as write_blob  # noqa: PLC0414
+from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import batch, git_output
 from bridge.system.git import Git

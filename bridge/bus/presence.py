@@ -14,11 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from bridge import limits
 from bridge.bus import branch_names
 from bridge.bus.wire import Name, PresetName, Sentence
+from bridge.common import limits, strict_json
 from bridge.errors import ManifestError
-from bridge.system import strict_json
 
 # One reference for each state folder of a runner, named by that folder's id.
 REFS = "refs/kakeya-runners/"

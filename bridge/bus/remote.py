@@ -12,10 +12,10 @@ from functools import cached_property
 from heapq import nlargest
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import branch_names, objects, presence
 from bridge.bus.set_aside import SetAside
 from bridge.bus.slow_commits import SlowCommits
+from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within

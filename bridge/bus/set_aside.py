@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import lookup
 from bridge.bus.ancestry import with_heavy_history
+from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system import local_files
 from bridge.system.deadline import time_left

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bridge import limits
 from bridge.bus import lookup, objects
+from bridge.common import limits
 from bridge.errors import VerificationError
 from bridge.system import git_output
 from bridge.system.git import Git

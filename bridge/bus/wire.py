@@ -16,11 +16,10 @@ from pydantic import (
     field_validator,
 )
 
-from bridge import limits
 from bridge.bus import branch_names
+from bridge.common import limits, strict_json
+from bridge.common.validation import describe
 from bridge.errors import ExitCode, ManifestError, VerificationError, one_line
-from bridge.system import strict_json
-from bridge.system.validation import describe
 
 FOLDER = ".mac-bridge"
 REQUEST = f"{FOLDER}/request.json"

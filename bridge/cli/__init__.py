@@ -8,44 +8,36 @@ from typing import NoReturn
 
 import click
 
-from bridge.console import CONTEXT, LazyGroup, run_program
-from bridge.system import ending, environment
-from bridge.system.version import version_option
+from bridge.common import environment
+from bridge.common.version import built_from, version_option
+from bridge.console import CONTEXT, CommandGroup, run_program
+from bridge.system import ending
 
 COMMANDS = {
-    "demo": ("bridge.cli.demo", "Run a demonstration on this machine: bus, runner, jobs, answers."),
-    "doctor": (
-        "bridge.cli.doctor",
-        "Check whether this clone can send requests, and say how to fix what it lacks.",
-    ),
-    "presets": ("bridge.cli.presets", "List the available jobs, or show one."),
-    "run": ("bridge.cli.run", "Request a job."),
-    "status": ("bridge.cli.status", "Show the state of a request."),
-    "wait": ("bridge.cli.wait", "Wait for an answer, verify it, and exit with its exit code."),
-    "logs": ("bridge.cli.logs", "Print a job's log; -f follows it."),
-    "fetch": ("bridge.cli.fetch", "Verify an answer and write its files into a folder."),
-    "verify": ("bridge.cli.verify", "Verify an answer offline."),
-    "report": (
-        "bridge.cli.report",
-        "Show a run's results and evidence, or compare several runs.",
-    ),
-    "gate": ("bridge.cli.gate", "Judge local reports with the checks that a runner uses."),
-    "measure": (
-        "bridge.cli.measure",
-        "Run a preset on this machine; write its reports with their signed runs.",
-    ),
-    "cancel": ("bridge.cli.cancel", "Cancel a request."),
-    "list": ("bridge.cli.list", "List the requests on the remote."),
-    "gc": ("bridge.cli.gc", "Remove records of old requests, here or on the remote."),
-    "mcp": ("bridge.cli.mcp", "Serve the bridge to an agent as MCP tools."),
-    "web": ("bridge.cli.web", "Show the bus as pages in a browser."),
-    "completion": ("bridge.cli.completion", "Print the completion script for a shell."),
+    "demo": "Run a demonstration on this machine: bus, runner, jobs, answers.",
+    "doctor": "Check whether this clone can send requests, and say how to fix what it lacks.",
+    "presets": "List the available jobs, or show one.",
+    "run": "Request a job.",
+    "status": "Show the state of a request.",
+    "wait": "Wait for an answer, verify it, and exit with its exit code.",
+    "logs": "Print a job's log; -f follows it.",
+    "fetch": "Verify an answer and write its files into a folder.",
+    "verify": "Verify an answer offline.",
+    "report": "Show a run's results and evidence, or compare several runs.",
+    "gate": "Judge local reports with the checks that a runner uses.",
+    "measure": "Run a preset on this machine; write its reports with their signed runs.",
+    "cancel": "Cancel a request.",
+    "list": "List the requests on the remote.",
+    "gc": "Remove records of old requests, here or on the remote.",
+    "mcp": "Serve the bridge to an agent as MCP tools.",
+    "web": "Show the bus as pages in a browser.",
+    "completion": "Print the completion script for a shell.",
 }
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=CommandGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
 @click.option("-C", "repo", default=".", metavar="DIR", help="Work in the git repository that contains DIR.")
-@version_option("kakeya")
+@version_option("kakeya", built_from)
 @click.pass_context
 def cli(context: click.Context, repo: str) -> None:
     """Run named jobs, with limits, on a machine that you can reach only through a git repository.

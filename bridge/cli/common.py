@@ -13,12 +13,12 @@ import click
 from bridge.bus.wire import State
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
+from bridge.common import environment
 from bridge.console import Duration, put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
-from bridge.system import environment
 from bridge.verify.pins import Pin, find_pin
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from bridge import gate, limits
+from bridge import gate
 from bridge.bus import wire
 from bridge.bus.wire import Gate
 from bridge.cli.common import key_option, pin_of
+from bridge.common import limits
 from bridge.console import Colored, json_option, put, put_json
 from bridge.errors import ExitCode, UsageError
 from bridge.system.local_files import read_regular

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from bridge.common import install
 from bridge.errors import UsageError
-from bridge.system import engine_install
 
 
 @click.command()
@@ -40,7 +40,7 @@ def command(context: click.Context, port: int | None, remote: str, key: str | No
         if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
         raise UsageError(
-            "the MCP SDK is not installed", fix=engine_install.client("mcp"), code="missing_extra"
+            "the MCP SDK is not installed", fix=install.client("mcp"), code="missing_extra"
         ) from error
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()

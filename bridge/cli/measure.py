@@ -9,12 +9,12 @@ import click
 from bridge.cli.common import complete_param, complete_preset
 from bridge.cli.gate import show_gate
 from bridge.cli.run import split_params
+from bridge.common import environment
 from bridge.console import json_option, put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError
 from bridge.presets import find_preset, load_presets
 from bridge.requests.status import Event
-from bridge.system import environment
 
 KEY_FOLDER = "~/.config/kakeya/measure"
 

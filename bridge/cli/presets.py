@@ -10,9 +10,9 @@ from rich.text import Text
 
 from bridge.cli.common import complete_preset
 from bridge.cli.screen import Grid, console
+from bridge.common import environment
 from bridge.console import Colored, is_read_by_people, json_option, put, put_block, put_json, say
 from bridge.presets import Preset, find_preset, load_presets
-from bridge.system import environment
 
 _WIDTH = 100
 

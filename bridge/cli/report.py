@@ -8,6 +8,7 @@ import click
 
 from bridge.cli.common import client_of, key_option, pin_of, remote_option
 from bridge.cli.screen import console
+from bridge.common import environment
 from bridge.console import json_option, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
@@ -16,7 +17,6 @@ from bridge.report.markdown import markdown
 from bridge.report.page import page
 from bridge.report.source import Source, from_branch, from_folder
 from bridge.report.terminal import show
-from bridge.system import environment
 
 
 @click.command()

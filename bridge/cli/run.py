@@ -8,10 +8,10 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
+from bridge.common import environment
 from bridge.console import Duration, json_option, put, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import did_you_mean, find_preset, load_presets
-from bridge.system import environment
 
 
 class _Limit(Duration):

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from bridge import clean
+from bridge.common import sanitize
 
 
 class Screen(Console):
@@ -22,7 +22,7 @@ class Screen(Console):
             if segment.control or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(clean.block(segment.text), segment.style)
+                yield Segment(sanitize.block(segment.text), segment.style)
 
 
 class Grid(Table):
@@ -45,12 +45,12 @@ def console(*, err: bool = False, markup: bool = False) -> Screen:
 def styled(*parts: str | tuple[str, str]) -> Text:
     """Return one line made of texts, and of texts with a style."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((clean.line(text), style) for text, style in pairs))
+    return Text.assemble(*((sanitize.line(text), style) for text, style in pairs))
 
 
 def _one_line(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
-        return Text(clean.line(cell))
+        return Text(sanitize.line(cell))
     if isinstance(cell, Text):
-        cell.plain = clean.line(cell.plain)
+        cell.plain = sanitize.line(cell.plain)
     return cell

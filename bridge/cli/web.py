@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from bridge.cli.common import client_of, key_option, remote_option
+from bridge.common import install
 from bridge.console import Duration, say
 from bridge.errors import UsageError
-from bridge.system import engine_install
 
 PORT = 1340
 
@@ -52,6 +52,6 @@ def command(context: click.Context, port: int, poll: timedelta, folder: Path | N
         if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn"):
             raise
         raise UsageError(
-            "the web server is not installed", fix=engine_install.client("web"), code="missing_extra"
+            "the web server is not installed", fix=install.client("web"), code="missing_extra"
         ) from error
     serve(client_of(context), port, max(poll.total_seconds(), 0.1))

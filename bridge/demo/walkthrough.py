@@ -13,8 +13,8 @@ from pathlib import Path
 from bridge import local_runner
 from bridge.bus.wire import State
 from bridge.client import Client, Run
+from bridge.common import environment
 from bridge.local_runner import Stage
-from bridge.system import environment
 from bridge.verify.export import Fetched
 
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from bridge import limits
 from bridge.bus.wire import Gate, Violation
-from bridge.errors import one_line
+from bridge.common import limits
+from bridge.common.errors import one_line
 from bridge.gate import legacy
 from bridge.gate.binding import RunBinding, has_run_id, mismatches, run_id
 from bridge.gate.check import Check

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bridge import clean
+from bridge.common import sanitize
 from bridge.errors import KakeyaError
 from bridge.mcp.models import Answer
 
@@ -37,7 +37,7 @@ def text_of(value: object) -> str:
 
 def short(text: str, most: int = _LINE_BYTES) -> str:
     """Return text from the bus as one line without control characters, of at most so many bytes of JSON."""
-    line = clean.line(clean.strip_ansi(text))
+    line = sanitize.line(sanitize.strip_ansi(text))
     return line if cut(line, most, most) == line else cut(line, most, most - 3) + "..."
 
 
@@ -64,7 +64,7 @@ def log_text(raw: str, *, whole: bool) -> str:
 
     Later output never changes earlier lines, so offsets into the text stay valid while the log grows.
     """
-    plain = clean.log(raw)
+    plain = sanitize.log(raw)
     return plain if whole else plain[: plain.rfind("\n") + 1]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bridge.limits import BRANCH_CHARS
+from bridge.common.limits import BRANCH_CHARS
 
 SECONDS = 50
 

@@ -17,13 +17,13 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from bridge.common.validation import describe
 from bridge.console import say
 from bridge.errors import UsageError, as_told
 from bridge.mcp.bounds import text_of, to_dict, told
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 from bridge.system import ending, process
-from bridge.system.validation import describe
 
 if TYPE_CHECKING:
     from bridge.mcp.calls import Place

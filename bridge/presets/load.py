@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bridge.common.validation import describe
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, did_you_mean
 from bridge.system.strict_yaml import read_yaml
-from bridge.system.validation import describe
 
 FRAGMENTS = "_fragments.yaml"
 

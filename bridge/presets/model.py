@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from bridge import limits as bounds
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
+from bridge.common import limits as bounds
 from bridge.errors import PresetError
 from bridge.presets.params import Param, Value
 from bridge.reports.kinds import KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bridge import clean
+from bridge.common import sanitize
 from bridge.report.model import Cell
 
 MAX_CELL = 200
@@ -39,7 +39,7 @@ def cell(value: Cell) -> str:
 
 def printable(text: str) -> str:
     """Return text with control characters and direction marks replaced by visible escapes."""
-    return clean.line(text.replace("\t", "    "))
+    return sanitize.line(text.replace("\t", "    "))
 
 
 def cut(text: str, most: int = MAX_CELL) -> str:

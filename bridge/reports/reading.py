@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge import limits
-from bridge.errors import ManifestError
-from bridge.system import strict_json
+from bridge.common import limits, strict_json
+from bridge.common.errors import ManifestError
 
 MAX_DEPTH = 32
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from bridge import limits
 from bridge.bus import history
 from bridge.bus.history import View
 from bridge.bus.nearby import Changes
 from bridge.bus.wire import State
+from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.remote import Pushed, Remote
+from bridge.common import strict_json
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.manifest import Request, parse_manifest
 from bridge.requests.outbox import KEYS, Sent, by_age
 from bridge.requests.request_commit import Prepared
-from bridge.system import strict_json
 from bridge.system.git import Git
 
 MAX_KEY = 200

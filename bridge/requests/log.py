@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge import limits
 from bridge.bus.history import View
+from bridge.common import limits
 from bridge.errors import UsageError
 from bridge.requests.status import events
 from bridge.system.git import Git

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bridge import limits
 from bridge.bus import branch_names, objects
 from bridge.bus.branch_names import asked_at as asked_at  # noqa: PLC0414 - whoever asks for notes asks for their age
 from bridge.bus.branch_names import by_age as by_age  # noqa: PLC0414
+from bridge.common import limits
 from bridge.system import git_output
 from bridge.system.git import Git
 

@@ -12,10 +12,11 @@ from typing import Literal
 from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.objects import Identity
+from bridge.common import environment
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
 from bridge.requests.binding import Binding
-from bridge.system import environment, git_output
+from bridge.system import git_output
 from bridge.system.git import Git
 
 DEFAULT_LIFETIME = timedelta(days=1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from bridge import limits
 from bridge.bus import lookup, objects, presence
 from bridge.bus.history import View
 from bridge.bus.presence import Presence
+from bridge.common import limits
 from bridge.requests.waiting import Seen
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey

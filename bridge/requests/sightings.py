@@ -12,8 +12,9 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from bridge.common import strict_json
 from bridge.errors import ManifestError
-from bridge.system import local_files, strict_json
+from bridge.system import local_files
 from bridge.system.git import Git
 
 _NAME = "kakeya-seen.json"

@@ -9,12 +9,12 @@ from bridge.bus import objects, requesters, wire
 from bridge.bus.history import View
 from bridge.bus.requesters import Requester
 from bridge.bus.wire import State
+from bridge.common import strict_json
 from bridge.errors import ManifestError
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.waiting import Place, Reason, Seen, WaitingRequest, why
-from bridge.system import strict_json
 from bridge.system.git import Git
 
 # How many manifests are in memory at once.

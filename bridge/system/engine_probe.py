@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bridge.checks import Check
+from bridge.common import install
 from bridge.errors import ProcessError
-from bridge.system import engine_install
 from bridge.system.process import run
 
 _TIMEOUT_S = 120
@@ -40,7 +40,7 @@ def _works(said: dict[str, object], python: str | Path) -> Check:
     if not _table(said, "blas_preload").get("tried"):
         fix = "A fast BLAS is not loaded because KAKEYA_OPENBLAS is off: unset it."
     else:
-        fix = f"The engine's extra brings a fast BLAS. {engine_install.how(python=python)}"
+        fix = f"The engine's extra brings a fast BLAS. {install.engine(python=python)}"
     return Check("engine", ok=None, message=message, fix=fix)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bridge import limits
+from bridge.common import environment, limits
 from bridge.errors import GitError, ProcessError, UsageError
-from bridge.system import batch, environment
+from bridge.system import batch
 from bridge.system.child import Child
 from bridge.system.git_output import encode
 from bridge.system.process import Allowance, Completed, run

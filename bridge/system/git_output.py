@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from bridge import limits
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 
 # `<object id> <name>` or, as ls-remote has it, `<object id>\t<name>`.

@@ -8,9 +8,8 @@ import time
 from dataclasses import asdict, dataclass
 from urllib.parse import quote, urlsplit
 
-from bridge import limits
+from bridge.common import environment, limits, strict_json
 from bridge.errors import KakeyaError
-from bridge.system import environment, strict_json
 
 TIMEOUT_S = limits.API_SECONDS
 _MAX_DEPTH = 32

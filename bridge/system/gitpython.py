@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridge.common import environment
 from bridge.errors import InfrastructureError, one_line
-from bridge.system import environment
 
 if TYPE_CHECKING:
     import git

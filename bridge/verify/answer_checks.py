@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from bridge import limits
 from bridge.bus import wire
 from bridge.bus.folded import Folded
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
+from bridge.common import limits
 from bridge.errors import PresetError
 from bridge.manifest import parse_time
 from bridge.presets import Preset

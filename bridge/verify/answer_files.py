@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bridge import limits
 from bridge.bus import objects, trees, wire
 from bridge.bus.history import View
 from bridge.bus.wire import Result
+from bridge.common import limits
 from bridge.errors import VerificationError
 from bridge.system.git import Git
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.bus import wire
 from bridge.bus.wire import Result, State
+from bridge.common import strict_json
 from bridge.errors import ManifestError, VerificationError
-from bridge.system import strict_json
 from bridge.verify.public_keys import PublicKey
 
 if TYPE_CHECKING:

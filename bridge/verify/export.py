@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import wire
 from bridge.bus.history import View
 from bridge.bus.wire import Result
+from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
 from bridge.system.git import Git
 from bridge.system.local_files import read_regular

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.checks import Check
+from bridge.common import limits
 from bridge.errors import UsageError
 from bridge.presets import Preset
 from bridge.system.local_files import read_regular

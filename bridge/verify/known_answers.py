@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import lookup, wire
 from bridge.checks import Check
+from bridge.common import limits
 from bridge.system import local_files
 from bridge.system.git import Git
 from bridge.verify.check import Report

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.bus import objects
+from bridge.common import environment
 from bridge.errors import UsageError
-from bridge.system import environment
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey, read_public_keys
 

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridge import limits
 from bridge.bus import wire
 from bridge.bus.wire import Result
+from bridge.common import limits, strict_json
 from bridge.errors import KakeyaError, ManifestError, VerificationError
 from bridge.gate import NO_RUN, Voucher
-from bridge.system import strict_json
 from bridge.system.local_files import read_regular
 from bridge.verify import attestation
 from bridge.verify.answer_checks import binding_of, contradiction

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bridge import limits
 from bridge.bus import history, lookup, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State, StateFile
+from bridge.common import limits
 from bridge.system.git import Git
 from bridge.system.git_output import Found
 from bridge.verify.public_keys import PublicKey

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge import limits
+from bridge.common import limits
 from bridge.web.pages import POLICY
 
 _METHODS = ("GET", "HEAD")

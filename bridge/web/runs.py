@@ -6,10 +6,10 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, is_dataclass
 
-from bridge import clean, limits
 from bridge.bus import history, wire
 from bridge.bus.history import View
 from bridge.checks import Check
+from bridge.common import limits, sanitize
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.build import view_of
 from bridge.report.model import RunView
@@ -102,7 +102,7 @@ class Runs:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
             raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
-            text = clean.log(raw)
+            text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 
     def _kept_log(self, view: View, most: int) -> str:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bridge import limits
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import KakeyaError, ManifestError, as_told
 from bridge.manifest import parse_manifest
 from bridge.requests import why_waiting

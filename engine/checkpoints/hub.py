@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from engine import environment
+from bridge.common import environment
 from engine.checkpoints.published import meant
 from engine.errors import BadInput, OutOfReach
 

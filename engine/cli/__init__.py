@@ -6,27 +6,29 @@ from typing import NoReturn
 
 import click
 
-from engine import install
-from engine.cli.lazy import LazyGroup
-from engine.errors import EngineError, ExitCode, MissingPackage
+from bridge.common import install
+from bridge.common.errors import ExitCode, KakeyaError
+from bridge.common.lazy import LazyGroup
+from bridge.common.version import version_option
+from engine import commit
+from engine.errors import MissingPackage
 
 COMMANDS = {
-    "bench": "engine.cli.bench:bench",
-    "codec": "engine.cli.codec:codec",
-    "eval": "engine.cli.eval:evaluate",
-    "generate": "engine.cli.generate:generate",
-    "models": "engine.cli.models:models",
-    "probe": "engine.cli.probe:probe",
-    "serve": "engine.cli.serve:serve",
-    "train": "engine.cli.train:train",
+    "bench": "Measure decoding speed, compared with mlx-lm.",
+    "codec": "Measure and use the KV codecs.",
+    "eval": "Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server.",
+    "generate": "Continue the text of --prompt, of --prompt-file, or of standard input.",
+    "models": "List the model pairs that have a name, or check that a model runs on this machine.",
+    "probe": "Show the machine, MLX and the BLAS in use, and check a small computation.",
+    "serve": "Serve models over OpenAI's HTTP API.",
+    "train": "Train a drafter or restorer for any target, or retrain the bundled models.",
 }
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, help="Show the version and the commit, and exit.",
-    callback=lambda context, _, value: _show_version(context) if value and not context.resilient_parsing else None,
-)  # fmt: skip
+@click.group(
+    cls=LazyGroup, package=__name__, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@version_option("kakeya-engine", commit.of)
 def cli() -> None:
     """Run the MLX engine: codecs, caches, models and their measurements.
 
@@ -35,10 +37,10 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with one of :class:``engine.errors.ExitCode``."""
+    """Run the command line and exit with one of :class:``bridge.common.errors.ExitCode``."""
     try:
         code = cli.main(args=argv, prog_name="kakeya-engine", standalone_mode=False)
-    except EngineError as error:
+    except KakeyaError as error:
         _say(error.message, error.fix)
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -73,17 +75,5 @@ def _report_bug() -> NoReturn:
     sys.exit(ExitCode.BUG)
 
 
-def _show_version(context: click.Context) -> None:
-    from importlib import metadata
-
-    from engine import commit
-
-    found = commit.of()
-    changes = ", with uncommitted changes" if found and found[1] else ""
-    named = f"commit {found[0][:12]}{changes}" if found else "built from a folder without git history"
-    click.echo(f"kakeya-engine {metadata.version('kakeya-bridge')} ({named})")
-    context.exit()
-
-
-def _say(message: str, fix: str) -> None:
+def _say(message: str, fix: str | None) -> None:
     click.echo(f"error: {message}" + (f"; {fix}" if fix else ""), err=True)

@@ -35,7 +35,7 @@ LIVE_EVERY = 0.2  # seconds
 @click.option("--lookup/--no-lookup", default=True, show_default=True, help="Also draft by prompt lookup.")
 @click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only if it is faster.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per step, then totals.")
-def generate(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
+def command(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
     """Continue the text of --prompt, of --prompt-file, or of standard input.
 
     Prints the text to standard output as it is decoded, and figures to standard error. A verify step is one forward

@@ -17,7 +17,7 @@ FAILED = 2
 @click.option("--files", "only_files", is_flag=True, help="Check only the files; load and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def models(
+def command(
     ctx: click.Context,
     *,
     reference: str | None,

@@ -9,7 +9,7 @@ import click
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @click.pass_context
-def probe(ctx: click.Context, *, as_json: bool) -> None:
+def command(ctx: click.Context, *, as_json: bool) -> None:
     """Show the machine, MLX and the BLAS in use, and check a small computation.
 
     Fails if MLX or mlx-lm is missing or does not work, and says how to fix it.

@@ -160,7 +160,7 @@ class Size(click.ParamType[int]):
 @click.option("--prewarm", is_flag=True, help="Load the first model at the start.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
 @click.option("--enable-dflash", is_flag=True, help="The same as --draft dflash.")
-def serve(
+def command(
     *,
     models: tuple[str, ...],
     prewarm: bool,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
+from bridge.common import install
 from bridge.reports import kinds
-from engine import install
 from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings

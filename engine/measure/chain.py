@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from bridge.common import environment
 from bridge.reports import digests
-from engine import environment
 
 EVERY_S = 1.0
 

@@ -3,7 +3,8 @@
 import platform
 from pathlib import Path
 
-from engine import blas_speed, host
+from bridge.common import host
+from engine import blas_speed
 from engine.measure import provenance
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from engine import commit, process
+from bridge.common import process
+from engine import commit
 from engine.checkpoints.digests import digest, sha256
 
 _ENGINE = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from engine import environment
+from bridge.common import environment
 from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
 from engine.models import registry
@@ -138,7 +138,7 @@ def _run(target: _Part, drafter: _Part | None) -> None:
 
 def _check_memory(parts: list[_Part]) -> None:
     """Refuse weights that this machine's memory cannot hold: loading them would stall the machine."""
-    from engine import host
+    from bridge.common import host
     from engine.models.target import chosen_dtype
 
     dtype = chosen_dtype(None)

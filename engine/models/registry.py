@@ -8,7 +8,7 @@ from importlib import util
 from pathlib import Path
 from typing import Literal
 
-from engine import install
+from bridge.common import install
 from engine.checkpoints.hub import local
 from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED
 from engine.errors import BadInput

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from engine import host
+from bridge.common import host
 from engine.serve import chat, completions, listing, messages, responses, webpage
 from engine.serve.body import read_body
 from engine.serve.errors import ApiError

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import uvicorn
 
-from engine.errors import ExitCode
+from bridge.common.errors import ExitCode
 from engine.serve.thread import ENDING, EngineThread
 
 log = logging.getLogger("engine.serve")

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine import host
+from bridge.common import host
 from engine.checkpoints import files, hub
 from engine.errors import EngineError
 from engine.models import catalogue, registry

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine import host
+from bridge.common import host
 from engine.cache import make_caches
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer

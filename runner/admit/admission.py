@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bridge import limits
 from bridge.bus import branch_names, lookup, objects, wire
 from bridge.bus.history import View
+from bridge.common import limits
 from bridge.errors import PresetError
 from bridge.manifest import Request, parse_time
 from bridge.presets import Checked, Preset, find_preset

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
+from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import Request, parse_manifest
-from bridge.system import strict_json
 from bridge.system.git import Git
 from runner.refusal import Refusal
 

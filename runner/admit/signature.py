@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bridge.bus import objects
+from bridge.common import environment
 from bridge.errors import PolicyError, ProcessError
-from bridge.system import environment
 from bridge.system.git import Git
 from bridge.system.process import Completed, run
 from runner.ownership import check_owned

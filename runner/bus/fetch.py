@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bridge import limits
 from bridge.bus.objects import is_commit
 from bridge.bus.requesters import prefixes, unsigned
+from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.child import Child
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git

@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from bridge import limits
 from bridge.bus import branch_names
+from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import NETWORK_TIMEOUT, Git

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bridge import limits
+from bridge.common import environment, limits
 from bridge.errors import PolicyError
-from bridge.system import environment, git_output
+from bridge.system import git_output
 from bridge.system.git import Git
 from runner import policy
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Collection
 from itertools import zip_longest
 
-from bridge import limits
 from bridge.bus import lookup
 from bridge.bus.ancestry import with_heavy_history
+from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by
 from bridge.system.git import NETWORK_TIMEOUT, Git

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from bridge.bus import branch_names, objects
 from bridge.checks import Check
+from bridge.common import environment
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
-from bridge.system import engine_probe, environment, git
+from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, lists_somebody
 from runner.check.inventory import inventory, way_is_free

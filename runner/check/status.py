@@ -11,8 +11,8 @@ from typing import Any
 
 from bridge.bus.presence import Standing
 from bridge.checks import Check
+from bridge.common import environment
 from bridge.errors import KakeyaError, ProcessError
-from bridge.system import environment
 from bridge.system.process import run
 from runner.policy import Policy
 from runner.state import signing_key

@@ -7,35 +7,35 @@ from typing import NoReturn
 
 import click
 
-from bridge.console import CONTEXT, LazyGroup, run_program
+from bridge.common.version import built_from, version_option
+from bridge.console import CONTEXT, CommandGroup, run_program
 from bridge.system import ending
-from bridge.system.version import version_option
 
 COMMANDS = {
-    "setup": ("runner.cli.setup", "Set up a runner: policy, key, checks, service."),
-    "init": ("runner.cli.init", "Write a first policy file."),
-    "keygen": ("runner.cli.keygen", "Create the key that signs answers."),
-    "pin": ("runner.cli.pin", "Pin the interpreter that runs jobs in the policy."),
-    "check": ("runner.cli.check", "Check this host: policy, bus, interpreter, presets."),
-    "status": ("runner.cli.status", "Show what the runner is doing: its job, its queue, its last answers."),
-    "approve": ("runner.cli.approve", "Allow the code of one request to run on this host."),
-    "serve": ("runner.cli.serve", "Serve requests from the bus until stopped."),
-    "drain": ("runner.cli.drain", "Let the running runner finish its job and end."),
-    "maintenance": ("runner.cli.maintenance", "Let the running runner take no requests for a while."),
-    "once": ("runner.cli.once", "Handle one request branch and exit with its exit code."),
-    "install": ("runner.cli.install", "Install the runner as a service of this machine."),
-    "watchdog": ("runner.cli.watchdog", "Check once whether the runner hangs, and if so kill it."),
-    "gc": ("runner.cli.gc", "Archive answered requests and delete them from the bus."),
-    "hook": ("runner.cli.hook", "Allow or refuse a job that GitHub is about to start here."),
+    "setup": "Set up a runner: policy, key, checks, service.",
+    "init": "Write a first policy file.",
+    "keygen": "Create the key that signs answers.",
+    "pin": "Pin the interpreter that runs jobs in the policy.",
+    "check": "Check this host: policy, bus, interpreter, presets.",
+    "status": "Show what the runner is doing: its job, its queue, its last answers.",
+    "approve": "Allow the code of one request to run on this host.",
+    "serve": "Serve requests from the bus until stopped.",
+    "drain": "Let the running runner finish its job and end.",
+    "maintenance": "Let the running runner take no requests for a while.",
+    "once": "Handle one request branch and exit with its exit code.",
+    "install": "Install the runner as a service of this machine.",
+    "watchdog": "Check once whether the runner hangs, and if so kill it.",
+    "gc": "Archive answered requests and delete them from the bus.",
+    "hook": "Allow or refuse a job that GitHub is about to start here.",
 }
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=CommandGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
 @click.option(
     "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
 )  # fmt: skip
-@version_option("kakeya-runner")
+@version_option("kakeya-runner", built_from)
 @click.pass_context
 def cli(context: click.Context, policy: Path | None) -> None:
     """Run jobs that others request through a git repository, under this host's own rules.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from bridge.common import environment
 from bridge.console import say
-from bridge.system import environment
 from runner.policy import load_policy
 from runner.service.actions_hook import VARIABLES, check_job
 

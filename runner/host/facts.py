@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bridge.common import environment, host
 from bridge.errors import ProcessError
-from bridge.system import environment, git
+from bridge.system import git
 from bridge.system.process import run
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy")
@@ -31,8 +31,8 @@ def describe_host() -> dict[str, Any]:
         "os": platform.system(),
         "os_version": platform.mac_ver()[0] or platform.release(),
         "arch": platform.machine(),
-        "cpus": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "cpus": host.cores(),
+        "memory_bytes": host.memory_bytes(),
         "fingerprint": "sha256:" + hashlib.sha256(f"kakeya-host:{_machine_id()}".encode()).hexdigest(),
     }
 

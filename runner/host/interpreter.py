@@ -18,9 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bridge.common import environment, install
 from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
-from bridge.system import engine_install, environment
 from bridge.system.process import run
 from runner.policy import INTERPRETER, load_policy
 
@@ -88,9 +88,9 @@ class Interpreter:
     def _install(self, lacking: Sequence[str]) -> str:
         """Return the command that installs missing modules: the engine's extras, or packages of the same name."""
         packages = [module.partition(".")[0] for module in lacking]
-        ours = {engine_install.EXTRAS[name] for name in packages if name in engine_install.EXTRAS}
-        others = [name for name in packages if name not in engine_install.EXTRAS]
-        ways = [engine_install.how(*sorted(ours - {engine_install.ENGINE}), python=self.path)] if ours else []
+        ours = {install.EXTRAS[name] for name in packages if name in install.EXTRAS}
+        others = [name for name in packages if name not in install.EXTRAS]
+        ways = [install.engine(*sorted(ours - {install.ENGINE}), python=self.path)] if ours else []
         ways += [f"Install it: {self.path} -m pip install {' '.join(others)}"] if others else []
         return " ".join(ways)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from bridge import limits as bounds
 from bridge.bus import wire
 from bridge.bus.folded import Folded
+from bridge.common import limits as bounds
 from bridge.presets import Preset
 from runner.job.redact import Redactor
 

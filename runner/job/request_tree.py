@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
-from bridge import limits
 from bridge.bus import lookup, objects, wire
+from bridge.common import limits
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry

@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from bridge import limits
+from bridge.common import limits
 from runner.job import syscalls
 from runner.job.usage import Usage
 

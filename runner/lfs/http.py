@@ -17,8 +17,8 @@ import requests
 import urllib3
 from requests.utils import get_environ_proxies
 
+from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, one_line
-from bridge.system import environment, strict_json
 from runner.lfs.pointer import Pointer
 from runner.lfs.source import CHUNK, Missing
 

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, ProcessError
-from bridge.system import environment, strict_json
 from bridge.system.process import run
 from runner.lfs.http import HttpSource, origin_of
 from runner.lfs.source import FolderSource, Missing, Source

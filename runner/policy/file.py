@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from bridge.common import environment
+from bridge.common.validation import describe
 from bridge.errors import PolicyError
-from bridge.system import environment
 from bridge.system.strict_yaml import read_yaml
-from bridge.system.validation import describe
 from runner.ownership import check_files_owned, check_owned
 from runner.policy.model import Bus, Policy
 

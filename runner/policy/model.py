@@ -20,9 +20,9 @@ from pydantic import (
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
-from bridge.limits import PRESENCE_LABELS
+from bridge.common import environment
+from bridge.common.limits import PRESENCE_LABELS
 from bridge.presets import ENV_LONGEST, ENV_VALUE
-from bridge.system import environment
 
 _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
 _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Mapping
 
-from bridge import limits
 from bridge.bus.history import View
 from bridge.bus.wire import State
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 from runner.admit.manifests import Candidate, Manifests
 from runner.bus.backoff import Patience

@@ -18,10 +18,10 @@ from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
-from bridge import limits
 from bridge.bus import branch_names
 from bridge.bus.history import View
 from bridge.bus.requesters import Requester, prefixes, unsigned
+from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
 from bridge.requests.binding import Binding
 from bridge.system.git import Git

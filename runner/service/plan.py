@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bridge.common import environment
 from bridge.errors import InfrastructureError
-from bridge.system import environment
 from bridge.system.process import run
 
 _COMMAND_S = 60

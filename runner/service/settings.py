@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from bridge.common import environment
 from bridge.errors import UsageError
-from bridge.system import environment
 from runner.policy import Policy
 
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
+from bridge.common import environment
 from bridge.errors import InfrastructureError, ProcessError
-from bridge.system import environment
 from bridge.system.process import run
 from runner.state import sign_of_life
 

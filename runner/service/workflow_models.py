@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from bridge.common import environment
 from bridge.errors import PolicyError
-from bridge.system import environment
 from runner.host.models import DRAFTER, TARGET
 from runner.policy import Policy
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from bridge import limits
 from bridge.bus import presence, wire
 from bridge.bus.presence import Presence, Quota, Standing
 from bridge.bus.writer import Writer
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.manifest import format_time
 from bridge.presets import Presets

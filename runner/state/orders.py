@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from bridge import limits
 from bridge.bus.presence import Standing
+from bridge.common import limits
 from bridge.errors import one_line
 
 MAINTENANCE = "maintenance.json"

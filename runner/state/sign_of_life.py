@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from bridge.system import environment
+from bridge.common import environment
 
 FILE = "pulse.json"
 # After how long without a sign of life the runner counts as hanging. A healthy runner is silent for at most one fetch

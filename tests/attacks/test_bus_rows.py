@@ -29,11 +29,11 @@ from hypothesis import strategies as st
 
 import bridge
 import runner
-from bridge import limits
 from bridge.bus import history, lookup, objects, wire
 from bridge.bus.branch_names import is_safe, new_nonce
 from bridge.bus.wire import State
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.presets import Inputs
 from bridge.system.git import Git
@@ -391,7 +391,7 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
             crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
     monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 0.0)
     # On a busy machine a fetch may be slow, and a search after a slow one is put off for a poll.
-    monkeypatch.setattr("bridge.limits.FETCH_S", 300.0)
+    monkeypatch.setattr("bridge.common.limits.FETCH_S", 300.0)
     with crowd.keyed.context() as context:
         context.bus.fetch()
         left = len(context.bus.quarantine.why)

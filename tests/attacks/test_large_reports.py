@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge import limits
 from bridge.client import Client
-from bridge.system import strict_json
+from bridge.common import limits, strict_json
 from tests.attacks.test_reader_rows import MOST_CPU_S, MOST_MIB, measured
 
 pytestmark = pytest.mark.bus

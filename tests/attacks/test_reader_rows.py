@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from bridge import evidence, limits
+from bridge import evidence
 from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.cli import main
 from bridge.client import Run
+from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
 from bridge.system.github import actions_run
 

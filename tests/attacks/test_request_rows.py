@@ -24,10 +24,10 @@ from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import Reason, State
 from bridge.cli import cli
+from bridge.common import environment
 from bridge.errors import GitError, PolicyError, RefusedError
 from bridge.manifest import format_time
 from bridge.presets import load_presets
-from bridge.system import environment
 from bridge.system import git as door
 from bridge.system.git import Git
 from runner.bus.bus import Pushed

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge import evidence, limits
+from bridge import evidence
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.objects import Identity
 from bridge.cli.gate import _reports_in
+from bridge.common import limits
 from bridge.errors import InfrastructureError, UsageError, VerificationError
 from bridge.system.github import _newest
 from bridge.verify.answer_files import Contents

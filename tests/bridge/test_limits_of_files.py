@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge import limits
 from bridge.bus import history, objects, wire
 from bridge.bus.objects import Identity
+from bridge.common import limits, strict_json
 from bridge.errors import ManifestError, VerificationError
 from bridge.manifest import parse_manifest
-from bridge.system import strict_json
 from bridge.system.git_output import each_line
 from bridge.verify import attestation
 

@@ -3,13 +3,21 @@ import importlib
 
 import pytest
 
-HEAVY = "import sys; print(sorted({'mlx', 'mlx_lm', 'numpy', 'rich', 'bridge', 'runner'} & set(sys.modules)))"
+HEAVY = "import sys; print(sorted({'git', 'mlx', 'mlx_lm', 'numpy', 'pydantic', 'rich', 'runner'} & set(sys.modules)))"
+OTHERS = "import sys; print(sorted(name for name in sys.modules if name.startswith('bridge.')))"
 
 
 @pytest.mark.parametrize("statement", ["import engine", "import engine.cli", "import engine.blas"])
 def test_importing_loads_nothing_heavy(python, statement):
     done = python("-c", f"{statement}; {HEAVY}")
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_all_that_it_loads_of_the_bridge_is_what_they_share(python):
+    loaded = python("-c", f"import engine.cli; {OTHERS}").stdout
+    names = ast.literal_eval(loaded)
+    assert "bridge.common" in names
+    assert [name for name in names if not name.startswith(("bridge.common", "bridge.reports"))] == []
 
 
 def test_help_loads_nothing_heavy(python):
@@ -49,7 +57,7 @@ def test_a_client_without_the_engines_packages_is_told_how_to_install_them(pytho
 
 
 def test_a_module_of_ours_that_is_absent_is_a_bug(python):
-    broken = "from engine import cli; cli.COMMANDS['probe'] = 'engine.cli.nowhere:probe'; cli.main(['probe'])"
+    broken = "from engine import cli; cli.COMMANDS['nowhere'] = 'Is absent.'; cli.main(['nowhere'])"
 
     done = python("-c", broken)
 

@@ -65,7 +65,7 @@ def test_the_reasons_in_the_protocol_are_those_that_the_runner_gives():
     # Other codes come from parsers of manifests and parameters, which the runner and the client share.
     parsers = [
         path
-        for name in ("manifest.py", "presets/*.py", "system/*.py")
+        for name in ("manifest.py", "presets/*.py", "common/*.py", "system/*.py")
         for path in (ROOT / "bridge").glob(name)
     ]
     parsed = {

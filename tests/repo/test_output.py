@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 # What puts text onto a terminal, a stream or a page without looking at it, and the one place that may use it.
 DOORS = {
-    "click.echo": {"bridge/console.py"},
+    "click.echo": {"bridge/common/version.py", "bridge/console.py"},
     "click.secho": set(),
     "click.style": {"bridge/console.py"},
     "click.echo_via_pager": set(),

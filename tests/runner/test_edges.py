@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from bridge import limits
 from bridge.bus import objects, wire
 from bridge.bus.wire import State
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.child import Child
 from bridge.system.git import Git

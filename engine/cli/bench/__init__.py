@@ -2,15 +2,15 @@
 
 import click
 
-from engine.cli.lazy import LazyGroup
+from bridge.common.lazy import LazyGroup
 
 COMMANDS = {
-    "native": "engine.cli.bench.native:native",
-    "spec": "engine.cli.bench.spec:spec",
-    "verify-l": "engine.cli.bench.verify_l:verify_l",
+    "native": "Time mlx-lm's own generation: the baseline for other reports.",
+    "spec": "Compare speculative decoding with mlx-lm's own generation.",
+    "verify-l": "Time a forward pass over L new tokens after a cached context.",
 }
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS)
-def bench() -> None:
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS)
+def command() -> None:
     """Measure decoding speed, compared with mlx-lm."""

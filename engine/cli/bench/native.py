@@ -13,7 +13,7 @@ from engine.cli.measured import carry_out
 @model
 @asked
 @out_and_json
-def native(*, out: Path | None, as_json: bool, **options: Any) -> None:
+def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time mlx-lm's own generation: the baseline for other reports.
 
     Uses no drafts and no patches. A plain loop of one forward pass per token is timed too; it shows whether mlx-lm

@@ -31,7 +31,7 @@ SHORTEST = 256
 @speculation.options
 @out_and_json
 @click.pass_context
-def spec(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: Any) -> None:
     """Compare speculative decoding with mlx-lm's own generation.
 
     Arms: mlx-lm (native), one forward pass a token (verify1), our loop without drafts (incremental) and with

@@ -18,7 +18,7 @@ from engine.cli.types import Numbers
 @click.option("--caches", default="raw", show_default=True, help="Cache specs, separated by commas.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=10, show_default=True)
 @out_and_json
-def verify_l(*, out: Path | None, as_json: bool, **options: Any) -> None:
+def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time a forward pass over L new tokens after a cached context.
 
     The cost relative to one token says how many drafts must be accepted for speculation to be faster. Lengths

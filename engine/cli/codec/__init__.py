@@ -2,16 +2,16 @@
 
 import click
 
-from engine.cli.lazy import LazyGroup
+from bridge.common.lazy import LazyGroup
 
 COMMANDS = {
-    "decode": "engine.cli.codec.decode:decode",
-    "encode": "engine.cli.codec.encode:encode",
-    "info": "engine.cli.codec.info:info",
-    "rd": "engine.cli.codec.rd:rd",
+    "decode": "Decode SOURCE, written by `encode`, into TARGET (.npy for one array, or .safetensors).",
+    "encode": "Encode the arrays of SOURCE (.npy or .safetensors) along their last axis into TARGET (.safetensors).",
+    "info": "Show the arrays of SOURCE: shape, type, codec, bytes, and bits per value.",
+    "rd": "Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values.",
 }
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS)
-def codec() -> None:
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS)
+def command() -> None:
     """Measure and use the KV codecs."""

@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("source", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
-def decode(*, source: Path, target: Path) -> None:
+def command(*, source: Path, target: Path) -> None:
     """Decode SOURCE, written by `encode`, into TARGET (.npy for one array, or .safetensors)."""
     from engine.codec import file
 

@@ -12,7 +12,7 @@ import click
     "--bits", type=click.Choice(["2.25", "3.25", "4.25", "5.25", "6.25"]), default="4.25", show_default=True
 )
 @click.option("--effort", type=click.Choice(["fast", "normal", "best"]), default="normal", show_default=True)
-def encode(*, source: Path, target: Path, bits: str, effort: str) -> None:
+def command(*, source: Path, target: Path, bits: str, effort: str) -> None:
     """Encode the arrays of SOURCE (.npy or .safetensors) along their last axis into TARGET (.safetensors)."""
     from engine.codec import file
     from engine.errors import BadInput

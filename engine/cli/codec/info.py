@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("source", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def info(*, source: Path, as_json: bool) -> None:
+def command(*, source: Path, as_json: bool) -> None:
     """Show the arrays of SOURCE: shape, type, codec, bytes, and bits per value."""
     from engine.codec import file
 

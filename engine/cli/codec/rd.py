@@ -28,7 +28,7 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @click.option("--text", type=click.Path(dir_okay=False, path_type=Path), help="Text for --model to read.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report instead of a table.")
-def rd(*, out: Path | None, as_json: bool, **config: object) -> None:
+def command(*, out: Path | None, as_json: bool, **config: object) -> None:
     """Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values."""
     if (config["model"] is None) != (config["text"] is None):
         raise click.UsageError("--model and --text go together")

@@ -2,18 +2,20 @@
 
 import click
 
-from engine.cli.lazy import LazyGroup
+from bridge.common.lazy import LazyGroup
 
 COMMANDS = {
-    "acceptance": "engine.cli.eval.acceptance:acceptance",
-    "kv-quant": "engine.cli.eval.kv_quant:kv_quant",
-    "parity": "engine.cli.eval.parity:parity",
-    "recall": "engine.cli.eval.recall:recall",
-    "restored-prefill": "engine.cli.eval.restored_prefill:restored_prefill",
-    "serve-conformance": "engine.cli.eval.serve_conformance:serve_conformance",
+    "acceptance": "Measure draft acceptance and the resulting speed on sets of prompts.",
+    "kv-quant": "Compare caches at equal stored bits: error, KL divergence, top token, perplexity.",
+    "parity": "Run two drafters on the same inputs, step by step, and count the tokens on which they agree.",
+    "recall": "Test needle recall with each cache, with a control that must fail and one that must succeed.",
+    "restored-prefill": (
+        "Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not."
+    ),
+    "serve-conformance": "Ask the server in every combination of drafts, caches, kept prompts, clients and grammars.",
 }
 
 
-@click.group(name="eval", cls=LazyGroup, commands_at=COMMANDS)
-def evaluate() -> None:
+@click.group(name="eval", cls=LazyGroup, package=__name__, table=COMMANDS)
+def command() -> None:
     """Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server."""

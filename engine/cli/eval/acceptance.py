@@ -30,7 +30,7 @@ from engine.cli.types import Names
 @speculation.options
 @options.out_and_json
 @click.pass_context
-def acceptance(
+def command(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
     more_prompts: tuple[str, ...] | None,
     max_prompts: int | None, task: str, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,

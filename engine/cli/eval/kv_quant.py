@@ -54,7 +54,7 @@ CACHES = (
 )
 @common.SEED
 @options.out_and_json
-def kv_quant(
+def command(
     *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: tuple[str, ...] | None,
     text: Path | None, max_prompts: int, task: str, **asked: Any,
 ) -> None:  # fmt: skip

@@ -42,7 +42,7 @@ from engine.cli.measured import carry_out
 @common.SEED
 @options.out_and_json
 @click.pass_context
-def parity(
+def command(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
     least: float | None, **asked: Any,
 ) -> None:  # fmt: skip

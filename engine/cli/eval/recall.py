@@ -64,7 +64,7 @@ from engine.cli.types import Names, Numbers
 @click.option("--chat", is_flag=True, help="Use the chat template.")
 @common.SEED
 @options.out_and_json
-def recall(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
+def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
     """Test needle recall with each cache, with a control that must fail and one that must succeed.
 
     A plot is written next to the report. An interrupted run with --out continues where it stopped.

@@ -85,7 +85,7 @@ from engine.cli.types import Names, Numbers
 )
 @common.SEED
 @options.out_and_json
-def restored_prefill(
+def command(
     *, model: str, dtype: str | None, restorer: Path | None, out: Path | None, as_json: bool, **asked: Any
 ) -> None:
     """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.

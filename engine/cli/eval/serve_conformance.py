@@ -25,7 +25,7 @@ from engine.cli.types import Names, Numbers
 @click.option("--forms", type=Names(), default="free,json_schema", show_default=True)
 @click.option("--max-tokens", type=click.IntRange(24, 1 << 12), default=32, show_default=True)
 @options.out_and_json
-def serve_conformance(
+def command(
     *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **asked: Any
 ) -> None:
     """Ask the server in every combination of drafts, caches, kept prompts, clients and grammars.

@@ -66,7 +66,7 @@ from engine.cli.types import Numbers
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device for torch."
 )
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads for torch.  [default: all cores]")
-def drafter(
+def command(
     *,
     name: str,
     out: Path,

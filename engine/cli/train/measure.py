@@ -33,7 +33,7 @@ from engine.cli.progress import progress
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to this file."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def measure(
+def command(
     *,
     model: str,
     recall_count: int,

@@ -76,7 +76,7 @@ from engine.cli.types import Numbers
     help="Width of the states with --from-drafter.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
-def restorer(
+def command(
     *,
     name: str,
     out: Path,

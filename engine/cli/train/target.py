@@ -41,7 +41,7 @@ STEPS = 1400
     is_flag=True,
     help="Refine a trained target (--start): most rows are tasks, most of them needles between lines of code.",
 )
-def target(
+def command(
     *,
     name: str,
     out: Path,

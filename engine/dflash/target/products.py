@@ -14,7 +14,8 @@ import platform
 import threading
 from typing import Any
 
-from engine import blas, host
+from bridge.common import host
+from engine import blas
 from engine.dflash.target.clones import as_kind, with_replaced
 from engine.mx import mx, nn
 

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from bridge.common import environment
 from bridge.errors import PolicyError
 from bridge.presets import Preset
-from bridge.system import environment
 from runner.job.sandbox import bubblewrap, seatbelt
 from runner.job.sandbox.paths import needed_by, with_hub
 from runner.job.sandbox.probe import find_fault

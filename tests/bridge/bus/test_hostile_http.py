@@ -16,7 +16,8 @@ import pytest
 
 from bridge.bus.remote import Remote
 from bridge.client import Client
-from bridge.errors import MAX_MESSAGE, GitError, InfrastructureError, RefusedError
+from bridge.common.errors import MAX_MESSAGE
+from bridge.errors import GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
 from bridge.system.process import KEPT_ERRORS, Allowance, Bounds
 from tests.attacks import servers
@@ -82,7 +83,7 @@ def serve(clone, git):
 def test_row_92_an_answer_without_end_fills_no_memory_of_the_users_git(
     clone, serve, monkeypatch, answer, ask
 ):
-    monkeypatch.setattr("bridge.limits.TALKING_GIT_BYTES", 64 << 20)
+    monkeypatch.setattr("bridge.common.limits.TALKING_GIT_BYTES", 64 << 20)
     serve(answer)
 
     with pytest.raises(InfrastructureError, match=r"(?i)out of memory"):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge import limits
 from bridge.bus import objects, wire
 from bridge.bus.remote import PRIVATE, Pushed, Remote
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
 from bridge.system.git import Git
 

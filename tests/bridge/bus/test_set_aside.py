@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge import limits
 from bridge.bus import objects, set_aside
 from bridge.bus.objects import Identity
 from bridge.bus.remote import PRIVATE, Remote
 from bridge.bus.set_aside import _NAME
+from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.git import Git
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from bridge import limits
 from bridge.bus import slow_commits
 from bridge.bus.slow_commits import SlowCommits
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.git import Git
 

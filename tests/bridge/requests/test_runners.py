@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import limits
 from bridge.bus import objects, presence
 from bridge.bus.presence import Presence, Standing
 from bridge.client import Client
+from bridge.common import limits
 from bridge.manifest import format_time, parse_time
 from bridge.requests.runners import read_runners
 from bridge.system.git import Git

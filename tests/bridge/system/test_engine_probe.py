@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bridge.system import engine_install, engine_probe
+from bridge.common import install
+from bridge.system import engine_probe
 
 FAST = {"name": "openblas", "library": "/site/libopenblas.so", "gflops": 57.0}
 SLOW = {"name": "bundled", "library": "/site/libblas.so", "gflops": 2.5}
@@ -52,7 +53,7 @@ def test_a_slow_library_comes_with_what_brings_a_fast_one(asked):
     check, python = asked(answer(blas=SLOW))
     assert check.ok is None
     assert "2.5 GFLOP/s" in check.message
-    assert check.fix.endswith(engine_install.how(python=python))
+    assert check.fix.endswith(install.engine(python=python))
 
 
 def test_one_that_was_asked_for_is_not_an_installation(asked):
@@ -72,8 +73,8 @@ def test_an_interpreter_that_is_not_there(tmp_path):
 
 
 def test_how_to_install_names_a_source_tree_and_each_extra_once():
-    said = engine_install.how(engine_install.PARITY, engine_install.ENGINE, python="/venv/bin/python")
+    said = install.engine(install.PARITY, install.ENGINE, python="/venv/bin/python")
     assert (
         said
-        == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install '.[{engine_install.ENGINE},parity]'"
+        == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install '.[{install.ENGINE},parity]'"
     )

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import limits
+from bridge.common import limits, strict_json
 from bridge.errors import ManifestError
-from bridge.system import strict_json
 from tests.properties import examples
 
 HOSTILE = {

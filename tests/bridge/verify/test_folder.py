@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge import limits
 from bridge.bus import wire
+from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
 from bridge.evidence.bound import chain, run_id
 from bridge.presets import Preset, load_presets

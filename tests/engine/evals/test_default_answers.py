@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bridge.presets import load_presets
-from engine.cli.bench.native import native
-from engine.cli.bench.spec import spec, workloads_of
+from engine.cli.bench import native, spec
+from engine.cli.bench.spec import workloads_of
 from engine.dflash import stream_generate
 from engine.evals.speculation.repeating import MOST, repeats_itself
 from engine.measure import prompts
@@ -25,9 +25,9 @@ PAIRS = ("tiny", "tiny-hybrid")
 
 # Commands that time answers, and what tells their prompts.
 TIMING = {
-    ("bench", "spec"): (spec, workloads_of),
+    ("bench", "spec"): (spec.command, workloads_of),
     ("bench", "native"): (
-        native,
+        native.command,
         lambda pair, options, *, chat: workloads_of(pair, {**options, "needles": None}, chat=chat),
     ),
 }

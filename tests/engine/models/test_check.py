@@ -6,7 +6,8 @@ import shutil
 import pytest
 from huggingface_hub import constants
 
-from engine import cli, host
+from bridge.common import host
+from engine import cli
 from engine.models.registry import DATA, is_bundled_here
 from engine.mx import mx
 from tests.engine import folders

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import limits
 from bridge.bus import objects
 from bridge.bus.wire import State
+from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system.child import Child
 from bridge.system.git import NETWORK_TIMEOUT, Git

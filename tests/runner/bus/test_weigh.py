@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import limits
 from bridge.bus import objects, wire
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.git import Git
 from runner.bus import weigh as weighing

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bridge.bus.wire import State
+from bridge.common import install
 from bridge.presets import load_presets
-from bridge.system import engine_install
 from runner.check.presets import allowed_names
 from runner.cli.check import next_step
 from runner.policy import load_policy
@@ -195,7 +195,7 @@ def test_an_interpreter_without_the_engine_is_said_to_lack_it(host, requester, p
     result = host.answer(branch, interpreter=str(tmp_path / "bare" / "bin" / "python"))
     assert (result.state, result.reason.code) == (State.REFUSED, "interpreter")
     assert "cannot import engine" in result.reason.message
-    assert engine_install.how(python=tmp_path / "bare" / "bin" / "python") in result.reason.message
+    assert install.engine(python=tmp_path / "bare" / "bin" / "python") in result.reason.message
 
 
 def test_serving_names_the_presets_that_are_not_refused(runners):

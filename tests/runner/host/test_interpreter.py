@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bridge.common import install
 from bridge.errors import PolicyError
 from bridge.presets import load_presets
-from bridge.system import engine_install
 from runner.host.interpreter import Interpreter, find, pin
 from runner.policy import load_policy
 
@@ -99,14 +99,13 @@ def test_what_our_extras_bring_is_not_installed_by_a_module_s_name(environment):
     python, _ = environment
     problem = Interpreter(python, HERE).problem(["mlx.core", "dflash", "late"])
     assert (
-        problem.fix
-        == f"{engine_install.how('parity', python=python)} Install it: {python} -m pip install late"
+        problem.fix == f"{install.engine('parity', python=python)} Install it: {python} -m pip install late"
     )
 
 
 def test_each_module_that_an_installed_preset_requires_comes_with_an_extra():
     required = {module.partition(".")[0] for preset in load_presets().values() for module in preset.requires}
-    assert required <= engine_install.EXTRAS.keys() | {"pytest", "torch"}
+    assert required <= install.EXTRAS.keys() | {"pytest", "torch"}
 
 
 def test_a_module_that_was_removed_is_noticed(environment):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import limits
+from bridge.common import limits
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
 from runner.bus.push_budget import Budget

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import limits
 from bridge.bus import lookup, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.client import Client
+from bridge.common import limits
 from bridge.errors import PolicyError
 from bridge.requests.status import NOT_SIGNED
 from bridge.verify import signed_history

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge import clean
+from bridge.common import sanitize
 
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 SECRET = st.text(PRINTABLE + "é", min_size=4, max_size=40)
@@ -38,10 +38,10 @@ def addresses(draw: st.DrawFn) -> tuple[str, str]:
 @given(addresses(), AROUND)
 def test_no_credential_of_an_address_is_left_wherever_the_address_stands(address, around):
     url, secret = address
-    rest = url.replace(secret, "") + around + clean.HIDDEN
+    rest = url.replace(secret, "") + around + sanitize.HIDDEN
     # What could stand in the text anyway shows nothing: a whole secret, and either half of a long one.
     parts = [secret, secret[: len(secret) // 2], secret[len(secret) // 2 :]]
-    shown = clean.hide_credentials(around.format(url))
+    shown = sanitize.hide_credentials(around.format(url))
     for part in parts:
         core = part.rstrip("'\"`.,;:)]>")
         assert len(core) < 4 or core in rest or core not in shown, (shown, core)
@@ -49,12 +49,12 @@ def test_no_credential_of_an_address_is_left_wherever_the_address_stands(address
 
 @given(st.text())
 def test_a_line_is_one_printable_line(text):
-    assert clean.line(text).isprintable()
+    assert sanitize.line(text).isprintable()
 
 
 @given(st.text())
 def test_a_block_holds_lines_and_tabs_and_nothing_else_that_steers(text):
-    shown = clean.block(text)
+    shown = sanitize.block(text)
     assert shown.replace("\n", "").replace("\t", "").isprintable()
     assert shown.count("\n") == text.count("\n")
 
@@ -67,7 +67,7 @@ def test_a_block_holds_lines_and_tabs_and_nothing_else_that_steers(text):
 )
 def test_json_is_one_printable_line_that_reads_back_as_the_same(value):
     assume("://" not in json.dumps(value))
-    shown = clean.data(value)
+    shown = sanitize.data(value)
     assert shown.isprintable()
     assert json.loads(shown) == value
 
@@ -86,7 +86,7 @@ STEERING = {
 
 @pytest.mark.parametrize(("text", "shown"), STEERING.values(), ids=STEERING)
 def test_what_steers_is_spelled_out(text, shown):
-    assert clean.line(text) == shown
+    assert sanitize.line(text) == shown
 
 
 PLAIN = [
@@ -102,15 +102,15 @@ PLAIN = [
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_is_neither_secret_nor_steering_stays(text):
-    assert clean.line(text) == text
+    assert sanitize.line(text) == text
 
 
 def test_data_keeps_keys_and_hides_credentials_at_any_depth():
-    assert clean.data({"a": [{"b": "https://u:p@h/x"}], "t": ("http://t0k3n@h",)}) == (
+    assert sanitize.data({"a": [{"b": "https://u:p@h/x"}], "t": ("http://t0k3n@h",)}) == (
         '{"a": [{"b": "https://***@h/x"}], "t": ["http://***@h"]}'
     )
 
 
 @pytest.mark.parametrize("text", ["://a:b" * 200_000, "a" * 2_000_000, "://@?" * 300_000, "\x1b" * 1_000_000])
 def test_long_texts_take_no_time(text):
-    assert clean.line(text)
+    assert sanitize.line(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from engine import process
+from bridge.common import process
 
 PACKAGES = ("mlx", "mlx-lm", "numpy", "kakeya-bridge")
 

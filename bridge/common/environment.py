@@ -43,6 +43,11 @@ def without_plugins() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
+def set_offline() -> None:
+    """Keep huggingface_hub from the network. Only counts before that package is imported."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
 def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
     kept = {

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from bridge import limits
-from bridge.errors import ManifestError
+from bridge.common import limits
+from bridge.common.errors import ManifestError
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 8

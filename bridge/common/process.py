@@ -1,0 +1,18 @@
+"""The door to other programs for what all programs share: short questions to the operating system and git."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+
+
+def answer(*argv: str, env: Mapping[str, str] | None = None, timeout: float = 5.0) -> str | None:
+    """Return what ``argv`` prints, stripped; None if it is absent, fails, exceeds ``timeout`` s or prints nothing.
+
+    ``env`` replaces the environment.
+    """
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=timeout, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
