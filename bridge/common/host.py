@@ -28,7 +28,7 @@ def chip() -> str:
     if sys.platform == "darwin":
         return process.answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

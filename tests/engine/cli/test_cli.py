@@ -1,3 +1,6 @@
+import importlib
+
+import click
 import pytest
 
 from engine import cli
@@ -58,3 +61,12 @@ def test_a_run_for_retrieval_starts_from_a_target_of_sources(argv, tmp_path, cap
     assert ended.value.code == 2
     assert "--retrieval refines a target that learnt from sources" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("package", ["", ".bench", ".codec", ".eval", ".train"])
+def test_each_table_has_the_first_sentence_of_each_command(package):
+    table = importlib.import_module(f"engine.cli{package}").COMMANDS
+    group = cli.cli if not package else cli.cli.get_command(click.Context(cli.cli), package[1:])
+    context = click.Context(group)
+    assert list(table) == sorted(table)
+    assert {name: group.get_command(context, name).get_short_help_str(limit=200) for name in table} == table
