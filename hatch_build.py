@@ -45,7 +45,7 @@ class Commit(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
         root = Path(self.root)
-        commit = _stamped(root) or (_asked(root) if version != "editable" else None)
+        commit = _stamped(root) or (commit_of(root) if version != "editable" else None)
         if not commit:
             return
         self._folder = tempfile.TemporaryDirectory()
@@ -78,7 +78,7 @@ def _stamped(root: Path) -> str | None:
     return text if STAMP.fullmatch(text) else None
 
 
-def _asked(root: Path) -> str | None:
+def commit_of(root: Path) -> str | None:
     """Return what git says of the tree, if this is a checkout of ours and not a folder inside another one."""
     if _git(root, "ls-files", "--error-unmatch", "hatch_build.py") is None:
         return None

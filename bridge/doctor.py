@@ -136,13 +136,13 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         yield Check("remote", ok=False, message=error.message, fix=error.fix)
         return
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
-    yield from _odd_addresses(client.remote, url)
+    yield from check_addresses(client.remote, url)
     yield _push_right(client)
     views = history.read_views(client.git, here)
     yield from _runners(client, views)
 
 
-def _odd_addresses(remote: Remote, url: str) -> Iterator[Check]:
+def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
     """Say what git's settings for the remote put at risk."""
     if url.startswith("https:") and not remote.is_verified:
         message = "the server's certificate is not checked: whoever is on the way can read your token and forge answers"

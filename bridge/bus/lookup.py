@@ -13,7 +13,7 @@ from bridge.system.git_output import Found
 PORTION_BYTES = 8 * 1024
 _PORTION_NAMES = 200
 
-_STEPPED_THROUGH = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
+MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
 
 
 def locate(
@@ -44,9 +44,9 @@ def locate(
                     continue
                 if depth == len(parts):
                     there[name] = here
-                elif here.size <= _STEPPED_THROUGH.get(here.kind, -1):
+                elif here.size <= MAX_BYTES_BY_KIND.get(here.kind, -1):
                     following[name] = f"{here.oid}{parts[depth]}"
-                elif too_large is not None and here.kind in _STEPPED_THROUGH:
+                elif too_large is not None and here.kind in MAX_BYTES_BY_KIND:
                     too_large[name] = here
             at, depth = following, depth + 1
     return there

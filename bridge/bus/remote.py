@@ -33,7 +33,7 @@ _SLOW_S = 2.0
 _PARTS = 8
 # So often one branch is fetched that other commands of the same clone fetch too, with pauses of up to so many seconds.
 _TRIES = 8
-_PAUSE_S = 0.3
+PAUSE_S = 0.3
 
 # Runners serve no repository of SHA-256.
 _ID_DIGITS = 40
@@ -161,7 +161,7 @@ class Remote:
                 # Either what is gone stands in the way, or another command in this clone notes the same branch.
                 if not tries_left or not (self._make_way([branch]) or _LOCKED.search(error.printed())):
                     raise
-                pause(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - no secret
+                pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
             else:
                 return
 

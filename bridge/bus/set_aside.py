@@ -20,13 +20,13 @@ from bridge.system import local_files
 from bridge.system.deadline import time_left
 from bridge.system.git import Git
 
-_NAME = "kakeya-set-aside"
+FILE_NAME = "kakeya-set-aside"
 _MOST = 1_000
 _ID = re.compile(r"[0-9a-f]{40,64}")
 _LINE_BYTES = 65
 # How long the histories of all branches of a list may take to read together, and of a part of them if that fails.
-_TOGETHER_S = 5.0
-_ALONE_S = 1.0
+TOGETHER_S = 5.0
+ALONE_S = 1.0
 _PARTS = 8
 
 
@@ -56,7 +56,7 @@ class SetAside:
         if late is None:
             heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
         else:
-            heavy |= self._weigh(sorted(new - heavy), f"{prefix}*", _TOGETHER_S, slow)
+            heavy |= self._weigh(sorted(new - heavy), f"{prefix}*", TOGETHER_S, slow)
             late |= {branch: oid for branch, oid in fetched.items() if oid in slow}
         self._weighed = new - heavy - slow | self._weighed.intersection(fetched.values())
         branches = [branch for branch, oid in fetched.items() if oid in heavy | slow]
@@ -78,11 +78,11 @@ class SetAside:
                 slow |= set(commits)
                 return set()
         parts = [commits[i::_PARTS] for i in range(min(_PARTS, len(commits)))]
-        return set().union(*(self._weigh(part, but, _ALONE_S, slow) for part in parts))
+        return set().union(*(self._weigh(part, but, ALONE_S, slow) for part in parts))
 
     @cached_property
     def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / FILE_NAME
 
     def _read(self) -> list[str]:
         """Return the ids that are noted, oldest first."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from bridge.system import local_files
 from bridge.system.git import Git
 
-_NAME = "kakeya-slow"
-_MOST = 1_000
+FILE_NAME = "kakeya-slow"
+MAX_ENTRIES = 1_000
 _LINE = re.compile(r"([0-9a-f]{40,64}) ([0-9]{1,12})")
 _LINE_BYTES = 80
 # After this time they are asked for again.
-_FORGOTTEN_S = 900.0
+EXPIRY_S = 900.0
 
 
 class SlowCommits:
@@ -32,7 +32,7 @@ class SlowCommits:
 
     def without(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Leave out of ``{branch: commit id}`` the commits that came too slowly a while ago."""
-        known = self._read()
+        known = self.read()
         kept = {branch: oid for branch, oid in listed.items() if oid not in known}
         self.left_out |= listed.keys() - kept.keys()
         return kept
@@ -41,27 +41,28 @@ class SlowCommits:
         """Note commits that came too slowly, given as ``{branch: commit id}``."""
         if late:
             self.left_out |= late.keys()
-            self._write({**self._read(), **dict.fromkeys(late.values(), time.time())})
+            self._write({**self.read(), **dict.fromkeys(late.values(), time.time())})
 
     def forget(self, commits: Collection[str]) -> None:
         """Take note that commits are here now."""
-        known = self._read()
+        known = self.read()
         if not known.keys().isdisjoint(commits):
             self._write({oid: at for oid, at in known.items() if oid not in commits})
 
     @cached_property
-    def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / FILE_NAME
 
-    def _read(self) -> dict[str, float]:
+    def read(self) -> dict[str, float]:
         """Return the ids that count now and when they were noted, oldest first."""
-        found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
+        found = local_files.read_regular(self.path, MAX_ENTRIES * _LINE_BYTES) or b""
         noted = {oid: float(at) for oid, at in _LINE.findall(found.decode("ascii", "replace"))}
         now = time.time()
-        return {oid: at for oid, at in noted.items() if 0 <= now - at < _FORGOTTEN_S}
+        return {oid: at for oid, at in noted.items() if 0 <= now - at < EXPIRY_S}
 
     def _write(self, noted: Mapping[str, float]) -> None:
         """Replace the file. In a repository that cannot be written to, they are asked for again."""
         lines = [f"{oid} {int(at)}\n" for oid, at in noted.items()]
         with suppress(OSError):
-            local_files.replace(self._path, "".join(lines[-_MOST:]))
+            local_files.replace(self.path, "".join(lines[-MAX_ENTRIES:]))

@@ -95,7 +95,7 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
     """
     left = limits.REPORTS_BYTES
     for named in paths:
-        for file in _reports_in(named) if named.is_dir() else [named]:
+        for file in reports_in(named) if named.is_dir() else [named]:
             data = read_regular(file, left)
             if data is None and _size(file) > left:
                 fix = "Check fewer reports at a time."
@@ -110,7 +110,7 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
             yield name, data or b"", voucher_for(file, data or b"", pin)
 
 
-def _reports_in(folder: Path) -> list[Path]:
+def reports_in(folder: Path) -> list[Path]:
     """Return the reports below a folder; what the bridge itself writes beside them is none."""
     found = [
         file

@@ -57,7 +57,7 @@ def _run(source: Source) -> RunView:
         reports=tuple(each_measured((path, source.files.get(path)) for path in reports_of(result))),
         steps=_steps(result),
         logs=tuple(
-            _log(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
+            excerpt(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
         ),
         files=Table(
             "Files",
@@ -150,7 +150,7 @@ def _steps(result: Result) -> Table:
     )
 
 
-def _log(path: str, data: bytes | None, *, cut_short: bool) -> Log:
+def excerpt(path: str, data: bytes | None, *, cut_short: bool) -> Log:
     """Return the first and the last lines of a log."""
     if data is None:
         return Log(path, (), 0, (), "the file is missing")

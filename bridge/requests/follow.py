@@ -86,7 +86,7 @@ def follow(
         if view.stands.is_final:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise _no_answer(url, view, timeout or 0, notes.reason)
+            raise no_answer(url, view, timeout or 0, notes.reason)
         yield from notes.due(view)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
         changes.wait(
@@ -151,7 +151,7 @@ def _next_view(
     except InfrastructureError as error:
         if deadline is None or time.monotonic() < deadline:
             raise
-        raise (_no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
+        raise (no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
 
 
 def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
@@ -198,7 +198,8 @@ def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
     return WaitTimeout(what, fix="Try again; `kakeya doctor` checks the remote.", code="no_answer_in_time")
 
 
-def _no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
+def no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
+    """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     run = github.actions_run(url, view.branch)
     seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
     if reason and reason.is_stuck and view.stands is State.REQUESTED:

@@ -38,18 +38,19 @@ class Sightings:
     def unchanged_s(self, branch: str, tip: str) -> float:
         """Record that a branch is at a commit now, and return for how many seconds it has been seen there."""
         self._last = (branch, tip)
-        known = _read(self._path)
+        known = _read(self.path)
         wall, running = time.time(), time.monotonic()
         before = known.pop(branch, None)
         if before and before[0] == tip and before[1] <= wall:
             since = wall - before[1]
             return min(since, running - before[2]) if before[2] <= running else since
         known[branch] = (tip, wall, running)
-        _write(self._path, dict(list(known.items())[-_MOST:]))
+        _write(self.path, dict(list(known.items())[-_MOST:]))
         return 0.0
 
     @cached_property
-    def _path(self) -> Path:
+    def path(self) -> Path:
+        """The file."""
         return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
 
 

@@ -36,9 +36,9 @@ class _Repository(Protocol):
 
 
 # Git remembers some of what it was asked, so its memory grows with each question.
-_MOST_ASKED = 2_000
-_MOST_AGE_S = 10.0
-_MOST_KEPT = 4
+MAX_QUERIES = 2_000
+MAX_AGE_S = 10.0
+MAX_IDLE = 4
 
 
 @dataclass(eq=False)
@@ -53,8 +53,8 @@ class Answerer:
 
     def may_stay(self) -> bool:
         """Return whether it may be asked again."""
-        is_young = time.monotonic() - self.began < _MOST_AGE_S
-        return is_young and self.asked < _MOST_ASKED and self.child.is_running
+        is_young = time.monotonic() - self.began < MAX_AGE_S
+        return is_young and self.asked < MAX_QUERIES and self.child.is_running
 
 
 _kept: list[Answerer] = []
@@ -80,7 +80,7 @@ def give_back(answerer: Answerer) -> None:
         return
     with _lock:
         _kept.append(answerer)
-        surplus = [_kept.pop(0) for _ in _kept[_MOST_KEPT:]]
+        surplus = [_kept.pop(0) for _ in _kept[MAX_IDLE:]]
     _close(surplus)
 
 

@@ -58,6 +58,7 @@ class Child:
         self._limit = deadline.start(timeout)
         check_open(self.argv)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
+        self.pid = self._child.pid
         note(self._child, group=own_session)
         self._bounds = Bounds(self._child, allowance)
         self._out = bytearray()

@@ -40,7 +40,7 @@ def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
     exists yet. A failing request is no error of the caller's: git alone suffices, so it is told in ``problem``.
     """
     token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
-    api = _api_url(remote_url)
+    api = api_url(remote_url)
     if not token or not api:
         return None
     headers = {
@@ -78,12 +78,12 @@ def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
                 body += piece
                 if len(body) > limits.API_BYTES or time.monotonic() > until:
                     return ActionsRun(problem="GitHub's answer is too large or too slow")
-        return _newest(strict_json.loads(bytes(body), max_bytes=limits.API_BYTES, max_depth=_MAX_DEPTH))
+        return newest_run(strict_json.loads(bytes(body), max_bytes=limits.API_BYTES, max_depth=_MAX_DEPTH))
     except (requests.RequestException, OSError, KakeyaError) as error:
         return ActionsRun(problem=f"the request to GitHub failed: {type(error).__name__}")
 
 
-def _newest(answer: object) -> ActionsRun | None:
+def newest_run(answer: object) -> ActionsRun | None:
     """Return the first run in an answer; None if there is none. Only what has the form of such a field is taken."""
     runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
     if runs == []:
@@ -106,7 +106,7 @@ def _address(value: object) -> str | None:
     return str(value) if plain else None
 
 
-def _api_url(remote_url: str) -> str | None:
+def api_url(remote_url: str) -> str | None:
     """Return the REST address of the repository that a remote URL names, or None if it is not GitHub's."""
     server = environment.get("GITHUB_SERVER_URL", "https://github.com") or ""
     host, path = _split(remote_url)

@@ -272,7 +272,7 @@ class Bounds:
                 self._limits = {resource.RLIMIT_AS: allowance.memory, resource.RLIMIT_CPU: _CPU_S}
             if allowance.own_memory is not None:
                 self._limits[resource.RLIMIT_DATA] = allowance.own_memory
-        free = _free_bytes(self._disk)
+        free = free_bytes(self._disk)
         self._keep_free = 0 if free is None else min(allowance.keep_free, free // 2)
         self._next = 0.0
         self.passed()
@@ -287,7 +287,7 @@ class Bounds:
         self._next = time.monotonic() + TICK_S
         if self._limits:
             self._set(self._pid)
-        free = _free_bytes(self._disk)
+        free = free_bytes(self._disk)
         if free is None or free >= self._keep_free:
             return None
         return f"leaves less than {self._keep_free >> 20} MiB of the disk free"
@@ -302,7 +302,7 @@ class Bounds:
                 self._set(int(started))
 
 
-def _free_bytes(folder: Path | None) -> int | None:
+def free_bytes(folder: Path | None) -> int | None:
     """Return how much is free on a folder's disk; None if that is not asked for or not known."""
     try:
         return shutil.disk_usage(folder).free if folder else None

@@ -20,7 +20,7 @@ from bridge.verify.public_keys import PublicKey
 from bridge.verify.state_signature import is_signed
 
 # A runner's commit is far smaller; a larger commit cannot be a signed state.
-_COMMIT_BYTES = 4096
+SIGNED_COMMIT_BYTES = 4096
 # How many branches are read at once.
 _AT_ONCE = 500
 
@@ -49,14 +49,14 @@ class Reader:
     """Reads branches for one set of keys; without keys, every state counts. Verified signatures are cached."""
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
-        self._keys = tuple(keys)
+        self.keys = tuple(keys)
         self._known: dict[tuple[str, str], _Place] = {}
         self._begun: dict[tuple[str, str], _Search] = {}
 
     @property
     def has_keys(self) -> bool:
         """Return whether only signed states count."""
-        return bool(self._keys)
+        return bool(self.keys)
 
     def view(self, git: Git, branch: str, tip: str) -> View:
         """Read one branch."""
@@ -75,7 +75,7 @@ class Reader:
         left out; the next call with the same tips goes on with them, after those that are new to it.
         """
         views = dict(history.read_views(git, tips) if plain is None else plain)
-        if not self._keys:
+        if not self.keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
         new = [view for view in readable if (view.branch, view.tip) not in self._known]
@@ -155,7 +155,7 @@ class Reader:
         if state is None and step.is_new:
             state = wire.parse_state(contents.get(step.state or ""))
         if state and state.branch == branch:
-            if is_signed(contents.get(step.commit, b""), branch, self._keys):
+            if is_signed(contents.get(step.commit, b""), branch, self.keys):
                 place.stated = step.commit
                 return True
             place.unsigned = place.unsigned or state.state
@@ -169,7 +169,9 @@ def signed_commits(
 ) -> frozenset[str]:
     """Return the commits that one of the keys signed for this branch."""
     found = lookup.locate(git, commits)
-    small = [oid for oid, commit in found.items() if commit.kind == "commit" and commit.size <= _COMMIT_BYTES]
+    small = [
+        oid for oid, commit in found.items() if commit.kind == "commit" and commit.size <= SIGNED_COMMIT_BYTES
+    ]
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
@@ -212,6 +214,6 @@ def _steps(line: Sequence[Found], files: Mapping[str, Found], size: int) -> list
         is_new = state != (before.oid if before else None)
         to_read: list[str] = []
         if is_new and now and now.kind == "blob" and now.size <= wire.MAX_STATE:
-            to_read = [now.oid, *([commit.oid] if commit.size <= _COMMIT_BYTES else [])]
+            to_read = [now.oid, *([commit.oid] if commit.size <= SIGNED_COMMIT_BYTES else [])]
         steps.append(_Step(commit.oid, state, is_new, tuple(to_read)))
     return steps

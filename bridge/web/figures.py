@@ -20,7 +20,7 @@ from bridge.web.snapshot import Row, Snapshot
 # How many of the newest answers are read.
 ANSWERS = 300
 # How many figures of one answer are kept, claimed ones first.
-_FIGURES = 400
+MAX_FIGURES = 400
 # For how many runs a change counts as news.
 _NEWS = 10
 _PAUSE_S = 0.5
@@ -51,6 +51,18 @@ class Shown:
     trend: Trend
     alarms: tuple[Alarm, ...]
     plot: Plot
+
+    @classmethod
+    def of(cls, trend: Trend) -> Shown:
+        """Return a trend with its alarms and its plot."""
+        several = trend.series()
+        alarms = tuple(Alarm(one, change) for one in several for change in one.changes())
+        order = {id(value): place for place, value in enumerate(trend.values, start=1)}
+        drawn = tuple(
+            Drawn(one.name, tuple(_point(order[id(value)], value) for value in one.values), "line")
+            for one in several
+        )
+        return cls(trend, alarms, Plot(trend.about or trend.name, "run", trend.name, drawn))
 
     @property
     def last(self) -> Value | None:
@@ -90,7 +102,7 @@ class Figures:
             one for row in reversed(self._wanted()) for one in self._read.get((row.branch, row.view.tip), ())
             if one.fits(name or None) and preset in ("", one.preset)
         ]  # fmt: skip
-        return sorted((_shown(trend) for trend in collected(wanted)), key=lambda one: not one.is_news)
+        return sorted((Shown.of(trend) for trend in collected(wanted)), key=lambda one: not one.is_news)
 
     def step(self) -> bool:
         """Read one more answer. Returns whether there was one."""
@@ -124,18 +136,7 @@ class Figures:
             say(f"{row.branch} has no trends: {as_told(error).message}")
             return ()
         found = measured_in(source) if source else []
-        return tuple(sorted(found, key=lambda one: not one.stated)[:_FIGURES])
-
-
-def _shown(trend: Trend) -> Shown:
-    several = trend.series()
-    alarms = tuple(Alarm(one, change) for one in several for change in one.changes())
-    order = {id(value): place for place, value in enumerate(trend.values, start=1)}
-    drawn = tuple(
-        Drawn(one.name, tuple(_point(order[id(value)], value) for value in one.values), "line")
-        for one in several
-    )
-    return Shown(trend, alarms, Plot(trend.about or trend.name, "run", trend.name, drawn))
+        return tuple(sorted(found, key=lambda one: not one.stated)[:MAX_FIGURES])
 
 
 def _point(place: int, one: Value) -> Point:

@@ -26,7 +26,7 @@ MOST_LOG = 4 * limits.MIB
 # How many commits are read at a time to collect a log, newest first.
 _COMMITS, _AT_ONCE = 2_000, 16
 # How many answers are kept, and about how many bytes of them. One that is larger than that alone is kept alone.
-_KEPT, _KEPT_BYTES = 64, 64 * limits.MIB
+_KEPT, CACHE_BYTES = 64, 64 * limits.MIB
 # About what an object takes besides its text.
 _OBJECT_BYTES = 64
 
@@ -68,12 +68,12 @@ class Runs:
                 if key in self._kept:
                     self._kept.move_to_end(key)
                     return self._kept[key][0]
-            found = self._verified(view)
+            found = self.load(view)
             size = _size(found)
             with self._lock:
                 self._kept[key] = found, size
                 held = sum(one for _, one in self._kept.values())
-                while len(self._kept) > 1 and (len(self._kept) > _KEPT or held > _KEPT_BYTES):
+                while len(self._kept) > 1 and (len(self._kept) > _KEPT or held > CACHE_BYTES):
                     held -= self._kept.popitem(last=False)[1][1]
         return found
 
@@ -82,7 +82,8 @@ class Runs:
         with self._turn:
             return self._read(view)[0]
 
-    def _verified(self, view: View) -> Answered:
+    def load(self, view: View) -> Answered:
+        """Verify an answer and return its view, without the cache."""
         source, checks = self._read(view)
         run = view_of([source]).runs[0] if source else None
         return Answered(run, checks)

@@ -15,9 +15,9 @@ from runner.refusal import Refusal
 
 _CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
 # Bound on the parsed manifests kept in memory. The manifests beyond it are read when their request has its turn.
-_KEPT_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 # Rough memory of a parsed manifest beside its own text.
-_OVERHEAD = 4096
+ENTRY_OVERHEAD = 4096
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class Manifests:
             yield found if isinstance(found, Request) else None
 
     def _keep(self, commit: str, found: Request | Refusal, size: int) -> None:
-        if self._total + size + _OVERHEAD <= _KEPT_BYTES:
+        if self._total + size + ENTRY_OVERHEAD <= CACHE_BYTES:
             self._kept[commit] = found
-            self._sizes[commit] = size + _OVERHEAD
-            self._total += size + _OVERHEAD
+            self._sizes[commit] = size + ENTRY_OVERHEAD
+            self._total += size + ENTRY_OVERHEAD
 
     def forget_all_but(self, requests: Container[str]) -> None:
         """Forget requests that no longer wait."""

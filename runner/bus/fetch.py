@@ -28,18 +28,17 @@ _LOOK = f"{LOOKS}tip"
 
 # Where not one branch came and so many cannot be sent, that is no damage to some of them: it is the bus that fails.
 _MOST_UNREADABLE = 20
-_SEARCH_S = limits.SEARCH_S
 # Beside branches that come slowly, the others are asked for one by one. At first each has this long, or so many times
 # as long as the bus takes to list its branches: most come at once, and must not wait while the slow ones do not.
-_ALONE_S = 0.5
-_LISTINGS = 4
+ALONE_S = 0.5
+LISTINGS = 4
 # Those that need longer have their turn in each search of so many, while others wait for their first one.
-_LONG_ONES = 3
+LONG_ONES = 3
 # Of commits of which some are slow, this part is asked for together next.
 _PART = 8
 # A branch that took too long is asked for again after so many times that long.
-_PAUSES = 2
-_LATE = "cannot fetch from the bus: it takes too long"
+PAUSES = 2
+TOO_SLOW = "cannot fetch from the bus: it takes too long"
 
 
 @dataclass
@@ -135,7 +134,7 @@ class Fetcher:
         there = set(new.values())
         self._suspects = {oid: None for oid in self._suspects if oid in there}
         fresh = self._in_turn(ask - self._suspects.keys(), new)
-        search = _Search(time.monotonic() + _SEARCH_S)
+        search = _Search(time.monotonic() + limits.SEARCH_S)
         again = [oid for oid in fresh if self.quarantine.failures(oid)]
         self._search([oid for oid in fresh if oid not in again], search, halve=False)
         self._search(again, search, halve=False)
@@ -156,11 +155,11 @@ class Fetcher:
     def _search_on(self, suspects: list[str], search: _Search) -> None:
         """Go on with the search for what is bad or slow."""
         # It begins when the first fetch has failed, and comes on a little whatever came of that.
-        search.until, search.settled = time.monotonic() + _SEARCH_S, False
+        search.until, search.settled = time.monotonic() + limits.SEARCH_S, False
         tried = [oid for oid in suspects if self.quarantine.failures(oid)]
         untried = [oid for oid in suspects if not self.quarantine.failures(oid)]
         self._searches += 1
-        if tried and not (untried and self._searches % _LONG_ONES):
+        if tried and not (untried and self._searches % LONG_ONES):
             for oid in tried:
                 self._search([oid], search)
             return
@@ -215,13 +214,13 @@ class Fetcher:
         """Return how long a fetch of suspects may take."""
         if len(commits) > 1 or self._together is None or self.quarantine.failures(commits[0]):
             return limits.FETCH_S
-        return min(limits.FETCH_S, max(_ALONE_S, _LISTINGS * self._listing_s))
+        return min(limits.FETCH_S, max(ALONE_S, LISTINGS * self._listing_s))
 
     def _get(self, commits: list[str], time_s: float) -> None:
         """Fetch commits by their ids. One that takes too long is left to come beside the polls."""
         # One that is left to come must not lock the others out.
         git = beside(self.git) if len(commits) == 1 and self._slow is None else self.git
-        child = self._start_fetch(*commits, git=git)
+        child = start_fetch(git, self._url, *commits)
         try:
             if child.ended(time_s):
                 self._check_whole(git)
@@ -230,7 +229,7 @@ class Fetcher:
             # Git leaves what it was writing if what came is cut short or damaged, and its lock if it is ended by force.
             child.close()
             self._sweep_up()
-            raise _explain(error) from error
+            raise explain_failure(error) from error
         finally:
             if len(commits) == 1 and self._slow is None and child.is_running:
                 self._slow = (commits[0], child, git)
@@ -238,7 +237,7 @@ class Fetcher:
             else:
                 child.close()
         self._sweep_up()
-        raise _SlowError(_LATE, code="slow")
+        raise _SlowError(TOO_SLOW, code="slow")
 
     def _look_after_slow(self, ask: set[str]) -> None:
         """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
@@ -255,7 +254,7 @@ class Fetcher:
                 # Into an empty store each would have brought all history. Now it is there, and the others are short.
                 self.quarantine.forgive()
         except InfrastructureError as error:
-            self.quarantine.put(commit, _explain(error) if isinstance(error, ProcessError) else error)
+            self.quarantine.put(commit, explain_failure(error) if isinstance(error, ProcessError) else error)
             ask.discard(commit)
         child.close()
         self._slow = None
@@ -292,8 +291,8 @@ class Fetcher:
         """Fetch one branch and return its commit id, as ``Bus.tip`` says."""
         whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
         if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
-            raise _SlowError(_LATE, code="slow")
-        child = self._start_fetch(f"+refs/heads/{branch}:{_LOOK}", git=self.git)
+            raise _SlowError(TOO_SLOW, code="slow")
+        child = start_fetch(self.git, self._url, f"+refs/heads/{branch}:{_LOOK}")
         try:
             came = child.ended(whole)
             if came:
@@ -304,15 +303,15 @@ class Fetcher:
                 return None
             child.close()
             self._sweep_up()
-            raise _explain(error) from error
+            raise explain_failure(error) from error
         finally:
             child.close()
         if not came:
             self._sweep_up()
             now = time.monotonic()
             self._late = {name: until for name, until in self._late.items() if now < until}
-            self._late[branch] = now + _PAUSES * limits.TIP_S
-            raise _SlowError(_LATE, code="slow")
+            self._late[branch] = now + PAUSES * limits.TIP_S
+            raise _SlowError(TOO_SLOW, code="slow")
         tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
         if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
             self.git("update-ref", "-d", _LOOK)
@@ -325,16 +324,6 @@ class Fetcher:
         tip = self.listing.tips.get(branch)
         return tip is not None and not self.quarantine.is_hostile(branch) and not is_commit(self.git, tip)
 
-    def _start_fetch(self, *specs: str, git: Git) -> Child:
-        flags = (*FETCH_FLAGS, "--stdin", *fetch_flags(self._url))
-        child = git.start("fetch", *flags, "--", self._url, timeout=NETWORK_TIMEOUT)
-        try:
-            child.write("".join(f"{spec}\n" for spec in specs))
-        except ProcessError as error:
-            child.close()
-            raise _explain(error) from error
-        return child
-
     def _check_whole(self, git: Git) -> None:
         """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
         cut = take_cut(git)
@@ -345,7 +334,22 @@ class Fetcher:
         raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
 
 
-def _explain(error: ProcessError) -> InfrastructureError:
+def start_fetch(git: Git, url: str, *specs: str) -> Child:
+    """Start a fetch of commits or refspecs.
+
+    Raises:
+        InfrastructureError: it ended before it read them.
+    """
+    child = git.start("fetch", *FETCH_FLAGS, "--stdin", *fetch_flags(url), "--", url, timeout=NETWORK_TIMEOUT)
+    try:
+        child.write("".join(f"{spec}\n" for spec in specs))
+    except ProcessError as error:
+        child.close()
+        raise explain_failure(error) from error
+    return child
+
+
+def explain_failure(error: ProcessError) -> InfrastructureError:
     """Turn git's words about a fetch into what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)

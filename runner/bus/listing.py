@@ -26,7 +26,7 @@ _HEADS = "refs/heads/"
 _SHOWN = 20
 # Of too many branches half of those that were chosen are replaced after so many seconds and polls, whichever is later:
 # each stays for twice as long, so that it can have its turn.
-_CHOSEN_S = 10.0
+CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
 _SEEN_BITS = 1 << 23
 _ID_DIGITS = 40  # of an object's name by SHA-1
@@ -198,7 +198,7 @@ class Listing:
 
     @property
     def _is_time_to_choose(self) -> bool:
-        return self._polls >= _CHOSEN_POLLS and time.monotonic() - self._chosen_at >= _CHOSEN_S
+        return self._polls >= _CHOSEN_POLLS and time.monotonic() - self._chosen_at >= CHOSEN_S
 
     def news(self) -> list[str]:
         """Return messages about branches that are ignored, each time their number has grown."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridge.errors import InfrastructureError
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 
 HOSTILE = "hostile_objects"
 
@@ -25,7 +25,7 @@ class Quarantine:
         self._hostile: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
         # When to retry commits that the bus could not send.
-        self._patience = Patience()
+        self._backoff = Backoff()
 
     @property
     def why(self) -> dict[str, str]:
@@ -46,7 +46,7 @@ class Quarantine:
         if error.code == HOSTILE:
             self._hostile[commit] = error.message
         else:
-            self._patience.failed(commit)
+            self._backoff.failed(commit)
             self._unreadable[commit] = f"{error.message}; trying again"
         self._why = None
 
@@ -56,11 +56,11 @@ class Quarantine:
 
     def holds(self, commit: str) -> bool:
         """Return whether a commit must not be fetched now."""
-        return commit in self._hostile or (commit in self._unreadable and not self._patience.allows(commit))
+        return commit in self._hostile or (commit in self._unreadable and not self._backoff.allows(commit))
 
     def failures(self, commit: str) -> int:
         """Return how often a commit could not be fetched."""
-        return self._patience.failures(commit)
+        return self._backoff.failures(commit)
 
     def release(self, commits: set[str]) -> None:
         """Record that commits were fetched after all."""
@@ -71,7 +71,7 @@ class Quarantine:
     def forgive(self) -> None:
         """Let all commits that did not come be asked for at once, as if for the first time."""
         self._unreadable = {}
-        self._patience.keep(())
+        self._backoff.keep(())
         self._why = None
 
     def see(self, listed: Mapping[str, str]) -> None:
@@ -81,5 +81,5 @@ class Quarantine:
             there = set(listed.values())
             self._hostile = {c: why for c, why in self._hostile.items() if c in there}
             self._unreadable = {c: why for c, why in self._unreadable.items() if c in there}
-            self._patience.keep(self._unreadable)
+            self._backoff.keep(self._unreadable)
         self._why = None

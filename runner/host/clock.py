@@ -14,7 +14,7 @@ from bridge.bus import times
 
 _DOUBT_S = 900.0
 # Shortest interval between searches of the bus for a recent time.
-_LOOK_S = 5.0
+CONFIRM_S = 5.0
 
 Witness = Callable[[], list[float]]
 
@@ -62,7 +62,7 @@ class Clock:
         if now - self._started >= _DOUBT_S:
             self._witness = None
             return False
-        if self._looked is None or now - self._looked >= _LOOK_S:
+        if self._looked is None or now - self._looked >= CONFIRM_S:
             self._looked = now
             if times.agrees(time.time(), self._witness(), self._tolerance):
                 self._witness = None

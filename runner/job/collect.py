@@ -17,7 +17,7 @@ from bridge.common import limits as bounds
 from bridge.presets import Preset
 from runner.job.redact import Redactor
 
-_MAX_SEEN = 100_000
+MAX_SEEN = 100_000
 _MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
 # Name lengths that every file system, git tree and log accepts.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -102,8 +102,8 @@ def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[t
                     yield path, name, folder
                 else:
                     found.skip(ascii(path), "not a plain name")
-            if seen > _MAX_SEEN:
-                found.skip(base, f"more than {_MAX_SEEN} files: the rest was not looked at")
+            if seen > MAX_SEEN:
+                found.skip(base, f"more than {MAX_SEEN} files: the rest was not looked at")
                 return
 
 
@@ -128,7 +128,7 @@ def _below(base: str, folder: int, levels: int) -> Iterator[tuple[str, int, list
     with os.scandir(folder) as entries:
         for entry in entries:
             names.append(entry.name)
-            if len(names) > _MAX_SEEN:
+            if len(names) > MAX_SEEN:
                 break
     names.sort()
     yield base, folder, names

@@ -26,9 +26,9 @@ _TYPE = "application/vnd.git-lfs+json"
 _BATCH = 100
 _MAX_ANSWER = 4 << 20
 _MAX_HEADERS = 16
-_CONNECT_S, _SILENCE_S, _HEADERS_S = 10, 30, 30
+_CONNECT_S, _SILENCE_S, HEADERS_S = 10, 30, 30
 # A thread that waits for a slow server's headers cannot be ended, so the number of such threads is limited.
-_WAITING = threading.BoundedSemaphore(16)
+WAITING = threading.BoundedSemaphore(16)
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -146,12 +146,12 @@ class HttpSource:
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: str | None
     ) -> requests.Response:
-        """Send a request and return the answer once all headers have arrived, at most after _HEADERS_S.
+        """Send a request and return the answer once all headers have arrived, at most after HEADERS_S.
 
         A socket's timeout does not bound this, so a thread waits for them. An abandoned thread ends with its
         connection.
         """
-        if not _WAITING.acquire(blocking=False):
+        if not WAITING.acquire(blocking=False):
             raise Missing("too many servers are being waited for")
         verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
         came: Future[requests.Response] = Future()
@@ -171,14 +171,14 @@ class HttpSource:
                 if not came.done():
                     came.set_exception(error)
             finally:
-                _WAITING.release()
+                WAITING.release()
 
         threading.Thread(target=ask, daemon=True).start()
         try:
-            return came.result(_HEADERS_S)
+            return came.result(HEADERS_S)
         except TimeoutError as error:
             came.cancel()
-            raise Missing(f"the server did not begin its answer within {_HEADERS_S} s") from error
+            raise Missing(f"the server did not begin its answer within {HEADERS_S} s") from error
 
 
 def _is_header(name: object, value: object) -> bool:

@@ -111,7 +111,7 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
             ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
             bus.release(pending.answer)
             return view.stands
-        if view is None or not _was_left_alone(context, view, expect):
+        if view is None or not is_still_ours(context, view, expect):
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
@@ -128,7 +128,7 @@ def _drop(context: RunnerContext, pending: Pending, why: str) -> None:
     context.bus.release(pending.answer)
 
 
-def _was_left_alone(context: RunnerContext, view: View, expect: str) -> bool:
+def is_still_ours(context: RunnerContext, view: View, expect: str) -> bool:
     """Return whether the last state is still this runner's own: no other runner has added one."""
     git = context.bus.git
     if not history.is_ancestor(git, expect, view.tip):

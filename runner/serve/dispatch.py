@@ -10,7 +10,7 @@ from bridge.bus.wire import Reason, State
 from runner.admit.admission import OF_AGE, Admitted, admit, wants_another
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.refusal import Held, Refusal, with_place
@@ -97,11 +97,11 @@ def hold(context: RunnerContext, view: View, held: Held) -> State:
     return State.REQUESTED
 
 
-def flush(context: RunnerContext, patience: Patience) -> dict[str, str]:
+def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns those that still wait, by branch."""
     for pending in context.ledger.pending():
         # What was pushed to the branch meanwhile may take minutes to come, and comes beside the polls.
-        if not patience.allows(pending.answer) or context.bus.is_behind(pending.branch):
+        if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue
         try:
             published = publish(context, pending)
@@ -111,7 +111,7 @@ def flush(context: RunnerContext, patience: Patience) -> dict[str, str]:
         if published is not None:
             context.tell(f"{pending.branch}: the answer that was waiting is published")
         else:
-            patience.failed(pending.answer)
+            backoff.failed(pending.answer)
     return {pending.branch: pending.answer for pending in context.ledger.pending()}
 
 

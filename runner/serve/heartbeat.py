@@ -12,7 +12,7 @@ from runner.serve.lease import Lease
 # The time between two pieces of log grows with the run time: this share of it, up to so many seconds. A day of steady
 # output thus stays below the number of commits that readers look through.
 _SHARE = 1 / 200
-_LONGEST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 5.0
 # At least so many heartbeats are pushed per lease, even if the push budget is used up.
 _PER_LEASE = 3
 
@@ -46,5 +46,5 @@ class Heartbeat:
     def _pause(self, now: float, *, news: bool) -> float:
         if not news or not self._budget.spare():
             return self._longest
-        growing = min((now - self._began) * _SHARE, _LONGEST_PAUSE_S)
+        growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)
         return min(max(self._budget.interval_s, growing), self._longest)

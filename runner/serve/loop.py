@@ -11,7 +11,7 @@ from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
 from bridge.system.git import NETWORK_TIMEOUT
 from runner.admit.manifests import read_candidate
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.serve.dispatch import flush, handle
@@ -19,8 +19,8 @@ from runner.serve.next_action import TipWatch, decide
 from runner.serve.poll import Poller
 from runner.upkeep.chores import Chores
 
-_GROWTH = 1.5
-_LONGEST_TROUBLE_S = 60.0
+PAUSE_GROWTH = 1.5
+LONGEST_TROUBLE_S = 60.0
 
 
 def serve(context: RunnerContext, *, limit: int | None = None) -> int:
@@ -42,7 +42,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         try:
             order = context.obey()
             if order.state is Standing.DRAINING:
-                kept = flush(context, Patience())
+                kept = flush(context, Backoff())
                 later = f"; {len(kept)} answers are pushed at the next start" if kept else ""
                 context.tell(f"drained: no job is running, and no other request is taken{later}")
                 break
@@ -56,13 +56,13 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
                 break
             context.tell(f"{explain(error)}; trying again")
             context.status_file.failed(explain(error))
-            pause = min(max(pause, 1.0) * 2, _LONGEST_TROUBLE_S)
+            pause = min(max(pause, 1.0) * 2, LONGEST_TROUBLE_S)
             context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
         handled += worked
         if limit is not None and handled >= limit:
             break
-        pause = shortest if worked else min(pause * _GROWTH, longest)
+        pause = shortest if worked else min(pause * PAUSE_GROWTH, longest)
         if not worked:
             spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
             changes.wait(pause * spread, context.stop.wait, least=shortest)
@@ -98,7 +98,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         )
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(said, fix=fix, code="maintenance")
-    waiting = flush(context, Patience())
+    waiting = flush(context, Backoff())
     tip = context.bus.tip(branch, NETWORK_TIMEOUT)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")

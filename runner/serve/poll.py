@@ -10,7 +10,7 @@ from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 from runner.admit.manifests import Candidate, Manifests
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.faults import explain
@@ -23,7 +23,7 @@ from runner.state.orders import Order
 
 _SERVE = Order()
 _FAILURES = 3
-_HELD_S = 2.0
+APPROVAL_RECHECK_S = 2.0
 _UNFETCHED = "is not fetched yet: others that came with it take long"
 # How many left-out branches are named one by one; the rest are only counted.
 _TOLD = 20
@@ -50,10 +50,10 @@ class Poller:
         self._warned: set[str] = set()
         self._left_out: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
-        self._patience = Patience()
+        self._backoff = Backoff()
         # Branches that this process has answered, and back-off for those that it answers again and again.
         self._answered: set[str] = set()
-        self._again = Patience()
+        self._again = Backoff()
         # Why each unanswered request waits, as text for the operator.
         self._why: dict[str, str] = {}
 
@@ -65,7 +65,7 @@ class Poller:
         Raises:
             InfrastructureError: the bus cannot be reached.
         """
-        waiting = flush(self._context, self._patience)
+        waiting = flush(self._context, self._backoff)
         tips = self._context.bus.fetch()
         self._tell_left_out()
         if news := self._context.clock.news():
@@ -75,7 +75,7 @@ class Poller:
             self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
             self._known &= set(tips.values())
             self._tips = tips
-        self._patience.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
+        self._backoff.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
         self._answered &= tips.keys()
         self._again.keep(tips)
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
@@ -99,7 +99,7 @@ class Poller:
             for branch, tip in tips.items()
             if branch not in self._settled
             and branch not in waiting
-            and self._patience.allows(_at(branch, tip))
+            and self._backoff.allows(_at(branch, tip))
             and self._again.allows(branch)
         }
         self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
@@ -112,7 +112,7 @@ class Poller:
                 if error.code == "no_room":
                     raise
                 # Either the bus is out of reach, or only this branch fails: others have their turn in the next poll.
-                self._patience.failed(_at(view.branch, view.tip))
+                self._backoff.failed(_at(view.branch, view.tip))
                 self._context.tell(f"{view.branch}: {error.message}; trying again")
                 break
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
@@ -254,7 +254,7 @@ class Poller:
             self._failed(view.branch, view.tip, error)
             return False
         # Usually this runner or a faster one has moved the branch now. If not, the bus drops pushes: back off.
-        self._patience.failed(_at(view.branch, view.tip))
+        self._backoff.failed(_at(view.branch, view.tip))
         self._note_answer(view.branch, published)
         return published is not None
 
@@ -285,7 +285,7 @@ class Poller:
         if looked is None:
             return False
         self._why[view.branch] = self._why_held(view)
-        return time.monotonic() - looked < _HELD_S
+        return time.monotonic() - looked < APPROVAL_RECHECK_S
 
     def _why_held(self, view: View) -> str:
         if self._context.clock.is_doubtful():
@@ -304,7 +304,7 @@ class Poller:
             raise InfrastructureError(message, code="no_room") from error
         self._why[branch] = f"failed here: {error}"
         self._context.tell(f"{branch}: {type(error).__name__}: {error}")
-        if self._patience.failed(_at(branch, tip)) >= _FAILURES:
+        if self._backoff.failed(_at(branch, tip)) >= _FAILURES:
             self._context.tell(f"{branch}: left alone until it changes")
             self._settled[branch] = tip
 

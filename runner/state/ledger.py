@@ -114,7 +114,7 @@ class Ledger:
         self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
-    def _write(self) -> Iterator[sqlite3.Cursor]:
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
         """Run one transaction.
 
         Raises:
@@ -141,7 +141,7 @@ class Ledger:
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
         """Record that a request is about to be claimed. A second call for the branch counts another claim."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.execute(
                 "INSERT INTO branches (request, branch, nonce, preset, state, claims) VALUES (?, ?, ?, ?, 'taken', 1)"
                 " ON CONFLICT (branch) DO UPDATE SET claims = claims + 1, state = 'taken'",
@@ -150,7 +150,7 @@ class Ledger:
 
     def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
         """Record an answer before it is pushed, so that it survives a crash. Returns whether the branch is known."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.execute(
                 "UPDATE branches SET state = ?, answer = ?, expect = ? WHERE branch = ?",
                 (state, answer, expect, branch),
@@ -159,7 +159,7 @@ class Ledger:
 
     def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
         """Record a request that was seen earlier. An existing entry is not changed."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.execute(
                 "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state, claims)"
                 " VALUES (?, ?, ?, ?, ?, 1)",
@@ -168,7 +168,7 @@ class Ledger:
 
     def writes(self, *, branch: str, salt: str) -> None:
         """Record a state by its salt before it is pushed, so that ``wrote`` recognizes it on the bus."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
     def wrote(self, salt: str) -> bool:
@@ -177,7 +177,7 @@ class Ledger:
 
     def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
         """Record that nothing is left to publish: this runner's answer (``published``) or another one is on the bus."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.execute(
                 "UPDATE branches SET answer = NULL, expect = NULL, state = COALESCE(?, state),"
                 " published = COALESCE(?, published) WHERE branch = ?",
@@ -187,7 +187,7 @@ class Ledger:
 
     def attempt(self, tips: Collection[str]) -> None:
         """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.executemany(
                 "INSERT INTO attempts (tip, times) VALUES (?, 1)"
                 " ON CONFLICT (tip) DO UPDATE SET times = times + 1",
@@ -196,7 +196,7 @@ class Ledger:
 
     def survived(self, tips: Collection[str]) -> None:
         """Record that the attempt ended without a crash."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             cursor.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
@@ -212,7 +212,7 @@ class Ledger:
 
     def took(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
-        with self._write() as cursor:
+        with self.transaction() as cursor:
             # Turns in the future come from a clock that was set back since.
             cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))

@@ -20,7 +20,7 @@ FILE = "pulse.json"
 # After how long without a sign of life the runner counts as hanging. A healthy runner is silent for at most one fetch
 # and one push, of five minutes each.
 SILENCE_S = 900
-_EVERY_S = 5.0
+INTERVAL_S = 5.0
 
 
 class Pulse:
@@ -41,7 +41,7 @@ class Pulse:
     def beat(self) -> None:
         """Give a sign of life, at most every few seconds."""
         now = time.monotonic()
-        if self._file is None or now - self._last < _EVERY_S:
+        if self._file is None or now - self._last < INTERVAL_S:
             return
         self._last = now
         # A full disk must not end the runner: then the message to systemd has to suffice.

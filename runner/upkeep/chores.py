@@ -12,7 +12,7 @@ from runner.upkeep.retention import sweep
 
 _EVERY_S = 3600.0
 # A sweep delays requests, so a backlog is removed in portions, with time for requests in between.
-_PORTION = 500
+BATCH_SIZE = 500
 _NEXT_PORTION_S = 10.0
 
 
@@ -48,8 +48,8 @@ class Chores:
         rule = self._context.policy.retention
         if rule is None:
             return
-        swept = sweep(self._context, rule, most=_PORTION)
-        there_is_more = len(swept.deleted) + len(swept.stayed) == _PORTION
+        swept = sweep(self._context, rule, most=BATCH_SIZE)
+        there_is_more = len(swept.deleted) + len(swept.stayed) == BATCH_SIZE
         if there_is_more and swept.deleted and self._last is not None:
             self._last -= _EVERY_S - _NEXT_PORTION_S
         if swept.deleted or swept.stayed:

@@ -28,7 +28,7 @@ from runner.policy import Retention
 _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
 # How many branches are archived, and then deleted, in one transaction.
-_AT_ONCE = 1000
+BATCH_SIZE = 1000
 _HEADS = "refs/heads/"
 
 
@@ -163,8 +163,8 @@ def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
 def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Split the branches into the portions that are deleted at once."""
     branches = list(chosen)
-    for i in range(0, len(branches), _AT_ONCE):
-        yield {branch: chosen[branch] for branch in branches[i : i + _AT_ONCE]}
+    for i in range(0, len(branches), BATCH_SIZE):
+        yield {branch: chosen[branch] for branch in branches[i : i + BATCH_SIZE]}
 
 
 def _refs(git: Git) -> dict[str, str]:

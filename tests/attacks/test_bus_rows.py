@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,8 +39,10 @@ from bridge.presets import Inputs
 from bridge.system.git import Git
 from bridge.system.stop import StopRequest
 from runner.admit.manifests import Candidate
-from runner.bus.fetch import Fetcher
+from runner.bus import fetch
+from runner.bus.bus import Bus
 from runner.bus.litter import end_orphans, remove_litter
+from runner.bus.push_budget import Budget
 from runner.bus.store import beside
 from runner.context import RunnerContext
 from runner.job import request_tree
@@ -371,8 +373,8 @@ def test_row_31_a_thousand_branches_at_one_bad_commit_are_one_search(crowd, monk
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(1000)), commit=poisoned(crowd))
     crowd.ask()
     asked = []
-    start = Fetcher._start_fetch
-    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(a[1:]), start(*a, **k))[1])
+    start = fetch.start_fetch
+    monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(args[2:]), start(*args))[1])
 
     with crowd.keyed.context() as context:
         poller = Poller(context)
@@ -389,7 +391,7 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
     for i in range(30):
         crowd.put(f"mac-bridge/noop-1790000000-a{i:05d}", commit=crowd.commit(
             crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
-    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 0.0)
+    monkeypatch.setattr("bridge.limits.SEARCH_S", 0.0)
     # On a busy machine a fetch may be slow, and a search after a slow one is put off for a poll.
     monkeypatch.setattr("bridge.common.limits.FETCH_S", 300.0)
     with crowd.keyed.context() as context:
@@ -529,7 +531,10 @@ def test_row_36_a_bus_that_was_set_back_gets_the_answer_again(crowd):
     assert "the bus lost the answer; it is published again" in crowd.told
 
 
-def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd):
+def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd, monkeypatch):
+    pushes: list[None] = []
+    spend = Budget.spend
+    monkeypatch.setattr(Budget, "spend", lambda budget: (pushes.append(None), spend(budget))[1])
     run = crowd.ask()
     (crowd.bus / "hooks" / "post-receive").write_text(
         f"#!/bin/sh\nunset GIT_QUARANTINE_PATH\ngit update-ref refs/heads/{run.branch} {run.commit}\n"
@@ -541,11 +546,8 @@ def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd)
         while time.monotonic() - began < 6:
             poller.poll()
             time.sleep(0.05)
-        pushes = (
-            len(context.budget_times) if hasattr(context, "budget_times") else len(context.bus.budget._times)
-        )
 
-    assert pushes <= 8
+    assert len(pushes) <= 8
 
 
 # Row 37: faults of any call that touches a branch.
@@ -571,17 +573,23 @@ class Faults:
         self.raised = 0
         self._errors = itertools.cycle(ERRORS)
 
-    def watched(self) -> Callable[..., bool]:
-        """Return what does all of a poll but the fetch. Python ends the watch when it raises: each poll begins it."""
+    def watch_polls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch all of each poll after the fetch. Python ends the watch when it raises: each poll begins it."""
+        poll, fetch_tips = Poller.poll, Bus.fetch
 
-        def handle_next(poller: Poller, tips: dict[str, str], waiting: dict[str, str]) -> bool:
+        def fetched(bus: Bus) -> dict[str, str]:
+            tips = fetch_tips(bus)
             sys.setprofile(self._watch)
+            return tips
+
+        def polled(poller: Poller, *order: Any) -> bool:
             try:
-                return HANDLE_NEXT(poller, tips, waiting)
+                return poll(poller, *order)
             finally:
                 sys.setprofile(None)
 
-        return handle_next
+        monkeypatch.setattr(Bus, "fetch", fetched)
+        monkeypatch.setattr(Poller, "poll", polled)
 
     def _watch(self, frame: FrameType, event: str, _arg: object) -> None:
         code = frame.f_code
@@ -601,7 +609,6 @@ class Faults:
         return isinstance(value, history.View | Lease) and value.branch == self.branch
 
 
-HANDLE_NEXT = Poller._handle_next
 OURS = tuple(str(Path(package.__file__).parent) for package in (bridge, runner) if package.__file__)
 # What says of a failure that there was one, and how often: without these nothing can be set aside.
 RECORDS = ("_failed", "failed", "allows", "_at", "_leave", "_is_about")
@@ -643,7 +650,7 @@ def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
 def test_row_37_a_fault_in_any_call_about_one_branch_keeps_no_other_waiting(crowd, monkeypatch):
     """Whatever is raised by whatever call that is about the hostile branch, the honest requests are answered."""
     faults = Faults()
-    monkeypatch.setattr(Poller, "_handle_next", faults.watched())
+    faults.watch_polls(monkeypatch)
     with crowd.keyed.context(
         presets=["other"], bus={"poll_s": 0.05, "idle_poll_s": 0.05, "presence_s": None}
     ) as context:
@@ -678,7 +685,7 @@ def test_row_37_a_bug_in_a_poll_or_a_chore_ends_no_service_and_is_told(crowd, mo
 
     monkeypatch.setattr("runner.upkeep.chores.squatters", squatters)
     monkeypatch.setattr(Poller, "poll", poll)
-    monkeypatch.setattr("runner.serve.loop._LONGEST_TROUBLE_S", 0.1)
+    monkeypatch.setattr("runner.serve.loop.LONGEST_TROUBLE_S", 0.1)
     with crowd.keyed.context(bus={"poll_s": 0.05, "idle_poll_s": 0.05}) as context:
         served(crowd, context, run.branch)
 
@@ -701,14 +708,12 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkey
         return real(git, tips, **more)
 
     monkeypatch.setattr(history, "read_views", fails)
+    monkeypatch.setattr("runner.bus.backoff.LONGEST_S", 0.0)
     crowd.ask()
     with crowd.keyed.context() as context:
         poller = Poller(context)
         for _ in range(30):
             poller.poll()
-            poller._patience._tried = {
-                tip: (times, 0.0) for tip, (times, _) in poller._patience._tried.items()
-            }
 
     assert crowd.is_answered()
     assert f"{bad}: left alone until it changes" in crowd.told
@@ -757,12 +762,11 @@ def test_paths_are_bounded(crowd):
 
 def test_more_branches_than_the_limit_are_looked_at_by_turns(crowd, monkeypatch):
     monkeypatch.setattr(limits, "BRANCHES", 5)
-    monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
+    monkeypatch.setattr("runner.bus.listing.CHOSEN_S", 0.0)
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(9)))
     with crowd.keyed.context() as context:
         seen: set[str] = set()
         for _ in range(400):  # every third poll chooses some anew, by chance
-            context.bus.listing._digest = b""
             tips = context.bus.fetch()
             assert len(tips) == 5
             seen |= tips.keys()
@@ -785,13 +789,13 @@ def test_row_81_beside_too_many_branches_what_is_new_is_looked_at_until_it_has_h
             assert run.branch in context.bus.fetch()
             # The listing changes each time.
             crowd.put(f"mac-bridge/noop-{new_nonce(1_700_000_000 + i)}")
-        monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
+        monkeypatch.setattr("runner.bus.listing.CHOSEN_S", 0.0)
         assert any(run.branch not in context.bus.fetch() for _ in range(60)), "others have their turn too"
 
 
 def test_row_81_of_many_branches_at_one_commit_some_are_looked_at(crowd, monkeypatch):
     monkeypatch.setattr(limits, "COPIES", 5)
-    monkeypatch.setattr("runner.bus.listing._CHOSEN_S", 0.0)
+    monkeypatch.setattr("runner.bus.listing.CHOSEN_S", 0.0)
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(40)))
     run = crowd.ask()
     with crowd.keyed.context() as context:

@@ -566,7 +566,7 @@ def test_row_61_pipes_and_sockets_are_found_without_following_links(tmp_path, mo
     os.mkfifo(tmp_path / "a" / "pipe")
     assert doors([tmp_path, tmp_path / "gone"]) == [tmp_path / "a" / "pipe"]
 
-    monkeypatch.setattr("runner.job.sandbox.paths._MOST_ENTRIES", 3)
+    monkeypatch.setattr("runner.job.sandbox.paths.MAX_ENTRIES", 3)
     with pytest.raises(InfrastructureError, match="more than 3 entries"):
         doors([tmp_path])
 
@@ -670,7 +670,7 @@ def test_row_45_a_process_that_ends_while_the_probe_looks_at_it_is_passed_over(t
     monkeypatch.setattr("os.path.lexists", lambda _: True)  # it ends just after
     monkeypatch.setattr("os.scandir", lambda path: found if path == "/proc" else [])
 
-    assert [*attempt._writable()] == []
+    assert [*attempt.writable_files()] == []
 
 
 @linux

@@ -123,6 +123,6 @@ def test_a_push_address_of_another_repository_is_named(clone, bus, git, tmp_path
     assert str(bus) in failed.value.fix
 
     remote = Client(clone).remote
-    (check,) = doctor._odd_addresses(remote, remote.url)
+    (check,) = doctor.check_addresses(remote, remote.url)
     assert check.ok is None
     assert str(other) in check.message

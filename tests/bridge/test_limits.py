@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from bridge import evidence
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.objects import Identity
-from bridge.cli.gate import _reports_in
+from bridge.cli.gate import reports_in
 from bridge.common import limits
 from bridge.errors import InfrastructureError, UsageError, VerificationError
-from bridge.system.github import _newest
+from bridge.system.github import newest_run
 from bridge.verify.answer_files import Contents
 from runner.job import supervisor
 from runner.job.collect import Collected
@@ -78,7 +79,7 @@ OTHERS: dict[object, dict[str, object]] = {
 
 
 def test_no_list_of_the_wire_is_without_a_limit():
-    models = [kind for kind in vars(wire).values() if isinstance(kind, type) and issubclass(kind, wire._Wire)]
+    models = [kind for kind in vars(wire).values() if isinstance(kind, type) and issubclass(kind, BaseModel)]
     found = {
         name
         for kind in models
@@ -273,10 +274,10 @@ def test_files_for_the_gate(tmp_path, monkeypatch, more):
     for i in range(3 + more):
         (tmp_path / f"{i}.json").touch()
     if not more:
-        assert len(_reports_in(tmp_path)) == 3
+        assert len(reports_in(tmp_path)) == 3
         return
     with pytest.raises(UsageError, match="more than 3 reports"):
-        _reports_in(tmp_path)
+        reports_in(tmp_path)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -293,7 +294,7 @@ def test_an_answer_of_the_rest_interface(http_bus, monkeypatch, more):
 
     found = actions_run(f"{http_bus.origin}/o/r", "b")
 
-    assert _newest({"workflow_runs": []}) is None
+    assert newest_run({"workflow_runs": []}) is None
     assert (found is not None and found.problem) == (
         "GitHub's answer is too large or too slow" if more else False
     )

@@ -39,9 +39,10 @@ def test_there_is_a_configuration_for_each_agent():
 
 @pytest.mark.parametrize("words", configurations(), ids=" ".join)
 def test_a_configuration_starts_the_server(words):
-    assert words[0] == "kakeya"
-    context = cli.make_context("kakeya", words[1:], obj={})
-    name, command, rest = cli.resolve_command(context, [*context._protected_args, *context.args])
+    program, *words = words
+    assert program == "kakeya"
+    context = cli.make_context("kakeya", words, obj={})
+    name, command, rest = cli.resolve_command(context, cli.make_parser(context).parse_args(words)[1])
     assert name == "mcp"
     assert isinstance(command, click.Command)
     command.make_context(name, rest, parent=context)
@@ -60,7 +61,7 @@ def test_the_skill_has_the_form_that_agents_read():
 def test_a_command_of_the_skill_parses(line):
     words = re.sub(r"\bPRESET\b", "noop", line).split()[1:]
     context = cli.make_context("kakeya", words, obj={})
-    name, command, rest = cli.resolve_command(context, [*context._protected_args, *context.args])
+    name, command, rest = cli.resolve_command(context, cli.make_parser(context).parse_args(words)[1])
     assert command is not None
     command.make_context(name, rest, parent=context)
 

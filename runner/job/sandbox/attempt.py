@@ -54,7 +54,7 @@ def main() -> None:
     _works(lambda: canary.with_name(canary.name + "-written").write_bytes(b""))
     could = [what for what, act in forbidden.items() if _works(act)]
     if LINUX:
-        could += [f"write to {path}" for path in islice(_writable(), _MOST_SHOWN)]
+        could += [f"write to {path}" for path in islice(writable_files(), _MOST_SHOWN)]
         could += [f"share {name} with the runner" for name in _shared(json.loads(sys.argv[5]))]
         could += [f"use privileges ({line})" for line in _privileges()]
     could_not = [what for what, act in needed.items() if not _works(act)]
@@ -106,7 +106,7 @@ def _first(path: str) -> None:
             raise OSError(0, "it is empty")
 
 
-def _writable() -> Iterator[str]:
+def writable_files() -> Iterator[str]:
     """Yield each kernel file that can be opened for writing."""
     folders = ["/proc", "/sys"]
     while folders:

@@ -24,7 +24,7 @@ _ASK = (
     "print(json.dumps({'homes':h,'path':[p for p in sys.path if os.path.isabs(p)]+e}))\n"
 )
 # How many entries of a visible folder are searched for sockets; so many take about a second.
-_MOST_ENTRIES = 1_000_000
+MAX_ENTRIES = 1_000_000
 _MODULES = (".py", ".so", ".pyd", ".zip", ".egg")
 
 
@@ -93,9 +93,9 @@ def doors(folders: Iterable[Path]) -> list[Path]:
                     waiting.append(Path(entry.path))
                 elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                     found.append(Path(entry.path))
-        if seen > _MOST_ENTRIES:
+        if seen > MAX_ENTRIES:
             message = (
-                f"a folder that the policy's env shows to this job holds more than {_MOST_ENTRIES} entries"
+                f"a folder that the policy's env shows to this job holds more than {MAX_ENTRIES} entries"
             )
             raise InfrastructureError(message, fix="Name a smaller folder in the policy.")
     return found

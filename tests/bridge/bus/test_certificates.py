@@ -106,7 +106,7 @@ def test_doctor_says_that_the_users_git_checks_no_certificate(serve, clone, git,
     assert remote.is_verified
 
     git(clone, "config", f"http.{server.url}/.sslVerify", "no")
-    (check,) = doctor._odd_addresses(remote, remote.url)
+    (check,) = doctor.check_addresses(remote, remote.url)
     assert check == Check("remote", ok=None, message=check.message, fix=check.fix)
     assert "certificate is not checked" in check.message
 

@@ -73,13 +73,13 @@ def test_git_is_asked_for_less_of_those_that_have_ended_and_for_no_more_of_the_o
     store, tips, monkeypatch
 ):
     asked = []
-    take = lookup._Asker._take
+    portions = lookup.portions
 
-    def count(self, names):
+    def count(names, most_bytes):
         asked.extend(names)
-        return take(self, names)
+        return portions(names, most_bytes)
 
-    monkeypatch.setattr(lookup._Asker, "_take", count)
+    monkeypatch.setattr(lookup, "portions", count)
 
     def questions(*names, ended_whole):
         asked.clear()

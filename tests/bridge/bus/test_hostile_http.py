@@ -19,6 +19,7 @@ from bridge.client import Client
 from bridge.common.errors import MAX_MESSAGE
 from bridge.errors import GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
+from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, Allowance, Bounds
 from tests.attacks import servers
 
@@ -216,23 +217,35 @@ def test_a_redirect_is_followed_where_no_header_would_go_along(clone, serve, git
     assert http_bus.requests
 
 
+@pytest.fixture
+def push_fails(user_git, monkeypatch):
+    """Push a branch with a git that fails and prints this."""
+
+    def push(stdout, stderr):
+        def fail(_git, *args, **_more):
+            raise GitError(("git", *args), 1, stdout, stderr)
+
+        monkeypatch.setattr(Git, "__call__", fail)
+        Remote(user_git, "origin").push(BRANCH, "1" * 40, expect=None)
+
+    return push
+
+
 @pytest.mark.parametrize(
     "word", [b"[remote rejected] (", b"[remote rejected]", b"repository ", b"cannot lock ref '"]
 )
-def test_row_98_a_long_line_from_a_server_keeps_nobody_busy(user_git, word):
+def test_row_98_a_long_line_from_a_server_keeps_nobody_busy(push_fails, word):
     """Some of these once took minutes, because a pattern began anew at each word and read to the line's end."""
     said = (b"remote: " + word * KEPT_ERRORS)[:KEPT_ERRORS]
 
-    error = GitError(("git", "push"), 1, said, said)
-    told = Remote(user_git, "origin")._explain(error, BRANCH)
+    with pytest.raises(InfrastructureError) as failed:
+        push_fails(said, said)
 
-    assert isinstance(told, InfrastructureError)
-    assert len(told.message) <= MAX_MESSAGE
+    assert len(failed.value.message) <= MAX_MESSAGE
 
 
-def test_what_a_server_says_after_a_long_line_is_still_understood(user_git):
+def test_what_a_server_says_after_a_long_line_is_still_understood(push_fails):
     said = b"remote: " + b"x" * 100_000 + b"\n!\tx:x\t[remote rejected] (protected branch)\n"
 
-    told = Remote(user_git, "origin")._explain(GitError(("git", "push"), 1, b"", said), BRANCH)
-
-    assert isinstance(told, RefusedError)
+    with pytest.raises(RefusedError):
+        push_fails(b"", said)

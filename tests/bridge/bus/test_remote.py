@@ -334,7 +334,7 @@ def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_o
     assert remote.fetch(second) == {second: other}
 
 
-def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, monkeypatch):
+def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, list_fetches):
     there = Git.isolated(bus)
     inner = there.text("mktree", stdin=f"100644 blob {objects.write_blob(there, b'x')}\tconfig\n")
     raw = b"40000 .GIT\0" + bytes.fromhex(inner)
@@ -347,10 +347,9 @@ def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, monkeypa
 
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
 
-    asked = []
-    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
+    list_fetches.clear()
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
-    assert asked == [{BRANCH: good}]
+    assert list_fetches == [{BRANCH: good}]
 
 
 def test_a_partial_clone_has_all_of_a_request_after_one_fetch(bus, tmp_path, clone, git):
@@ -385,7 +384,7 @@ def test_commands_that_fetch_one_branch_at_a_time_do_not_fail_each_other(remote,
                     raise GitError(args, 1, stderr=said, message="failed")
             return super().__call__(*args, **more)
 
-    monkeypatch.setattr("bridge.bus.remote._PAUSE_S", 0.0)
+    monkeypatch.setattr("bridge.bus.remote.PAUSE_S", 0.0)
     busy = replace(remote, git=Busy(remote.git.directory, remote.git.env))
 
     assert busy.fetch(BRANCH) == {BRANCH: commit}

@@ -7,7 +7,7 @@ import pytest
 from bridge.bus import objects, set_aside
 from bridge.bus.objects import Identity
 from bridge.bus.remote import PRIVATE, Remote
-from bridge.bus.set_aside import _NAME
+from bridge.bus.set_aside import FILE_NAME
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.git import Git
@@ -39,7 +39,7 @@ def sized(bus, git):
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_commit_beyond_the_limit_is_left_out_and_not_fetched_again(remote, sized, more, monkeypatch):
+def test_a_commit_beyond_the_limit_is_left_out_and_not_fetched_again(remote, sized, more, list_fetches):
     good, heavy = sized(GOOD, 1000), sized(HEAVY, limits.COMMIT_BYTES + more)
     expected = {GOOD: good} if more else {GOOD: good, HEAVY: heavy}
 
@@ -47,10 +47,9 @@ def test_a_commit_beyond_the_limit_is_left_out_and_not_fetched_again(remote, siz
 
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in expected]
-    asked = []
-    monkeypatch.setattr(Remote, "_try_listed", lambda _, listed, _late: asked.append(listed) or dict(listed))
+    list_fetches.clear()
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == expected
-    assert asked == [expected]
+    assert list_fetches == [expected]
 
 
 def test_one_that_is_looked_at_by_name_is_told_and_leaves_no_reference(remote, sized):
@@ -62,7 +61,7 @@ def test_one_that_is_looked_at_by_name_is_told_and_leaves_no_reference(remote, s
 
 def test_a_repository_that_cannot_be_written_to_lists_the_others(remote, sized, clone):
     good, _ = sized(GOOD, 1000), sized(HEAVY, limits.COMMIT_BYTES + 1)
-    (clone / ".git" / _NAME).mkdir()
+    (clone / ".git" / FILE_NAME).mkdir()
     for _ in range(2):
         assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {GOOD: good}
 
@@ -110,7 +109,7 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
 
     # All, eight parts, and the two or three of the part with the slow one.
     assert len(asked) in (11, 12)
-    assert max(asked) <= set_aside._TOGETHER_S
+    assert max(asked) <= set_aside.TOGETHER_S
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in good]
     del asked[:]
@@ -122,8 +121,8 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
 
 def test_row_105_a_real_history_that_takes_longer_than_there_is_time_is_left_out(remote, sized, monkeypatch):
     sized(GOOD, 1000)
-    monkeypatch.setattr(set_aside, "_TOGETHER_S", 0.0)
-    monkeypatch.setattr(set_aside, "_ALONE_S", 0.0)
+    monkeypatch.setattr(set_aside, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(set_aside, "ALONE_S", 0.0)
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {}
     assert remote.left_out == [GOOD]
     assert remote.git.text("for-each-ref", PRIVATE) == ""

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from bridge.evidence.table import TABLE
 from rich.console import Console
+from tests.bridge.evidence import reports
 
 from bridge import evidence
 from bridge.bus.wire import Gate, State
 from bridge.cli import main
 from bridge.demo import tables, walkthrough
-from bridge.evidence.table import TABLE
 from bridge.presets import load_presets
 from bridge.verify.verdict import gate_lines
-from tests.bridge.evidence import reports
 
 PRESETS = load_presets()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from bridge.evidence.stats import two_sided
+
 from bridge.report.alarm import LEAST_AFTER, LEAST_BEFORE, changes
 
 RUNS = 60

@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
+from bridge.evidence.names import LEGACY
 from markdown_it import MarkdownIt
 from rich.console import Console
+from tests.bridge.evidence.reports import HONEST
 
 from bridge.bus.wire import parse_result
 from bridge.checks import Check
-from bridge.evidence.names import LEGACY
 from bridge.report import codec, rows
 from bridge.report.axis import axis
 from bridge.report.build import view_of
@@ -27,7 +28,6 @@ from bridge.report.svg import figure, figures
 from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
-from tests.bridge.evidence.reports import HONEST
 from tests.system import program
 
 PATH = "results/research/report.json"

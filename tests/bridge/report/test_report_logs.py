@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from bridge.report.build import HEAD_LINES, MAX_LINE, TAIL_LINES, _log
+from bridge.report.build import HEAD_LINES, MAX_LINE, TAIL_LINES, excerpt
 
 BOTH = HEAD_LINES + TAIL_LINES
 
@@ -15,7 +15,7 @@ BOTH = HEAD_LINES + TAIL_LINES
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_the_first_and_the_last_lines_are_shown(count, end):
     lines = [str(i) for i in range(count)]
-    log = _log("x", "\n".join(lines).encode() + (end if count else b""), cut_short=False)
+    log = excerpt("x", "\n".join(lines).encode() + (end if count else b""), cut_short=False)
 
     assert log.left_out == max(0, count - BOTH)
     assert [*log.head, *log.tail] == (lines if count <= BOTH else [*lines[:HEAD_LINES], *lines[-TAIL_LINES:]])
@@ -25,7 +25,7 @@ def test_the_first_and_the_last_lines_are_shown(count, end):
 def test_a_log_of_millions_of_lines_costs_little(line):
     data = line * (8 << 20)
     tracemalloc.start()
-    log = _log("x", data, cut_short=False)
+    log = excerpt("x", data, cut_short=False)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 

@@ -121,17 +121,17 @@ class TestSightings:
         seen = Sightings(client.git)
         for i in range(210):
             seen.see(f"b{i}", "1")
-        known = json.loads(seen._path.read_text())
+        known = json.loads(seen.path.read_text())
         assert next(iter(known)) == "b10"
         assert len(known) == 200
         for garbage in ("", "[]", '{"b": 1}', '{"b209": ["1"]}'):
-            seen._path.write_text(garbage)
+            seen.path.write_text(garbage)
             assert Sightings(client.git).unchanged_s("b209", "1") == 0
         assert git(clone, "status", "--porcelain") == ""
 
     def test_a_repository_that_cannot_be_written_to_is_still_read(self, client, tmp_path):
         seen = Sightings(client.git)
-        seen.__dict__["_path"] = tmp_path / "missing" / "file"
+        seen.__dict__["path"] = tmp_path / "missing" / "file"
         assert seen.unchanged_s("b", "1") == 0
 
 

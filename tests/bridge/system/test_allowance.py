@@ -21,7 +21,7 @@ def disk(monkeypatch, tmp_path):
     def has(*free):
         left = list(free)
         monkeypatch.setattr(
-            "bridge.system.process._free_bytes",
+            "bridge.system.process.free_bytes",
             lambda folder: folder and (left.pop(0) if len(left) > 1 else left[0]) * MIB,
         )
         return tmp_path

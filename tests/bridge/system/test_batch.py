@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -66,16 +69,18 @@ def test_a_process_does_not_outlive_a_change_of_what_there_is(git, started, argv
 
 def test_a_process_that_was_killed_is_replaced(git):
     commit = head(git)
-    (kept,) = (one for one in batch._kept if "--batch-check" in one.key[1])
-    kept.child._child.kill()
-    kept.child._child.wait()
+    kept = batch.take(git, "cat-file", "--batch-check")
+    batch.give_back(kept)
+    os.kill(kept.child.pid, signal.SIGKILL)
+    while kept.child.is_running:
+        time.sleep(0.01)
     assert head(git) == commit
 
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
     def ask_a_dead_process():
         with batch.asking(git, "cat-file", "--batch-check") as answerer:
-            answerer.child._child.kill()
+            os.kill(answerer.child.pid, signal.SIGKILL)
             answerer.child.line()
 
     with pytest.raises(ProcessError):
@@ -100,11 +105,11 @@ def test_a_missing_object_leaves_no_process_in_doubt(git):
 
 
 def test_an_old_process_and_one_that_was_asked_a_lot_are_replaced(git, started, monkeypatch):
-    monkeypatch.setattr(batch, "_MOST_ASKED", 3)
+    monkeypatch.setattr(batch, "MAX_QUERIES", 3)
     for _ in range(4):
         head(git)
     assert started.count(("cat-file", "--batch-check")) == 2
-    monkeypatch.setattr(batch, "_MOST_AGE_S", 0.0)
+    monkeypatch.setattr(batch, "MAX_AGE_S", 0.0)
     head(git)
     head(git)
     assert started.count(("cat-file", "--batch-check")) == 4
@@ -117,7 +122,7 @@ def test_few_are_kept_and_all_end(clone, tmp_path):
         answerer = batch.take(git, "cat-file", "--batch-check")
         children.append(answerer.child)
         batch.give_back(answerer)
-    assert sum(child.is_running for child in children) <= batch._MOST_KEPT
+    assert sum(child.is_running for child in children) <= batch.MAX_IDLE
     batch.forget_all()
     assert not any(child.is_running for child in children)
 

@@ -42,7 +42,7 @@ DOORS = {
     ),
     "gitpython": lambda clone: not gitpython.describe(clone).changed,
     "engine": lambda clone: engine_commit.of(clone) == (Git.of_user(clone).text("rev-parse", "HEAD"), False),
-    "build": lambda clone: hatch_build._git(clone, "status", "--porcelain") == "",
+    "build": lambda clone: hatch_build.commit_of(clone) == Git.of_user(clone).text("rev-parse", "HEAD"),
 }
 
 

@@ -161,13 +161,13 @@ def test_the_rest_address_follows_from_the_remotes_address(monkeypatch, url, api
     monkeypatch.setenv(
         "GITHUB_SERVER_URL", "https://git.example.invalid" if api == GHES else "https://github.com"
     )
-    assert github._api_url(url) == api
+    assert github.api_url(url) == api
 
 
 def test_a_workflow_may_say_where_the_rest_interface_is(monkeypatch):
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://git.example.invalid")
     monkeypatch.setenv("GITHUB_API_URL", "https://api.git.example.invalid")
-    assert github._api_url("git@git.example.invalid:o/r.git") == "https://api.git.example.invalid/repos/o/r"
+    assert github.api_url("git@git.example.invalid:o/r.git") == "https://api.git.example.invalid/repos/o/r"
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
+from bridge.evidence.bound import chain, run_id
+from tests.bridge.evidence import reports
 
 from bridge.bus import wire
 from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
-from bridge.evidence.bound import chain, run_id
 from bridge.presets import Preset, load_presets
 from bridge.verify import attestation
 from bridge.verify.folder import verify_folder
 from bridge.verify.pins import Pin
 from runner.state import signing_key
-from tests.bridge.evidence import reports
 
 BRANCH, REQUEST = "mac-bridge/job-1700000000-abc123", "c" * 40
 REPORT, LOG = "results/research/report.json", ".mac-bridge/logs/job-0.log"

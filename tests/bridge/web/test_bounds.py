@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest.importorskip("starlette", reason="needs the extra [web]")
 import uvicorn
 
 from bridge.bus.history import View
+from bridge.bus.wire import State
 from bridge.report.model import Table
 from bridge.report.trends import Figure, Value
 from bridge.web import connections, figures, runs
@@ -29,7 +31,7 @@ def table(letters):
 
 
 def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
-    monkeypatch.setattr(runs, "_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(runs, "CACHE_BYTES", 100_000)
     kept = Runs(watch=None)
     made = []
 
@@ -37,7 +39,7 @@ def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
         made.append(view.branch)
         return Answered(None, (table(200_000 if view.branch == "huge" else 30_000),))
 
-    monkeypatch.setattr(kept, "_verified", verified)
+    monkeypatch.setattr(kept, "load", verified)
     for name in ("a", "b", "c", "a", "d", "a", "b", "huge", "a", "a"):
         assert kept.answered(view(name)).checks
 
@@ -46,7 +48,7 @@ def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
 
 
 def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monkeypatch):
-    monkeypatch.setattr(figures, "_FIGURES", 3)
+    monkeypatch.setattr(figures, "MAX_FIGURES", 3)
     value = Value(1.0, "b", "at", "succeeded", None, holds=True, counts=True)
     found = [Figure("p", f"f{i}", "", "", i >= 8, value) for i in range(10)]
     monkeypatch.setattr(figures, "measured_in", lambda _: found)
@@ -55,10 +57,10 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
         def source(self, view):
             return view
 
-    class Row:
-        view = "a view"
-
-    assert [one.name for one in Figures(Read(), lambda: None)._figures(Row())] == ["f8", "f9", "f0"]
+    row = SimpleNamespace(branch="b", view=view("b"), state=State.SUCCEEDED)
+    shown = Figures(Read(), lambda: SimpleNamespace(ended=[row]))
+    assert shown.step()
+    assert {one.trend.name for one in shown.trends("f*")} == {"f8", "f9", "f0"}
 
 
 async def page(scope, receive, send):
@@ -144,17 +146,17 @@ def is_closed(connection):
 
 
 def test_row_102_two_logs_are_read_at_a_time(monkeypatch):
-    kept = Runs(watch=None)
+    kept = Runs(watch=SimpleNamespace(git=None))
     entered, leave, most = [], threading.Event(), []
 
-    def read(view, most_bytes):
-        entered.append(view)
+    def read(_git, _first, tip):
+        entered.append(tip)
         most.append(len(entered))
         leave.wait(60)
         entered.pop()
-        return "a log"
+        return []
 
-    monkeypatch.setattr(kept, "_streamed", read)
+    monkeypatch.setattr("bridge.web.runs.history.commits_between", read)
     threads = [threading.Thread(target=kept.log, args=(view("a"),)) for _ in range(6)]
     for thread in threads:
         thread.start()

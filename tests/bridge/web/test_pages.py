@@ -236,6 +236,6 @@ class TestListing:
 def test_a_fault_while_looking_is_told_on_every_page(web, monkeypatch):
     """Otherwise the pages would show a bus on which nothing happens any more."""
     web.watch.look()
-    monkeypatch.setattr(web.watch, "_read", lambda _: 1 / 0)
+    monkeypatch.setattr("bridge.web.watch.with_jobs", lambda *_: 1 / 0)
 
     assert "this is a bug: ZeroDivisionError" in web.page()

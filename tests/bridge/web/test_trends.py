@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.bridge.evidence.reports import HONEST
 
 from bridge.report.trends import Figure, Value, collected
-from bridge.web.figures import _shown
-from tests.bridge.evidence.reports import HONEST
+from bridge.web.figures import Shown
 
 MEASURE = """
 import pathlib
@@ -51,14 +51,14 @@ def test_an_alarm_is_news_for_ten_runs_and_names_the_first_run():
     lower = [figure(12 + i, 90 + i % 3) for i in range(13)]
 
     (trend,) = collected([*steady, *lower[:3]])
-    shown = _shown(trend)
+    shown = Shown.of(trend)
     assert shown.is_news
     assert [(alarm.change.text(), alarm.first.branch) for alarm in shown.alarms] == [
         ("fell by 9.9%", "mac-bridge/x-12")
     ]
     (trend,) = collected([*steady, *lower])
-    assert len(_shown(trend).alarms) == 1
-    assert not _shown(trend).is_news
+    assert len(Shown.of(trend).alarms) == 1
+    assert not Shown.of(trend).is_news
 
 
 def test_runners_and_parameters_are_never_compared_with_each_other():
@@ -70,7 +70,7 @@ def test_runners_and_parameters_are_never_compared_with_each_other():
     (trend,) = collected([*one, *two, *less])
 
     assert [series.name for series in trend.series()] == ["one", "one, n=1", "two"]
-    assert _shown(trend).alarms == ()
+    assert Shown.of(trend).alarms == ()
 
 
 def test_values_that_do_not_count_raise_no_alarm():
@@ -78,6 +78,6 @@ def test_values_that_do_not_count_raise_no_alarm():
         [figure(i, 100) for i in range(10)] + [figure(i, 10, counts=False) for i in range(5)]
     )
 
-    assert _shown(trend).alarms == ()
-    assert _shown(trend).left_out == 5
-    assert _shown(trend).last.value == 100
+    assert Shown.of(trend).alarms == ()
+    assert Shown.of(trend).left_out == 5
+    assert Shown.of(trend).last.value == 100

@@ -39,13 +39,17 @@ def parsed(monkeypatch):
 @pytest.mark.bus
 def test_from_the_queue_to_the_answer_a_manifest_is_parsed_once(host, requester, parsed, monkeypatch):
     checked: Counter[str] = Counter()
-    real = Preset._fill_in
 
-    def fill_in(preset, given):
-        checked[preset.name] += 1
-        return real(preset, given)
+    def counted(real):
+        def check(preset, given):
+            params = real(preset, given)
+            checked[preset.name] += 1
+            return params
 
-    monkeypatch.setattr(Preset, "_fill_in", fill_in)
+        return check
+
+    for name in ("check_params", "check_texts"):
+        monkeypatch.setattr(Preset, name, counted(getattr(Preset, name)))
     done, older, refused = requester.manifest(), requester.older(), requester.manifest(params={"x": 1})
     for manifest in (done, older, refused):
         requester.send(manifest)
@@ -99,7 +103,7 @@ def test_what_is_kept_is_not_read_again(requester, view, parsed):
 
 
 def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, view, parsed, monkeypatch):
-    monkeypatch.setattr(manifests, "_KEPT_BYTES", manifests._OVERHEAD + 1000)
+    monkeypatch.setattr(manifests, "CACHE_BYTES", manifests.ENTRY_OVERHEAD + 1000)
     views = [view(json.dumps(requester.manifest()).encode()) for _ in range(3)]
     store = Manifests(requester.git)
 

@@ -12,7 +12,8 @@ from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.errors import ProcessError
 from bridge.system.git import Git
-from runner.bus.fetch import Fetcher, _explain
+from runner.bus import backoff, fetch
+from runner.bus.fetch import explain_failure
 from runner.bus.quarantine import HOSTILE
 from runner.serve.poll import Poller
 
@@ -81,9 +82,9 @@ def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poiso
     git(bus, "update-ref", "--stdin", stdin=updates)
     bad = poison()
     asked = []
-    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 60.0)
-    fetch = Fetcher._start_fetch
-    monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(1), fetch(*a, **k))[1])
+    monkeypatch.setattr("bridge.limits.SEARCH_S", 60.0)
+    start = fetch.start_fetch
+    monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(1), start(*args))[1])
     with host.context() as context:
         assert len(context.bus.fetch()) == 200
         assert set(context.bus.quarantine.why) == {bad}
@@ -94,7 +95,7 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
     """Finding them takes a fetch or more for each, and is no reason to keep a good request waiting for all of it."""
     bad = {poison(f"mac-bridge/touch-{new_nonce()}-z{i}") for i in range(4)}
     good = requester.send(requester.manifest())
-    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 0.0)
+    monkeypatch.setattr("bridge.limits.SEARCH_S", 0.0)
     with host.context() as context:
         poller, left_out = Poller(context), []
         for _ in range(20):
@@ -130,8 +131,11 @@ def test_a_branch_that_is_gone_from_the_bus_is_forgotten(host, requester, poison
         assert bad not in context.bus.quarantine.why
 
 
-def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(host, requester, poison):
+def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
+    host, requester, poison, monkeypatch
+):
     """The answer could be published upon nothing but that, so it is dropped and not tried for ever."""
+    monkeypatch.setattr(backoff, "LONGEST_S", 0.0)
     branch = requester.send(requester.manifest())
     tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
     with host.context() as context:
@@ -148,15 +152,15 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(host, r
         context.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
         poison(branch, upon=tip)
         assert not poller.poll()  # sees what was pushed
-        poller._patience.keep([])
         poller.poll()
         assert context.ledger.pending() == []
     assert any("this answer is dropped" in line for line in host.told)
 
 
 def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_mended(
-    host, requester, rot, ran
+    host, requester, rot, ran, monkeypatch
 ):
+    monkeypatch.setattr(backoff, "LONGEST_S", 0.0)
     bad = requester.send(requester.manifest())
     mend = rot(bad)
     good = requester.send(requester.manifest())
@@ -170,7 +174,6 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
 
         mend()
         ran.unlink()
-        context.bus.quarantine._patience.keep([])
         assert poller.poll()
     assert host.result(bad).state == "succeeded"
     assert ran.exists()
@@ -179,7 +182,7 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
 def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester, rot, monkeypatch):
     sent = [requester.send(requester.manifest()) for _ in range(25)]
     mends = [rot(branch) for branch in sent]
-    monkeypatch.setattr("runner.bus.fetch._SEARCH_S", 60.0)
+    monkeypatch.setattr("bridge.limits.SEARCH_S", 60.0)
     with host.context() as context, pytest.raises(Exception, match="cannot fetch from the bus"):
         context.bus.fetch()
     for mend in mends:
@@ -239,8 +242,8 @@ def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent
         good = requester.send(requester.manifest())
         monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
         asked = []
-        fetch = Fetcher._start_fetch
-        monkeypatch.setattr(Fetcher, "_start_fetch", lambda *a, **k: (asked.append(a[1:]), fetch(*a, **k))[1])
+        start = fetch.start_fetch
+        monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(args[2:]), start(*args))[1])
         assert good in context.bus.fetch()
         assert len(asked[0]) == 1
 
@@ -264,10 +267,10 @@ def test_row_107_a_flood_that_comes_while_all_is_well_is_no_failing_bus(host, re
     ],
 )
 def test_an_object_of_the_wrong_kind_is_refused_and_no_failure_of_the_bus(said):
-    error = _explain(ProcessError(("git", "fetch"), 128, stderr=said.encode()))
+    error = explain_failure(ProcessError(("git", "fetch"), 128, stderr=said.encode()))
     assert error.code == HOSTILE
 
 
 def test_what_the_bus_says_of_its_own_objects_is_a_failure_of_the_bus():
     said = b"remote: error: object 24975bd16aeeba708f613bf6ecba6b19639163a1 is a blob, not a tree\n"
-    assert _explain(ProcessError(("git", "fetch"), 128, stderr=said)).code == "unreachable"
+    assert explain_failure(ProcessError(("git", "fetch"), 128, stderr=said)).code == "unreachable"

@@ -15,9 +15,9 @@ from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system.child import Child
 from bridge.system.git import NETWORK_TIMEOUT, Git
+from runner.bus import backoff
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
-from runner.bus.fetch import Fetcher
 from runner.bus.litter import unfinished
 from runner.serve.poll import Poller
 
@@ -32,20 +32,20 @@ def endless(monkeypatch, tmp_path):
     names: set[str] = set()
     flag = tmp_path / "endless"
     flag.touch()
-    start = Fetcher._start_fetch
+    start = fetching.start_fetch
 
-    def started(self, *specs, **where):
+    def started(git, url, *specs):
         if not flag.exists() or not any(name in spec for name in names for spec in specs):
-            return start(self, *specs, **where)
+            return start(git, url, *specs)
         started.times += 1
         argv = ("/bin/sh", "-c", 'while [ -e "$0" ]; do sleep 0.05; done; exit 1', str(flag))
         return Child(argv, env={"PATH": os.environ["PATH"]}, own_session=True, error=GitError)
 
     started.times = 0
     started.names, started.flag = names, flag
-    monkeypatch.setattr(Fetcher, "_start_fetch", started)
+    monkeypatch.setattr(fetching, "start_fetch", started)
     monkeypatch.setattr(limits, "TIP_S", 0.5)
-    monkeypatch.setattr(fetching, "_PAUSES", 20)
+    monkeypatch.setattr(fetching, "PAUSES", 20)
     return started
 
 
@@ -117,7 +117,7 @@ def test_slow_branches_do_not_starve_one_that_came_with_them(host, requester, bu
         requester.send(requester.manifest())
         fetch()
         # As in operation, one fetch takes longer than a poll searches for bad branches.
-        monkeypatch.setattr(fetching, "_SEARCH_S", 0.0)
+        monkeypatch.setattr(limits, "SEARCH_S", 0.0)
         slow = [requester.push(requester.commit({"x": b"%d" % i}), f"mac-bridge/x{i}") for i in range(2)]
         endless.names.update(slow)
         honest = requester.send(requester.manifest())
@@ -137,7 +137,7 @@ def test_slow_branches_do_not_starve_one_that_came_with_them(host, requester, bu
 
 def test_a_commit_that_needs_too_much_memory_is_refused():
     said = b"fatal: Out of memory, malloc failed (tried to allocate 1300000001 bytes)\nfatal: unpack-objects failed\n"
-    error = fetching._explain(GitError(("git",), 128, b"", said))
+    error = fetching.explain_failure(GitError(("git",), 128, b"", said))
     assert error.code == "hostile_objects"
 
 
@@ -166,25 +166,26 @@ def test_a_slow_branch_that_comes_into_an_empty_store_delays_no_other(host, requ
 
 
 def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_once(
-    host, requester, endless, monkeypatch
+    keyed, requester, http_bus, monkeypatch
 ):
     sent = [requester.send(requester.manifest()) for _ in range(3)]
-    endless.names.update(requester.git.text("rev-parse", f"refs/remotes/origin/{branch}") for branch in sent)
-    monkeypatch.setattr(limits, "FETCH_S", 0.1)
-    monkeypatch.setattr(fetching, "_ALONE_S", 0.1)
-    with host.context() as context:
+    event = threading.Event()
+    for branch in sent:
+        http_bus.held[requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")] = event
+    monkeypatch.setattr(limits, "FETCH_S", 0.5)
+    monkeypatch.setattr(fetching, "ALONE_S", 0.5)
+    # None is asked for again because it waited for long enough.
+    monkeypatch.setattr(backoff, "FIRST_S", 3600.0)
+    monkeypatch.setattr(backoff, "LONGEST_S", 3600.0)
+    with keyed.context(bus={"url": http_bus.url}) as context:
         while len(context.bus.quarantine.why) < len(sent):
             assert context.bus.fetch() == {}
-        fetcher = context.bus._fetcher
-        first, child, git = fetcher._slow
-        child.close()
-        endless.names.clear()
         monkeypatch.setattr(limits, "FETCH_S", 60.0)
-        monkeypatch.setattr(fetching, "_ALONE_S", 60.0)
-        fetcher._slow = first, fetcher._start_fetch(first, git=git), git
+        monkeypatch.setattr(fetching, "ALONE_S", 60.0)
+        event.set()
 
-        while fetcher._slow:
-            context.bus.fetch()
+        while not context.bus.fetch():
+            time.sleep(0.01)
         assert context.bus.quarantine.why == {}
         assert {*context.bus.fetch()} == {*sent}
 
@@ -197,38 +198,53 @@ def test_row_82_over_http_a_slow_branch_locks_no_other_out(keyed, requester, htt
     monkeypatch.setattr(limits, "FETCH_S", 1.0)
     with keyed.context(bus={"url": http_bus.url}) as context:
         assert context.bus.fetch() == {}
-        assert context.bus._fetcher._slow
-        assert (context.bus._fetcher._slow[2].directory / "shallow.lock").exists()
+        (lock,) = context.policy.state.rglob("shallow.lock")
+        assert lock.parent != context.bus.git.directory
         for _ in range(2):
             good = requester.send(requester.manifest())
             assert good in context.bus.fetch()
         assert context.bus.tip(good)
         event.set()
-        while context.bus._fetcher._slow:
-            context.bus.fetch()
-        assert slow in context.bus.fetch()
+        until = time.monotonic() + 120
+        while slow not in context.bus.fetch():
+            assert time.monotonic() < until
 
 
 @pytest.fixture
 def costly(monkeypatch):
     """Commits that do not come in the time of a poll. A fetch that asks for one takes all its time, by a fake clock."""
     passed = 0.0
-    real_now, real_get = time.monotonic, Fetcher._get
+    real_now, start = time.monotonic, fetching.start_fetch
 
-    def get(self, commits, time_s):
-        nonlocal passed
-        if get.slow.isdisjoint(commits):
-            return real_get(self, commits, NETWORK_TIMEOUT)
-        passed += time_s
-        raise fetching._SlowError(fetching._LATE, code="slow")
+    class Started:
+        """A fetch that has all the time that it needs, or takes all that it is given."""
 
-    get.slow = set()
-    get.passed = lambda: passed
-    monkeypatch.setattr(Fetcher, "_get", get)
+        is_running = False
+
+        def __init__(self, child):
+            self.child = child
+
+        def ended(self, within):
+            nonlocal passed
+            if self.child:
+                return self.child.ended(NETWORK_TIMEOUT)
+            passed += within
+            return False
+
+        def close(self):
+            if self.child:
+                self.child.close()
+
+    def started(git, url, *specs):
+        return Started(start(git, url, *specs) if started.slow.isdisjoint(specs) else None)
+
+    started.slow = set()
+    started.passed = lambda: passed
+    monkeypatch.setattr(fetching, "start_fetch", started)
     # However slow this machine is.
-    monkeypatch.setattr(fetching, "_LISTINGS", 0)
+    monkeypatch.setattr(fetching, "LISTINGS", 0)
     monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: passed + real_now() / 1000))
-    return get
+    return started
 
 
 def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_alone(
@@ -249,8 +265,8 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
             before = costly.passed()
             assert honest in context.bus.unfetched
         # All get a short turn, a few of them a longer one meanwhile, and before that some parts together.
-        longer = count * fetching._ALONE_S / limits.SEARCH_S / (fetching._LONG_ONES - 1) * limits.FETCH_S
-        assert costly.passed() < count * fetching._ALONE_S + longer + 4 * limits.FETCH_S
+        longer = count * fetching.ALONE_S / limits.SEARCH_S / (fetching.LONG_ONES - 1) * limits.FETCH_S
+        assert costly.passed() < count * fetching.ALONE_S + longer + 4 * limits.FETCH_S
         # One fetch of what is new, and a search that may end with one more.
         assert costly.passed() - before <= limits.SEARCH_S + 2 * limits.FETCH_S
 
@@ -263,7 +279,7 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
         # The others keep their turns, and the operator sees why they wait.
         for _ in range(60):
             fetch()
-        assert set(context.bus.quarantine.why.values()) == {f"{fetching._LATE}; trying again"}
+        assert set(context.bus.quarantine.why.values()) == {f"{fetching.TOO_SLOW}; trying again"}
         assert len(context.bus.quarantine.why) == count
         costly.slow.clear()
         until = time.monotonic() + 120
@@ -288,4 +304,4 @@ def test_slow_commits_under_another_pattern_hold_up_one_turn_each(host, requeste
         while honest not in fetch():
             pass
         # Fetches of all, of a part, of a smaller part, and then of two alone.
-        assert costly.passed() <= 3 * limits.FETCH_S + 2 * fetching._ALONE_S
+        assert costly.passed() <= 3 * limits.FETCH_S + 2 * fetching.ALONE_S

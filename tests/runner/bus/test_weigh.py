@@ -85,7 +85,8 @@ def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, lo
     weigher = Weigher(git)
     weigher.weigh(flood, 2.0)
     assert weigher.undecided == {*flood}
-    assert weigher._late, "some were not even begun"
+    begun = [tips for tips, _ in long.asked if len(tips) == 1]
+    assert len(begun) < len(flood), "some were not even begun"
     (later,) = new_commits(git, 1, "later\n")
 
     assert weigher.weigh([*flood, later], 2.0)[later] is None
@@ -139,20 +140,22 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
     (honest,) = new_commits(git, 1, "honest\n")
     # It is short, but comes in the same listing as a flood, of which each poll has time for a few.
     clock = 0.0
-    real = weighing._judge
+    real = weighing.with_heavy_history
 
-    def judge(git, oid, time_s):
+    def read(git, tips, *, but, timeout):
         nonlocal clock
-        clock += time_s if oid in long.commits else 0.0
-        return real(git, oid, time_s)
+        is_alone = len(tips) == 1 and timeout < 60
+        clock += timeout if is_alone and long.commits.issuperset(tips) else 0.0
+        return real(git, tips, but=but, timeout=timeout)
 
-    monkeypatch.setattr(weighing, "_judge", judge)
+    monkeypatch.setattr(weighing, "with_heavy_history", read)
     monkeypatch.setattr(weighing, "time", SimpleNamespace(monotonic=lambda: clock))
     # By chance it comes last.
-    last = SimpleNamespace(sample=lambda some, _: sorted(some, key=lambda oid: oid == honest))
+    last = SimpleNamespace(
+        choice=lambda some: some[0], sample=lambda some, _: sorted(some, key=lambda oid: oid == honest)
+    )
     monkeypatch.setattr(weighing, "random", last)
     weigher = Weigher(git)
-    monkeypatch.setattr(weigher, "_read_on", lambda: None)
     floods = [new_commits(git, 12, f"flood {i}\n") for i in range(12)]
     asked = [honest]
     for flood in floods:

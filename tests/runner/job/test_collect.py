@@ -198,7 +198,7 @@ def test_no_more_reports_are_taken_than_declared_and_that_is_said(tree, reports)
 
 
 def test_a_flood_of_files_is_not_walked_to_its_end(tree, reports, monkeypatch):
-    monkeypatch.setattr("runner.job.collect._MAX_SEEN", 50)
+    monkeypatch.setattr("runner.job.collect.MAX_SEEN", 50)
     for i in range(60):
         (reports / f"{i}").write_text("")
 

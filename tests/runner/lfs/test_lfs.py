@@ -377,7 +377,7 @@ class TestHttp:
     def test_a_server_whose_headers_drip_is_left_and_its_connection_forgotten(
         self, server, tree, monkeypatch
     ):
-        monkeypatch.setattr(http, "_HEADERS_S", 1)
+        monkeypatch.setattr(http, "HEADERS_S", 1)
         server.drip_headers = 0.2
         start = time.monotonic()
         left, _ = tree(Bus(url=server.url), Lfs(timeout_s=3), a=pointer_to(CONTENT))
@@ -385,8 +385,8 @@ class TestHttp:
         assert time.monotonic() - start < 20
 
     def test_so_many_dripping_servers_are_waited_for_and_no_more(self, server, tree, monkeypatch):
-        monkeypatch.setattr(http, "_WAITING", threading.BoundedSemaphore(1))
-        http._WAITING.acquire()
+        monkeypatch.setattr(http, "WAITING", threading.BoundedSemaphore(1))
+        http.WAITING.acquire()
         left, _ = tree(Bus(url=server.url), a=pointer_to(CONTENT))
         assert "too many servers" in left["a.bin"]
 

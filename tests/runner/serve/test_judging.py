@@ -6,10 +6,10 @@ import json
 import time
 
 import pytest
+from tests.bridge.evidence.slow import slow
 
 from bridge.bus import wire
 from bridge.bus.wire import State
-from tests.bridge.evidence.slow import slow
 
 pytestmark = pytest.mark.bus
 

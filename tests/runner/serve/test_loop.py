@@ -24,7 +24,7 @@ def test_a_push_to_a_bus_on_this_machine_is_noticed_before_the_next_poll_is_due(
         return worked
 
     monkeypatch.setattr(Poller, "poll", tell)
-    monkeypatch.setattr(loop, "_GROWTH", 1e9)
+    monkeypatch.setattr(loop, "PAUSE_GROWTH", 1e9)
     policy = load_policy(runners.policy(bus={"idle_poll_s": 3600}))
     with open_runner(policy, lambda _: None) as context:
         requester = threading.Thread(target=lambda: polled.wait(60) and client.run("noop"))

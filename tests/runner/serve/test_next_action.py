@@ -10,7 +10,7 @@ import pytest
 from bridge.bus import wire
 from bridge.bus.history import View
 from bridge.bus.wire import State
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.serve import next_action as module
 from runner.serve.next_action import Action, TipWatch, decide
 
@@ -123,11 +123,11 @@ def test_a_branch_that_was_gone_is_seen_anew(clock):
 
 
 def test_what_fails_is_tried_again_ever_more_rarely(clock):
-    patience, waits = Patience(), []
+    backoff, waits = Backoff(), []
     for _ in range(12):
-        patience.failed("x")
+        backoff.failed("x")
         began = clock.now
-        while not patience.allows("x"):
+        while not backoff.allows("x"):
             clock.now += 0.25
         waits.append(clock.now - began)
 
@@ -137,9 +137,9 @@ def test_what_fails_is_tried_again_ever_more_rarely(clock):
 
 
 def test_what_is_no_longer_there_is_forgotten(clock):
-    patience = Patience()
-    patience.failed("x")
-    patience.keep({"y"})
+    backoff = Backoff()
+    backoff.failed("x")
+    backoff.keep({"y"})
 
-    assert patience.allows("x")
-    assert patience.failed("x") == 1
+    assert backoff.allows("x")
+    assert backoff.failed("x") == 1

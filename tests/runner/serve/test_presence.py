@@ -17,9 +17,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.waiting import Code
 from bridge.system.git import Git
-from runner.bus.bus import Bus
 from runner.serve.poll import Poller
-from runner.state.announcer import Announcer
 from runner.state.orders import DRAIN, MAINTENANCE, Order, Orders
 
 pytestmark = pytest.mark.bus
@@ -175,8 +173,14 @@ class TestPushes:
     def pushed(self, monkeypatch):
         """What each push carried."""
         found = []
-        push = Bus._push
-        monkeypatch.setattr(Bus, "_push", lambda bus, *args: (found.append(args[1:]), push(bus, *args))[1])
+        call = Git.__call__
+
+        def record(self, *args, **more):
+            if args[0] == "push" and "--" in args:  # the client names no URL
+                found.append(args[args.index("--") + 2 :])
+            return call(self, *args, **more)
+
+        monkeypatch.setattr(Git, "__call__", record)
         return found
 
     def test_a_record_rides_on_what_is_pushed_anyway(self, keyed, client, bus, pushed):
@@ -251,11 +255,11 @@ class TestPushes:
         assert run.status().state is State.SUCCEEDED
 
     def test_a_disk_that_is_full_keeps_no_answer_back(self, keyed, client, monkeypatch):
-        def full(*_args):
+        def full(*_args, **_more):
             raise OSError(28, "No space left on device")
 
         run = client.run("noop")
-        monkeypatch.setattr(Announcer, "_make", full)
+        monkeypatch.setattr("runner.state.announcer.signed_presence", full)
         with keyed.context() as context:
             context.announcer.begin()
             poller = Poller(context)

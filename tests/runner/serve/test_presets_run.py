@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.bridge.evidence import reports
 
 from bridge.bus.wire import State
 from bridge.demo.walkthrough import NOISE
 from bridge.presets import load_presets
-from tests.bridge.evidence import reports
 
 pytestmark = [
     pytest.mark.bus,

@@ -25,7 +25,7 @@ from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
 from bridge.system.git import Git
 from runner.admit.manifests import read_candidate
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import open_runner
 from runner.policy import load_policy
@@ -52,6 +52,23 @@ class World:
         self.sessions = sessions
 
 
+class HurriedWatch(TipWatch):
+    """A watch that believes of `lapsed` branches at commits that they have not moved for longer than any lease."""
+
+    def __init__(self):
+        super().__init__()
+        self.tips: dict[str, str] = {}
+        self.lapsed: set[tuple[str, str]] = set()
+
+    def see(self, tips):
+        super().see(tips)
+        self.tips = dict(tips)
+
+    def unchanged_s(self, branch, stated=None):
+        more = 1e6 if (branch, self.tips.get(branch)) in self.lapsed else 0.0
+        return super().unchanged_s(branch, stated) + more
+
+
 class Protocol(RuleBasedStateMachine):
     world: World
 
@@ -61,10 +78,8 @@ class Protocol(RuleBasedStateMachine):
         self.requests: dict[str, str] = {}
         self.holds: dict[str, Lease | None] = {"one": None, "two": None}
         self.seen = {"one": {}, "two": {}}  # each runner's last poll, which may be out of date
-        self.watches = {"one": TipWatch(), "two": TipWatch()}
+        self.watches = {"one": HurriedWatch(), "two": HurriedWatch()}
         self.claims: dict[str, list[int]] = defaultdict(list)
-        # Where each runner was made to believe that a lease had lapsed.
-        self.lapsed: dict[str, set[tuple[str, str]]] = {"one": set(), "two": set()}
 
     def pick(self, number: int) -> str:
         return sorted(self.tips)[number % len(self.tips)]
@@ -110,9 +125,7 @@ class Protocol(RuleBasedStateMachine):
 
     def time_passes(self, name):
         """Let a runner believe that nothing moved for longer than any lease."""
-        watch = self.watches[name]
-        self.lapsed[name] |= {(branch, tip) for branch, (tip, _) in watch._since.items()}
-        watch._since = {branch: (tip, at - 1e6) for branch, (tip, at) in watch._since.items()}
+        self.watches[name].lapsed.update(self.watches[name].tips.items())
 
     @precondition(lambda self: self.tips)
     @rule(name=RUNNERS, number=PICK, fresh=OFTEN, lapsed=OFTEN)
@@ -128,7 +141,7 @@ class Protocol(RuleBasedStateMachine):
         view = views[sorted(views)[number % len(views)]]
         action = decide(context, view, self.watches[name])
         held = view.state and view.state.state.is_taken and view.state.runner != context.identity
-        if held and (view.branch, view.tip) not in self.lapsed[name]:
+        if held and (view.branch, view.tip) not in self.watches[name].lapsed:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
             handle(context, read_candidate(context.bus.git, view), action)
@@ -163,7 +176,7 @@ class Protocol(RuleBasedStateMachine):
         self.holds[name] = None
         if how == "crash":
             self.watches[name], self.seen[name] = TipWatch(), {}
-            flush(context, Patience())
+            flush(context, Backoff())
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
             answer(context, lease, Outcome(State.SUCCEEDED, GOOD))
@@ -243,7 +256,7 @@ def test_whatever_everybody_does_the_bus_makes_sense(world):
 def test_as_many_examples_find_a_fence_that_was_taken_away(world, monkeypatch):
     """The budget of the test above is enough for what it is there for."""
     monkeypatch.setattr(Lease, "is_fenced", lambda *_: False)
-    monkeypatch.setattr("runner.serve.answer._was_left_alone", lambda *_: True)
+    monkeypatch.setattr("runner.serve.answer.is_still_ours", lambda *_: True)
     at_once = few(
         derandomize=True,
         max_examples=12,
@@ -269,7 +282,7 @@ PROTECTIONS = {
         [("act", "one", 0, True, False), ("act", "two", 0, True, True), ("beat", "one"), ("beat", "one")],
     ),
     "the fence of answers": (
-        "runner.serve.answer._was_left_alone", lambda *_: True, "tokens and sequences grow",
+        "runner.serve.answer.is_still_ours", lambda *_: True, "tokens and sequences grow",
         [("act", "one", 0, True, False), ("act", "two", 0, True, True), ("end", "one", "answer", True)],
     ),
     "compare-and-swap": (

@@ -6,13 +6,13 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.bridge.evidence import reports
+from tests.bridge.evidence.whole import whole
 
 from bridge.bus.wire import State
 from bridge.errors import ExitCode
 from bridge.evidence import judge, run_id
 from bridge.manifest import format_time
-from tests.bridge.evidence import reports
-from tests.bridge.evidence.whole import whole
 
 pytestmark = pytest.mark.bus
 

@@ -184,7 +184,7 @@ def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context,
 
 def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(context, run, monkeypatch):
     claim(context, run)
-    monkeypatch.setattr(signed_history, "_COMMIT_BYTES", 100)
+    monkeypatch.setattr(signed_history, "SIGNED_COMMIT_BYTES", 100)
 
     assert look(context, run).unsigned is State.CLAIMED
 
@@ -196,7 +196,7 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
     assert look(context, run).stated == lease.tip
 
     monkeypatch.setattr(limits, "UNSIGNED", 7)
-    view = Reader(context.reader._keys).view(context.bus.git, run.branch, forger.tip(run.branch))
+    view = Reader(context.reader.keys).view(context.bus.git, run.branch, forger.tip(run.branch))
 
     assert (view.stated, view.state, view.request) == (None, None, forger.tip(run.branch))
 
@@ -204,7 +204,7 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
 def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch):
     tip = context.bus.tip(run.branch)
     monkeypatch.setattr(limits, "TREE_BYTES", 1)
-    monkeypatch.setitem(lookup._STEPPED_THROUGH, "tree", 1)
+    monkeypatch.setitem(lookup.MAX_BYTES_BY_KIND, "tree", 1)
 
     assert context.reader.view(context.bus.git, run.branch, tip).too_large
 
@@ -235,7 +235,7 @@ def test_a_bounded_search_goes_on_in_the_next_call_behind_new_branches(context, 
             put(forger, run, {wire.STATE: said(run, sequence=i)})
     new = client.run("noop")
     tips = {run.branch: context.bus.tip(run.branch) for run in (*deep, new)}
-    git, reader = context.bus.git, Reader(signing_key.reader(context.policy)._keys)
+    git, reader = context.bus.git, Reader(signing_key.reader(context.policy).keys)
 
     calls = [reader.views(git, tips, commits=4)]
     assert new.branch in calls[0]
@@ -244,7 +244,7 @@ def test_a_bounded_search_goes_on_in_the_next_call_behind_new_branches(context, 
         calls.append(reader.views(git, tips, commits=4))
 
     assert 3 <= len(calls) < 20
-    assert calls[-1] == Reader(reader._keys).views(git, tips)
+    assert calls[-1] == Reader(reader.keys).views(git, tips)
     assert calls[-1][deep[0].branch].stated
     assert not calls[-1][deep[1].branch].stated
 
@@ -259,7 +259,7 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
 
     assert poller.poll()
     assert new.status().state is State.SUCCEEDED
-    assert poller._why[buried.branch] == "its history is being read"
+    assert {"branch": buried.branch, "why": "its history is being read"} in context.status_file.facts.queue
     assert not poller.poll()
     monkeypatch.setattr(limits, "UNSIGNED_A_POLL", 100)
     assert poller.poll()
@@ -360,7 +360,7 @@ def test_a_fleet_s_file_may_hold_several_keys(keyed, tmp_path):
     policy = load_policy(keyed.runners.policy(trust={"runners": [str(file)]}))
 
     assert signing_key.reader(policy).has_keys
-    assert {key.id for key in signing_key.reader(policy)._keys} == {
+    assert {key.id for key in signing_key.reader(policy).keys} == {
         signing_key.public_key(keyed.runners.folder / f"state-{name}").id for name in ("one", "two")
     }
 

@@ -42,8 +42,8 @@ def test_row_93_where_the_server_does_not_say_so_answers_come_less_and_less_ofte
     aliased, keyed, bus, git, monkeypatch
 ):
     """By the older protocol a server names no symbolic reference but HEAD."""
-    monkeypatch.setattr("runner.bus.backoff._FIRST_S", 3600.0)
-    monkeypatch.setattr("runner.bus.backoff._LONGEST_S", 3600.0)
+    monkeypatch.setattr("runner.bus.backoff.FIRST_S", 3600.0)
+    monkeypatch.setattr("runner.bus.backoff.LONGEST_S", 3600.0)
     before = int(git(bus, "rev-list", "--count", aliased.branch))
     with keyed.context() as context:
         context.bus.git("config", "protocol.version", "0")

@@ -120,7 +120,7 @@ def test_without_systemd_or_a_folder_it_beats_all_the_same(tmp_path, monkeypatch
     made.beat()
     made.begin(tmp_path)
     (tmp_path / sign_of_life.FILE).unlink()
-    made._last = 0.0
+    monkeypatch.setattr(sign_of_life, "INTERVAL_S", 0.0)
     made.beat()
     made.end()
 

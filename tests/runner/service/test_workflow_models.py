@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bridge.bus import wire
+from bridge.client import Client
 from bridge.errors import PolicyError
 from runner.cli import cli
 from runner.context import open_runner
@@ -104,12 +105,12 @@ def test_relative_folders_are_no_policy(policy_of):
 
 
 @pytest.fixture
-def once(client, runners, presets, models, bus):
+def once(clone, runners, presets, models, bus):
     """Handle a request as the workflow does, and return the exit code and the answer's folder."""
     tokens = ["${ENV:" + TARGET + "}", "${ENV:" + DRAFTER + "}"]
     folder = presets(models={"steps": [{"argv": [*SHOW, *tokens]}], "collect": ["results/research/models.txt"],
                              "gate": "none"})  # fmt: skip
-    client._preset_folder = str(folder)
+    client = Client(clone, presets=folder)
 
     def handle(out):
         policy = runners.policy(

@@ -12,7 +12,7 @@ from bridge.bus import history, wire
 from bridge.bus.wire import State
 from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
-from runner.bus.backoff import Patience
+from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome, answer
 from runner.serve.dispatch import flush
@@ -126,7 +126,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         path = context.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
     with host.context() as context:
-        flush(context, Patience())
+        flush(context, Backoff())
     assert host.result(branch).state == "succeeded"
     assert not ran.exists()
 

@@ -222,7 +222,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         assert objects.resolve(git, f"refs/bus/{gone}") is None
 
 
-def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old):
+def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old, monkeypatch):
     branch = old(State.SUCCEEDED, days=10)
     with host.context(retention={"days": 1}) as context:
         chores = Chores(context)
@@ -230,7 +230,7 @@ def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old):
         assert branches(host.bus) == [branch]
 
         context.bus.fetch()
-        context.clock._looked = None
+        monkeypatch.setattr("runner.host.clock.CONFIRM_S", 0.0)
         chores.maybe()
     assert branches(host.bus) == []
 
@@ -250,7 +250,7 @@ def test_serve_sweeps_now_and_then(host, old):
 
 
 def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
-    monkeypatch.setattr("runner.upkeep.chores._PORTION", 2)
+    monkeypatch.setattr("runner.upkeep.chores.BATCH_SIZE", 2)
     for days in (30, 20, 10):
         old(State.SUCCEEDED, days=days)
     now = time.monotonic()
@@ -352,7 +352,7 @@ def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
     host, flood, old, count_transactions, monkeypatch
 ):
     """Of a transaction for each branch the cost grows with the square of their number."""
-    monkeypatch.setattr(retention, "_AT_ONCE", 150)
+    monkeypatch.setattr(retention, "BATCH_SIZE", 150)
     runs = old(State.RUNNING, days=20)
     made = flood(300)
     transactions = count_transactions()
