@@ -9,7 +9,14 @@ from benchmarks.results_kept import Kept, Row
 from bridge.report.text import cell, interval, number
 
 # What is slower than it should be, errs more, finds or saves less, or puts out other tokens.
-SLOWER = ("decode_speedup", "worst_speedup", "e2e_speedup", "decode_ratio")
+SLOWER = (
+    "plain_speedup",
+    "worst_plain_speedup",
+    "decode_speedup",
+    "worst_speedup",
+    "e2e_speedup",
+    "decode_ratio",
+)
 WORSE = ("rel_mse_ratio", "kl_ratio")
 FARTHER = ("prompt_kl_ratio",)
 LESS = ("recall_delta", "memory_saving")

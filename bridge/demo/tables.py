@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,6 +23,7 @@ _CODES = {
 # Each claim in the units of its column; in brackets the least and the greatest prompt.
 _COLUMNS = {
     "decode_tok_s": ("tokens/s", "{:.0f}"),
+    "plain_speedup": ("speed-up", "{:.2f}x"),
     "decode_speedup": ("over mlx-lm", "{:.2f}x"),
     "accept_length": ("tau", "{:.2f}"),
     "identical_outputs": ("same text", "{:.0%}"),
@@ -32,6 +33,8 @@ _ARMS = {
     "dflash/auto": "drafter alone",
     "adaptive/auto": "adaptive drafts",
 }
+# The claims of a speed-up, the strictest first, and what each is over. Older reports have only the second one.
+_SPEEDUPS = {"plain_speedup": "the fastest loop without drafts", "decode_speedup": "mlx-lm alone"}
 
 
 def show(report: Row, gate: Gate, out: Console) -> None:
@@ -61,37 +64,44 @@ def codec_table(report: Row) -> Table:
 
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
-    heads = [head for head, _ in _COLUMNS.values()]
-    made = _table("generation speed; tau: tokens per round", "", *heads)
     found = claims_in(report)
+    older = not any(claim.name == "plain_speedup" for claim in found)
+    columns = {claim: column for claim, column in _COLUMNS.items() if claim != "plain_speedup" or not older}
+    bare = () if older else ("decode_speedup",)  # the second figure, without its interval: lines stay short
+    over = "" if older else f"; speed-up: over {_SPEEDUPS['plain_speedup']}"
+    made = _table(
+        f"generation speed; tau: tokens per round{over}", "", *(head for head, _ in columns.values())
+    )
     for arm in items(report["arms"]):
         name = text(arm["name"])
         if arm["role"] in ("baseline", "candidate"):
-            cells = (_cell(found, name, claim, form) for claim, (_, form) in _COLUMNS.items())
+            cells = (_cell(found, name, claim, form, bare) for claim, (_, form) in columns.items())
             made.add_row(_ARMS.get(name, name), *cells)
     return made
 
 
 def speed_words(report: Row) -> Iterator[str]:
     """Yield the greatest claimed quotient as a sentence, whose arm the table compares; a loss is called one."""
-    found = [
-        (c.value, c.arm) for c in claims_in(report) if c.name == "decode_speedup" and c.value is not None
-    ]
-    if found:
-        times, arm = max(found)
-        loss = "" if times > 1 else ": a loss"
-        yield f"{_ARMS.get(arm, arm)}: {times:.2f} times as fast as mlx-lm alone{loss}"
-    else:
-        yield "no speed is claimed: too few tokens were decoded"
+    claims = claims_in(report)
+    for name, over in _SPEEDUPS.items():
+        found = [(c.value, c.arm) for c in claims if c.name == name and c.value is not None]
+        if found:
+            times, arm = max(found)
+            loss = "" if times > 1 else ": a loss"
+            yield f"{_ARMS.get(arm, arm)}: {times:.2f} times as fast as {over}{loss}"
+            return
+    yield "no speed is claimed: too few tokens were decoded"
 
 
-def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
-    """Return an arm's claim of a name with its interval, or nothing if there is none."""
+def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str, without_interval: Collection[str]) -> str:
+    """Return an arm's claim of a name, with its interval unless the name is among some; nothing if there is none."""
     claim = next((claim for claim in found if (claim.arm, claim.name) == (arm, name)), None)
     if claim is None or claim.value is None:
         return ""
     low, high = (form.format(end) for end in claim.interval or (claim.value, claim.value))
-    return form.format(claim.value) + (f" ({low} to {high})" if claim.interval else "")
+    return form.format(claim.value) + (
+        f" ({low} to {high})" if claim.interval and name not in without_interval else ""
+    )
 
 
 def _table(title: str, *heads: str) -> Table:

@@ -22,6 +22,7 @@ Rates = list[float]
 def arms_table(report: Row) -> list[Table]:
     """Return one line per arm: its role, and its figures over all of its rows."""
     about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
+    over, speedups = _speedups(report)
     cells: list[tuple[Cell, ...]] = []
     for name, rows in _by_arm(report).items():
         arm, rates = about.get(name, {}), _collect(rows, rate)
@@ -32,13 +33,26 @@ def arms_table(report: Row) -> list[Table]:
             _cache(arm, rows),
             len(rows),
             median(rates),
+            speedups.get(name),
             f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
             tau(rows),
             accepted(rows),
             size(max(held)) if held else None,
         ))  # fmt: skip
-    columns = ("arm", "role", "cache", "rows", "median tok/s", "all rows", "tau", "accepted", "cache bytes")
+    columns = (
+        "arm",
+        "role",
+        "cache",
+        "rows",
+        "median tok/s",
+        over,
+        "all rows",
+        "tau",
+        "accepted",
+        "cache bytes",
+    )
     note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
+    note += f" {over.capitalize()}: the claimed speed-up, a median over prompts." if speedups else ""
     return [without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
 
 
@@ -124,6 +138,18 @@ def _cache(arm: Row, rows: Iterable[Row]) -> str:
     layers = max((len(items(mapping(row.get("memory")).get("layers"))) for row in rows), default=0)
     left = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
     return text(arm.get("cache")) + left
+
+
+def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
+    """Return the claimed speed-up of each arm over all prompts, and over what: mlx-lm alone in older reports."""
+    whole = [
+        claim for claim in items(report.get("claims")) if not mapping(claim.get("where")).get("workload")
+    ]
+    for name, over in (("plain_speedup", "over plain loops"), ("decode_speedup", "over mlx-lm")):
+        found = {text(c.get("arm")): number(c.get("value")) for c in whole if c.get("name") == name}
+        if found:
+            return over, {arm: f"{value:.2f}x" for arm, value in found.items() if value is not None}
+    return "over mlx-lm", {}
 
 
 def _row_tau(row: Row) -> float | None:

@@ -47,3 +47,21 @@ def tell_left_out(arms: dict[str, str]) -> None:
     """Say on standard error which arms are left out, and why."""
     for name, why in arms.items():
         click.echo(f"left out: {name}: {why}", err=True)
+
+
+def choose_threads(pair: Any, asked: int | None, out: Path | None) -> Any:
+    """Choose and set the BLAS threads, and say on standard error which; see :mod:``engine.measure.threads``.
+
+    Args:
+        pair: the loaded models.
+        asked: the option ``--threads``.
+        out: the report's file: an interrupted run of it keeps the number that it began with.
+    """
+    from engine.measure import threads
+    from engine.measure.journal import chosen_before
+
+    found = threads.choose(pair, asked, chosen_before(out))
+    if found.by == "measured":
+        rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in found.rates.items())
+        click.echo(f"BLAS threads: {found.count}" + (f" (measured with {rates})" if rates else ""), err=True)
+    return found

@@ -15,6 +15,7 @@ from engine.measure.job import Job, Made, run_all
 from engine.measure.journal import Journal
 from engine.measure.rows import CHUNK, Row, Timed, timed
 from engine.measure.schedule import Turn, interleave
+from engine.measure.threads import Threads
 from engine.models import Pair
 from engine.mx import mx
 
@@ -33,6 +34,7 @@ class Sweep:
         caches: specs of caches.
         repeats: counted passes of each; one more, before them, is not counted.
         left_out: caches that the model cannot use, with the reason.
+        threads: the BLAS threads that were chosen.
     """
 
     lengths: Sequence[int] = LENGTHS
@@ -40,6 +42,7 @@ class Sweep:
     caches: Sequence[str] = ("raw",)
     repeats: int = 10
     left_out: Mapping[str, str] = field(default_factory=dict)
+    threads: Threads | None = None
 
 
 class Held:
@@ -126,6 +129,7 @@ def job(pair: Pair, sweep: Sweep) -> Job:
         {
             "seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches),
             "left_out": dict(sweep.left_out), "lengths": list(sweep.lengths), "contexts": list(sweep.contexts),
+            **(sweep.threads.config() if sweep.threads else {}),
         },
         turns=turns,
         names=_names,

@@ -14,6 +14,7 @@ from engine.measure.report import OpenReport
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn
 from engine.measure.steady import Further
+from engine.measure.threads import CHOSEN
 
 Made = dict[str, Any]
 ONLY = ""  # the name of the only report of most jobs
@@ -76,7 +77,9 @@ def run_all(
     """
     began = time.perf_counter()
     key = tuple(job.names(job.turns[0])) if job.turns else ()
-    journal = Journal(out, {**job.sections, "config": job.config, "code": provenance.code()}, key)
+    known = {**job.sections, "config": job.config, "code": provenance.code()}
+    chosen = {name: job.config[name] for name in CHOSEN if name in job.config}
+    journal = Journal(out, known, key, chosen=chosen)
     resumed = {"resumed_rows": journal.resumed}
     reports = {
         name: OpenReport(job.kind, {**job.config, **resumed, **config}, **job.sections)

@@ -21,6 +21,7 @@ class Journal:
         out: the report's file; the journal is ``<out>.rows.jsonl``. None keeps the rows in memory only.
         run: everything that decides what is measured. A journal of another run is refused.
         key: the fields by which a row is known.
+        chosen: options that the run chose by itself, which :func:``chosen_before`` returns after an interruption.
 
     Attributes:
         rows: so far, in the order in which they were measured.
@@ -30,16 +31,23 @@ class Journal:
         BadInput: a journal of another run lies there, or it cannot be read or written.
     """
 
-    def __init__(self, out: Path | None, run: Mapping[str, Any], key: Sequence[str]) -> None:
+    def __init__(
+        self,
+        out: Path | None,
+        run: Mapping[str, Any],
+        key: Sequence[str],
+        *,
+        chosen: Mapping[str, Any] | None = None,
+    ) -> None:
         self.key = tuple(key)
         self.rows: list[dict[str, Any]] = []
         self._known: set[tuple[Any, ...]] = set()
         self.resumed = 0
         self._began = time.perf_counter()
-        self.path = out.with_name(f"{out.name}.rows.jsonl") if out else None
+        self.path = _beside(out) if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         if self.path is not None:
-            self._open(self.path, {"run": digest})
+            self._open(self.path, {"run": digest, "chosen": dict(chosen or {})})
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._known
@@ -62,7 +70,7 @@ class Journal:
     def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)
 
-    def _open(self, path: Path, head: dict[str, str]) -> None:
+    def _open(self, path: Path, head: dict[str, Any]) -> None:
         try:
             lines = path.read_bytes().split(b"\n") if path.is_file() else []
             whole = [
@@ -78,3 +86,21 @@ class Journal:
         self.rows = whole[1:]
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)
+
+
+def chosen_before(out: Path | None) -> dict[str, Any]:
+    """Return the options that an interrupted run with this report's file had chosen; empty without such a run."""
+    if out is None:
+        return {}
+    try:
+        with _beside(out).open(encoding="utf-8") as file:
+            head = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    chosen = head.get("chosen") if isinstance(head, dict) else None
+    return chosen if isinstance(chosen, dict) else {}
+
+
+def _beside(out: Path) -> Path:
+    """Return the journal's file."""
+    return out.with_name(f"{out.name}.rows.jsonl")

@@ -1,5 +1,6 @@
-"""Whether equal runs took about equally long, and the further repeats of those that did not."""
+"""Whether equal runs took about equally long, and further repeats if they did not, or if a figure is not known well."""
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from engine.measure.schedule import Turn, interleave
 
 Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
 
+TIGHT = 0.05  # the share of a figure by which the bounds of its median may differ from it
 # By how many times equal prefills and equal rates of decoding may differ: what the gate of the bridge accepts.
 SPREADS = (3.0, 2.0)
 # No further repeat begins so many seconds after the run did: what runs on a deadline is to keep what it has.
@@ -31,16 +33,30 @@ def steady(rows: Sequence[Row]) -> bool:
     )
 
 
-def until_steady(arms: Sequence[Any], prompts: Sequence[Any], repeats: int, most: int) -> Further:
+def is_tight(values: Sequence[float]) -> bool:
+    """Return whether the median of some positive values is known within 5 %; see :func:``bounds_of_median``."""
+    low, high = bounds_of_median(values)
+    middle = statistics.median(values)
+    return (1 - TIGHT) * middle <= low and high <= (1 + TIGHT) * middle
+
+
+def until_steady(
+    arms: Sequence[Any],
+    prompts: Sequence[Any],
+    repeats: int,
+    most: int,
+    suffice: Callable[[Sequence[Row]], bool] = lambda _: True,
+) -> Further:
     """Return what yields the turns of further repeats of a measurement, one by one, until its rows are steady.
 
-    What decides are the rows alone, so that a reader can repeat it: nobody stopped when a figure suited.
+    Only the rows decide, so that a reader can repeat the decision: nobody stopped when a figure suited.
 
     Args:
         arms: all that were measured.
         prompts: each arm ran on each.
         repeats: the last one that there is, counted from 1.
         most: the last one that there may be.
+        suffice: whether steady rows give the figures that they are for.
 
     Raises:
         BadInput: there may be fewer than there are.
@@ -51,7 +67,7 @@ def until_steady(arms: Sequence[Any], prompts: Sequence[Any], repeats: int, most
     def further(rows: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
         for repeat in range(repeats + 1, most + 1):
             before = [row for row in rows if row["repeat"] < repeat]
-            if steady(before) or ended(before) > BEGINS_WITHIN:
+            if (steady(before) and suffice(before)) or ended(before) > BEGINS_WITHIN:
                 return
             yield list(interleave(arms, prompts, [repeat]))
 

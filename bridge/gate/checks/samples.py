@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from bridge.gate.check import check
 from bridge.gate.checks.form import ON_PROMPTS
 from bridge.gate.index import ReportIndex
-from bridge.reports.claims.decoding import LEAST_ROWS, unclaimed
+from bridge.reports.claims.decoding import LEAST_ROWS
+from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.kinds import (
     CODEC_RD,
@@ -136,7 +137,7 @@ def prompts_differ(index: ReportIndex) -> Iterator[str]:
 def speed_is_claimed(index: ReportIndex) -> Iterator[str]:
     """Enough was measured for claims about speed."""
     if not any(claim.name == "decode_tok_s" for claim in index.claims):
-        yield from unclaimed(index.data)
+        yield from why_no_speed(index.data)
 
 
 @check("NOTHING_CLAIMED", VERIFY_L)

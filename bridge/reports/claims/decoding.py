@@ -13,7 +13,14 @@ Row = Mapping[str, Any]
 # What docs/evidence.md asks of figures of time.
 LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
 
+_PAIRED = (
+    "the median over repeats of the quotient of the arm's decode_tokens / decode_s and that of the fastest plain loop "
+    "in the same repeat; plain loops: stock mlx-lm, and over the arm's cache those that draft nothing; the fastest: by "
+    "its median on the prompt"
+)
 DEFINITIONS = {
+    "plain_speedup": f"median over prompts of {_PAIRED}",
+    "worst_plain_speedup": f"the least over prompts of {_PAIRED}",
     "decode_tok_s": "median over prompts of the median over repeats of decode_tokens / decode_s",
     "decode_speedup": "median over prompts of the quotient of both arms' medians over repeats of decode_tokens "
     "/ decode_s",
@@ -131,12 +138,63 @@ def _of_rows(
     prompts = {row["prompt"] for row in rows}
     where = where | ({"prompt": next(iter(prompts))} if len(prompts) == 1 else {})
     is_guessable = bool(repeating_arms(rows))
+    plain = [] if is_guessable else plain_speedups(table, arms)
     claims: list[dict[str, Any]] = []
     for arm in arms:
         claims += _of_arm(table, arm)
         if not is_guessable:
-            claims += [*_drafted(table, arm), *_timed(table, arm, arms)]
+            claims += _drafted(table, arm)
+            claims += [claim for claim in plain if claim["arm"] == arm["name"]]
+            claims += _timed(table, arm, arms)
     return [claim | {"where": where} for claim in claims] if where else claims
+
+
+def plain_speedups(table: Table, arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the claims of candidates' speed over the fastest plain loop, if they and a baseline ran often enough."""
+    timed = [arm for arm in arms if is_enough(table, arm["name"])]
+    if not any(arm["role"] == "baseline" for arm in timed):
+        return []
+    claims = []
+    for name, prompts in paired_speedups(table, timed).items():
+        values = [statistics.median(ratios.values()) for ratios in prompts.values()]
+        claims.append(middle("plain_speedup", values, arm=name))
+        claims.append(_claim("worst_plain_speedup", min(values), arm=name))
+    return claims
+
+
+def paired_speedups(
+    table: Table, arms: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, dict[int, float]]]:
+    """Return each candidate's speed relative to the fastest plain loop, by prompt and repeat.
+
+    Plain loops are the stock baseline, one forward pass per token (``verify1``), and the references that draft nothing
+    over the candidate's cache. The fastest one on a prompt is that with the greatest median rate over its repeats.
+    """
+    rates = {
+        arm: {prompt: {row["repeat"]: decode_rate(row) for row in some} for prompt, some in prompts.items()}
+        for arm, prompts in table.rows.items()
+    }
+    speedups: dict[str, dict[str, dict[int, float]]] = {}
+    for arm in arms:
+        if arm["role"] != "candidate" or arm["name"] not in rates:
+            continue
+        plain = [other["name"] for other in arms if _is_plain(table, other, arm.get("cache"))]
+        prompts: dict[str, dict[int, float]] = {}
+        for prompt, ours in rates[arm["name"]].items():
+            ran = [rates[name][prompt] for name in plain if prompt in rates[name]]
+            theirs = max(ran, key=lambda some: statistics.median(some.values()), default={})
+            ratios = {repeat: rate / theirs[repeat] for repeat, rate in ours.items() if theirs.get(repeat)}
+            prompts |= {prompt: ratios} if ratios else {}
+        speedups |= {arm["name"]: prompts} if prompts else {}
+    return speedups
+
+
+def _is_plain(table: Table, arm: Mapping[str, Any], cache: str | None) -> bool:
+    """Return whether an arm decodes without drafts, as stock mlx-lm does or over a candidate's cache."""
+    if arm["name"] not in table.rows or arm["role"] in ("baseline", "verify1"):
+        return arm["name"] in table.rows
+    drafts = any(sum(row.get("drafted") or ()) for row in table.all(arm["name"]))
+    return arm["role"] == "reference" and arm.get("cache") == cache and not drafts
 
 
 def _of_arm(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -187,26 +245,17 @@ def _is_other_loop(arm: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return same and other["role"] == "candidate" and loops[0] == "fused" != loops[1]
 
 
-def shortage(table: Table, arm: str) -> str | None:
-    """Return why an arm ran too seldom or too briefly for a claim about time; None if it did not."""
+def is_enough(table: Table, arm: str) -> bool:
+    """Return whether an arm ran often and long enough for a claim about time."""
     rows = table.all(arm)
     repeats = min(map(len, table.rows.get(arm, {}).values()), default=0)
     decoded = [row["decode_tokens"] for row in rows]
-    if repeats < LEAST_REPEATS:
-        return f"each prompt was repeated {repeats} times; {LEAST_REPEATS} are needed (--repeats)"
-    if len(rows) < LEAST_ROWS:
-        return f"there are {len(rows)} runs; {LEAST_ROWS} are needed (--repeats, --max-prompts)"
-    if statistics.median(decoded) < LEAST_TOKENS:
-        return (
-            f"the median answer has {statistics.median(decoded):g} decoded tokens; {LEAST_TOKENS} are needed "
-            "(--max-tokens)"
-        )
-    return None if min(decoded) > 0 else "an answer ended with its first token"
-
-
-def is_enough(table: Table, arm: str) -> bool:
-    """Return whether an arm ran often and long enough for a claim about time."""
-    return shortage(table, arm) is None
+    return (
+        len(rows) >= LEAST_ROWS
+        and repeats >= LEAST_REPEATS
+        and statistics.median(decoded) >= LEAST_TOKENS
+        and min(decoded) > 0
+    )
 
 
 def middle(name: str, values: Sequence[float], **about: str) -> dict[str, Any]:
@@ -216,23 +265,6 @@ def middle(name: str, values: Sequence[float], **about: str) -> dict[str, Any]:
 
 def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
     return {"name": name, "value": value, **about, "definition": DEFINITIONS[name]}
-
-
-def unclaimed(report: Mapping[str, Any]) -> list[str]:
-    """Return why nothing is claimed about speed: a sentence for all prompts, and for each workload."""
-    rows = report["rows"]
-    groups: dict[str, set[str]] = {"all prompts": {prompt["id"] for prompt in report["prompts"]}}
-    for prompt in report["prompts"]:
-        groups.setdefault(prompt["workload"], set()).add(prompt["id"])
-    sentences = []
-    for name, members in groups.items():
-        looping = repeating_arms(row for row in rows if row["prompt"] in members)
-        for arm, (some, every) in list(looping.items())[:1]:
-            reason = f"{arm} repeats itself on {some} of {every} prompts"
-            sentences.append(f"{name}: nothing is claimed about speed or acceptance: {reason}")
-    table = Table(rows)
-    short = next(filter(None, (shortage(table, arm["name"]) for arm in report["arms"])), None)
-    return sentences + ([f"nothing is claimed about speed: {short}"] if short and not sentences else [])
 
 
 def one_graph_loses(

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from engine.cli.bench.options import asked, model, out_and_json
-from engine.cli.measured import carry_out
+from engine.cli.measured import carry_out, choose_threads
 
 
 @click.command()
@@ -31,5 +31,6 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
     asked = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
     workload = prompts.read_set(*asked, spec_report.WORKLOAD)
-    job = spec_report.baseline(pair, workload, plan, chat=chat)
+    threads = choose_threads(pair, options["threads"], out)
+    job = spec_report.baseline(pair, workload, plan, chat=chat, threads=threads)
     carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

@@ -62,7 +62,7 @@ def repeats(default: int, more: str = "") -> Callable[[Callable[..., Any]], Call
         command = click.option(
             "--max-repeats",
             type=count,
-            help="While times of equal runs differ much, repeat on, up to so often in all.  [default: --repeats]",
+            help="Repeat up to so often in all, until the times are steady.  [default: --repeats]",
         )(command)
         about = f"Runs of each arm and prompt.{more}"
         return click.option("--repeats", type=count, default=default, show_default=True, help=about)(command)
@@ -70,8 +70,18 @@ def repeats(default: int, more: str = "") -> Callable[[Callable[..., Any]], Call
     return add
 
 
+def threads(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--threads``."""
+    return click.option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        help="Threads of OpenBLAS, on the CPU.  [default: OPENBLAS_NUM_THREADS if set, else the fewest with which "
+        "mlx-lm's plain loop is about fastest, measured first]",
+    )(command)
+
+
 def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, and :func:``repeats``."""
+    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, and the two functions above."""
     for option in reversed(
         (
             click.option(
@@ -93,6 +103,7 @@ def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--max-tokens", type=click.IntRange(1, 1 << 16), default=128, show_default=True),
             repeats(5),
+            threads,
         )
     ):
         command = option(command)

@@ -1,7 +1,7 @@
 """Benchmarks on a terminal: a table at the end."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 from bridge.reports.claims.decoding import Table as Rows
-from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, tau, unclaimed
+from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
+from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
 from engine.evals.speculation.arms import NATIVE
 
 WIDTH = 100  # where the terminal is narrower, or there is none
 LEGEND = """\
 tok/s: decoding speed, median over prompts of the median over repeats; quartiles: of all runs
-x, worst: speed relative to mlx-lm (native), median and worst prompt
+x, worst: speed relative to the fastest loop without drafts, median and worst prompt; x mlx-lm: to native
 tau: tokens per round, with the target's own; acc: drafts accepted; syncs: waits per round
 d/v/o %: drafting, verifying, overhead, measured in a separate run; KiB: live caches
 same: prompts on which every repeat produced mlx-lm's tokens"""
@@ -37,19 +38,35 @@ def spec_table(report: dict[str, Any]) -> None:
     shown = _table(
         f"{config['model']}: {len(report['prompts'])} prompts, {_repeats(report['rows'])} repeats, up to "
         f"{config['max_tokens']} tokens, {config['cache']} caches",
-        "arm", "tok/s", "quartiles", "x", "worst", "tau", "acc", "syncs", "d/v/o %", "KiB", "same",
+        "arm", "tok/s", "quartiles", "x", "worst", "x mlx-lm", "tau", "acc", "syncs", "d/v/o %", "KiB", "same",
     )  # fmt: skip
     shares = _shares(report["rows"])
+    paired = paired_speedups(rows, report["arms"])
     for arm in report["arms"]:
-        shown.add_row(*_cells(arm, rows, shares.get(arm["name"])))
+        over = [statistics.median(ratios.values()) for ratios in paired.get(arm["name"], {}).values()]
+        shown.add_row(*_cells(arm, rows, over, shares.get(arm["name"])))
     _print(shown)
     click.echo(LEGEND)
-    for sentence in unclaimed(report):
+    for sentence in (*_headline(report["claims"]), *why_no_speed(report)):
         click.echo(sentence)
     _show_scales(report["arms"], rows)
     _show_crossings(report["rows"])
     if any("round_s" in row for row in report["rows"]):
         _rounds_table(report)
+
+
+def _headline(claims: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the greatest claimed speed-up as a sentence."""
+    found = [
+        claim
+        for claim in claims
+        if claim["name"] == "plain_speedup" and not claim.get("where", {}).get("workload")
+    ]
+    if found:
+        best = max(found, key=lambda claim: float(claim["value"]))
+        low, high = best["interval"]
+        told = f"speed-up of {best['arm']}: {best['value']:.2f} over the fastest loop without drafts"
+        yield f"{told} ({low:.2f} to {high:.2f} by prompt)"
 
 
 def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
@@ -132,7 +149,9 @@ def _table(title: str, *heads: str) -> Table:
     return shown
 
 
-def _cells(arm: dict[str, Any], rows: Rows, shares: Sequence[float] | None) -> list[str]:
+def _cells(
+    arm: dict[str, Any], rows: Rows, over: Sequence[float], shares: Sequence[float] | None
+) -> list[str]:
     name = arm["name"]
     runs = rows.all(name)
     rates = [decode_rate(row) for row in runs]
@@ -143,7 +162,8 @@ def _cells(arm: dict[str, Any], rows: Rows, shares: Sequence[float] | None) -> l
         f"{low:.0f}-{high:.0f}",
     ]
     quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
-    cells += [f"{statistics.median(quotients):.2f}", f"{min(quotients):.2f}"] if quotients else ["", ""]
+    cells += [f"{statistics.median(over):.2f}", f"{min(over):.2f}"] if over else ["", ""]
+    cells.append(f"{statistics.median(quotients):.2f}" if quotients else "")
     rounds, _, syncs = _sums(runs)
     cells.append(f"{tau(runs):.2f}" if rounds else "")
     accepted = acceptance_rate(runs)

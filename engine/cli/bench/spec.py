@@ -7,6 +7,7 @@ import click
 
 from engine.cli.bench import speculation
 from engine.cli.bench.options import asked, draft, embed_scale, model, out_and_json
+from engine.cli.measured import choose_threads
 
 NEEDLES = 5
 SHORTEST = 256
@@ -57,7 +58,9 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
     if options["direct_answer"] and not chat:
         raise click.UsageError("--direct-answer is for chat models: add --chat")
     workloads = workloads_of(pair, options, chat=chat)
-    job, arms = spec_report.speculation(pair, workloads, speculation.plan_of(options), chat=chat)
+    threads = choose_threads(pair, options["threads"], out)
+    plan = speculation.plan_of(options)
+    job, arms = spec_report.speculation(pair, workloads, plan, chat=chat, threads=threads)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from engine.cli.bench.options import model, out_and_json
+from engine.cli.bench.options import model, out_and_json, threads
 from engine.cli.progress import progress
 from engine.cli.types import Numbers
 
@@ -17,6 +17,7 @@ from engine.cli.types import Numbers
 @click.option("--contexts", type=Numbers(1, 1 << 20), default="128,1024", show_default=True)
 @click.option("--caches", default="raw", show_default=True, help="Cache specs, separated by commas.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=10, show_default=True)
+@threads
 @out_and_json
 def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time a forward pass over L new tokens after a cached context.
@@ -45,7 +46,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
 def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict[str, Any]], Any]:
     from engine.cache.spec import parse
-    from engine.cli.measured import tell_left_out
+    from engine.cli.measured import choose_threads, tell_left_out
     from engine.evals.recall import usable
     from engine.evals.verify_cost import Sweep, reports
     from engine.models import load
@@ -59,6 +60,7 @@ def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict
     longest = max(options["contexts"]) + max(options["lengths"])
     check_context(pair.parts["target"].config, pair.name, longest)
     lengths, contexts = (tuple(dict.fromkeys(options[name])) for name in ("lengths", "contexts"))
-    sweep = Sweep(lengths, contexts, kept, options["repeats"], left_out)
+    chosen = choose_threads(pair, options["threads"], out)
+    sweep = Sweep(lengths, contexts, kept, options["repeats"], left_out, chosen)
     with progress("verifying", "passes") as (on_start, on_run):
         return reports(pair, sweep, out, on_start, on_run)

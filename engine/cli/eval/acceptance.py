@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from engine.cli.bench import options, speculation
+from engine.cli.measured import choose_threads
 from engine.cli.types import Names
 
 
@@ -50,5 +51,7 @@ def command(
     pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     in_chat = pair.chats if chat is None else chat
     plan = speculation.plan_of(asked)
-    job, arms = spec_report.speculation(pair, found, plan, chat=in_chat, kind=spec_report.ACCEPTANCE)
+    threads = choose_threads(pair, asked["threads"], out)
+    kind = spec_report.ACCEPTANCE
+    job, arms = spec_report.speculation(pair, found, plan, chat=in_chat, kind=kind, threads=threads)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)

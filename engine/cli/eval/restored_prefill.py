@@ -7,6 +7,7 @@ import click
 
 from engine.cli.bench import options
 from engine.cli.eval import common
+from engine.cli.measured import choose_threads
 from engine.cli.types import Names, Numbers
 
 
@@ -70,6 +71,7 @@ from engine.cli.types import Names, Numbers
     help="Maximum tokens per answer.",
 )
 @options.repeats(1, " More than one are timed, after a warm-up; claims about time need three.")
+@options.threads
 @click.option(
     "--fixed-length", is_flag=True, help="Decode --max-tokens tokens, past the natural end of answers."
 )
@@ -86,8 +88,9 @@ from engine.cli.types import Names, Numbers
 @common.SEED
 @options.out_and_json
 def command(
-    *, model: str, dtype: str | None, restorer: Path | None, out: Path | None, as_json: bool, **asked: Any
-) -> None:
+    *, model: str, dtype: str | None, restorer: Path | None, threads: int | None, out: Path | None, as_json: bool,
+    **asked: Any,
+) -> None:  # fmt: skip
     """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.
 
     Full-attention layers, or sliding ones, keep the first tokens (the sink) and a recent window. If sliding layers
@@ -116,6 +119,8 @@ def command(
         )
     learned = str(restorer) if restorer else None
     asked = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
+    if plan.repeats > 1 or threads is not None:
+        asked |= choose_threads(pair, threads, out).config()
     predictions = Predictions(pair.target, arms[0], plan.window)
     common.find_needles(
         restored.KIND, pair, arms, needles, plan, asked, out, as_json=as_json, predictions=predictions

@@ -1,10 +1,12 @@
 """Compares speculative with plain decoding: the same prompts, interleaved arms, every run in the report."""
 
+import statistics
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bridge.reports import kinds
+from bridge.reports.claims.decoding import Table, paired_speedups
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify, last_logits
@@ -17,7 +19,7 @@ from engine.measure import rows
 from engine.measure.arm import Arm
 from engine.measure.prompts import Prompt
 from engine.measure.schedule import Turn, interleave
-from engine.measure.steady import Further, until_steady
+from engine.measure.steady import Further, is_tight, until_steady
 from engine.models import Pair
 from engine.mx import integers, mx, number
 
@@ -45,7 +47,7 @@ class SpeculationPlan:
         block: the most rows to verify at once; None takes the drafter's own.
         max_tokens: decoded after each prompt, at most.
         repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
-        max_repeats: where their times differ much, as many; None for no more.
+        max_repeats: as many while times differ much or a speed-up is not known within 5 %; None for no more.
         package: whether the ``dflash`` package takes part where it is installed.
         content_channel: begin answers behind the mark of the content channel; for chat models.
         torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
@@ -118,8 +120,15 @@ def turns(
 
 
 def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: SpeculationPlan) -> Further:
-    """Return what follows: repeats until times are steady, and at the end drafting arms once more with a profile."""
-    more = until_steady(arms, prompts, plan.repeats, plan.max_repeats or plan.repeats)
+    """Return what follows: repeats until times and speed-ups are steady, and drafting arms once more with a profile."""
+    sections = [arm.section() for arm in arms]
+    more = until_steady(
+        arms,
+        prompts,
+        plan.repeats,
+        plan.max_repeats or plan.repeats,
+        lambda found: has_tight(found, sections),
+    )
 
     def follow(found: Sequence[rows.Row]) -> Iterator[list[Turn[SpeculationArm, Prompt]]]:
         last = plan.repeats
@@ -129,6 +138,26 @@ def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: Spe
         yield [Turn(arm, prompt, last + 1, profile=True) for prompt in prompts for arm in arms if arm.profile]
 
     return follow
+
+
+def has_tight(found: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> bool:
+    """Return whether each candidate's speed-up over the fastest plain loop is known within 5 %.
+
+    What counts is how the paired quotients of all prompts and repeats spread about the median of their prompt.
+
+    Args:
+        found: the rows so far.
+        arms: the report's section.
+    """
+    for prompts in paired_speedups(Table(found), arms).values():
+        spread = [
+            ratio / statistics.median(ratios.values())
+            for ratios in prompts.values()
+            for ratio in ratios.values()
+        ]
+        if not is_tight(spread):
+            return False
+    return True
 
 
 def names(turn: Turn[SpeculationArm, Prompt]) -> rows.Row:

@@ -10,6 +10,7 @@ from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
 from engine.measure.job import Job, Made, run
 from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.measure.threads import Threads
 from engine.models import Pair
 
 ACCEPTANCE, NATIVE = kinds.ACCEPTANCE, kinds.NATIVE
@@ -23,6 +24,7 @@ def speculation(
     *,
     chat: bool = False,
     kind: str = spec.KIND,
+    threads: Threads | None = None,
 ) -> tuple[Job, list[spec.SpeculationArm]]:
     """Return what measures speculative decoding beside plain decoding, and its arms.
 
@@ -32,6 +34,7 @@ def speculation(
         plan: what is measured.
         chat: put prompts into the chat template.
         kind: ``kakeya.spec-bench`` or ``kakeya.acceptance``: the same measurement of one workload or of several.
+        threads: the BLAS threads that were chosen for it.
 
     Raises:
         BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
@@ -40,13 +43,22 @@ def speculation(
     if not any(arm.role == "candidate" for arm in arms):
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise BadInput(f"no drafter is left to measure ({reasons})", "choose other drafters or rollbacks")
-    return _job(kind, pair, workloads, arms, plan, {"left_out": left_out}, chat=chat), arms
+    return _job(
+        kind, pair, workloads, arms, plan, {"left_out": left_out, **_threads(threads)}, chat=chat
+    ), arms
 
 
-def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat: bool = False) -> Job:
+def baseline(
+    pair: Pair,
+    workload: Workload,
+    plan: spec.SpeculationPlan,
+    *,
+    chat: bool = False,
+    threads: Threads | None = None,
+) -> Job:
     """Return the job that measures only mlx-lm's own generation and one forward pass per token.
 
-    Of the plan, caches, lengths, repeats and their maximum count.
+    Of the plan, caches, lengths, repeats and their maximum count. For ``threads`` see :func:``speculation``.
 
     Raises:
         BadInput: the cache is none of mlx-lm's own.
@@ -58,7 +70,7 @@ def baseline(pair: Pair, workload: Workload, plan: spec.SpeculationPlan, *, chat
         )
     ends = not plan.fixed_length
     arms = [make(pair, plan.cache, ends=ends) for make in (made_arms.native, made_arms.verify1)]
-    return _job(NATIVE, pair, [workload], arms, plan, {}, chat=chat)
+    return _job(NATIVE, pair, [workload], arms, plan, _threads(threads), chat=chat)
 
 
 def benchmark(
@@ -74,6 +86,10 @@ def benchmark(
     job, arms = speculation(pair, [Workload(WORKLOAD, prompts, task, source)], plan, chat=chat)
     made, _ = run(job)
     return made, spec.faults(made["rows"], arms)
+
+
+def _threads(chosen: Threads | None) -> dict[str, Any]:
+    return chosen.config() if chosen else {}
 
 
 def _job(

@@ -263,6 +263,23 @@ def test_speed_is_shown_by_arm_and_prompt_and_warm_ups_count_nowhere():
     assert [p.at for p in named(shown.plots, "In the order of the run").series[0].points] == [1, 2, 4]
 
 
+def test_the_table_of_arms_shows_the_claimed_speed_over_plain_loops_or_else_over_mlx_lm():
+    rows = [
+        {"arm": arm, "prompt": "p", "decode_tokens": 10, "decode_s": 1.0, "warmup": False}
+        for arm in ("plain", "spec")
+    ]
+    older = {"name": "decode_speedup", "arm": "spec", "against": "plain", "value": 3.0}
+    newer = {"name": "plain_speedup", "arm": "spec", "value": 2.0}
+    of_some = newer | {"value": 9.0, "where": {"workload": "code"}}
+    for claims, column, shown in (
+        ([older, newer, of_some], "over plain loops", "2.00x"),
+        ([older], "over mlx-lm", "3.00x"),
+    ):
+        report = {"kind": "kakeya.spec-bench", "rows": rows, "claims": claims}
+        arms = named(measured(PATH, json.dumps(report).encode()).tables, "By arm")
+        assert [row[arms.columns.index(column)] for row in arms.rows] == [None, shown]
+
+
 def test_arms_stand_in_the_order_in_which_the_report_describes_them():
     """Not in that of their first rows, which is different in every run."""
     arms = [

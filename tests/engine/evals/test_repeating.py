@@ -6,9 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.evidence import rules_output, stats
-from engine.evals.speculation import claims, repeating
+from engine.evals.speculation import claims, repeating, unclaimed
 
-GUESSED = {"accept_length", "accept_rate", "decode_tok_s", "decode_speedup", "worst_speedup", "e2e_speedup"}
+GUESSED = {
+    "plain_speedup",
+    "worst_plain_speedup",
+    "accept_length",
+    "accept_rate",
+    "decode_tok_s",
+    "decode_speedup",
+    "worst_speedup",
+    "e2e_speedup",
+}
 ARMS = [
     {"name": "native", "role": "baseline", "oracle": None},
     {"name": "ours", "role": "candidate", "oracle": "native"},
@@ -59,7 +68,7 @@ def test_nothing_is_claimed_of_the_speed_of_one_set_whose_answers_repeat_themsel
     assert names(made) >= GUESSED
     assert names(made, "a") >= GUESSED
     assert names(made, "b") == {"cache_bytes", "identical_outputs"}
-    (said,) = repeating.unclaimed({"rows": rows(answers), "prompts": about})
+    (said,) = unclaimed.why_no_speed({"rows": rows(answers), "prompts": about})
     assert said == "b: no speed or acceptance is claimed, since native repeats itself on 1 of 2 prompts"
 
 
@@ -68,5 +77,5 @@ def test_nothing_is_claimed_of_any_set_where_all_together_repeat_themselves():
     about = prompts({"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]})
     made = claims.speculation_claims(rows(answers), ARMS, about)
     assert not {claim["name"] for claim in made} & GUESSED
-    said = repeating.unclaimed({"rows": rows(answers), "prompts": about})
+    said = unclaimed.why_no_speed({"rows": rows(answers), "prompts": about})
     assert [sentence.split(":")[0] for sentence in said] == ["all prompts", "b"]

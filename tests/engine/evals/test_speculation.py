@@ -14,7 +14,7 @@ from engine.cache import make_caches
 from engine.cli.bench import show
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.speculation import arms, claims, package
+from engine.evals.speculation import arms, claims, package, unclaimed
 from engine.evals.speculation import bench as spec
 from engine.evals.speculation import job as spec_report
 from engine.measure import job as evals_job
@@ -360,6 +360,119 @@ def test_claims_are_medians_of_medians():
     assert all(c["where"] == {"prompt": "a"} for c in one)
 
 
+NO_DRAFTS = {"commits": [1] * 40, "drafted": [0] * 40, "accepted": [0] * 40}
+DRAFTS = {"commits": [20, 21], "drafted": [20, 20], "accepted": [19, 20]}
+LOOPS = [
+    {"name": "native", "role": "baseline", "cache": "raw", "oracle": None},
+    {"name": "verify1", "role": "verify1", "cache": "raw", "oracle": "native"},
+    {"name": "incremental", "role": "reference", "cache": "raw", "oracle": "native"},
+    {"name": "package", "role": "reference", "cache": "raw", "oracle": "native"},
+    {"name": "ours", "role": "candidate", "cache": "raw", "oracle": "native"},
+]
+
+
+def _loops(ours, **seconds):
+    """Rows of three repeats on each prompt: from names and prompts to the seconds of each repeat."""
+    rows = []
+    for arm, prompts_of in ({"ours": ours} | seconds).items():
+        more = DRAFTS if arm in ("ours", "package") else NO_DRAFTS if arm == "incremental" else {}
+        for prompt, times in prompts_of.items():
+            rows += [_row(arm, prompt, repeat, time, **more) for repeat, time in enumerate((9, *times))]
+    return rows
+
+
+def _plain_claims(rows, told=LOOPS):
+    there = {row["arm"] for row in rows}
+    return claims.plain_speedups(rows, [arm for arm in told if arm["name"] in there])
+
+
+def test_speed_is_claimed_over_the_fastest_plain_loop_of_each_prompt():
+    rows = _loops(
+        {"a": (1, 1, 1), "b": (1, 1, 1)},
+        native={"a": (8, 8, 8), "b": (2, 2, 2)},
+        verify1={"a": (9, 9, 9), "b": (3, 3, 3)},
+        incremental={"a": (4, 4, 4), "b": (3, 3, 3)},
+        package={"a": (0.1, 0.1, 0.1), "b": (0.1, 0.1, 0.1)},
+    )
+    whole, worst = _plain_claims(rows)
+    assert (whole["name"], whole["arm"], whole["value"], whole["interval"]) == (
+        "plain_speedup",
+        "ours",
+        3,
+        [2, 4],
+    )
+    assert (worst["name"], worst["value"]) == ("worst_plain_speedup", 2)
+    assert "against" not in whole
+
+
+def test_a_slow_baseline_flatters_nobody():
+    fast = {"a": (2, 2, 2), "b": (2, 2, 2)}
+    for slower in (1, 100):
+        native = {prompt: [slower * time for time in times] for prompt, times in fast.items()}
+        rows = _loops({"a": (1, 1, 1), "b": (1, 1, 1)}, native=native, verify1=fast)
+        assert _plain_claims(rows)[0]["value"] == 2
+
+
+def test_quotients_are_paired_within_a_repeat():
+    """A machine that slows down slows both loops: each repeat gives the same quotient."""
+    rows = _loops({"a": (1, 2, 4), "b": (3, 1, 1)}, native={"a": (2, 4, 8), "b": (6, 2, 2)})
+    assert _plain_claims(rows)[0]["interval"] == [2, 2]
+
+
+def test_the_fastest_plain_loop_is_that_with_the_greatest_median():
+    rows = _loops({"a": (1, 1, 1)} | {"b": (1, 1, 1)}, native={"a": (3, 3, 3), "b": (3, 3, 3)},
+                  incremental={"a": (1, 4, 4), "b": (5, 5, 1)})  # fmt: skip
+    assert _plain_claims(rows)[0]["interval"] == [3, 3]
+
+
+def test_loops_over_another_cache_do_not_count_but_the_baseline_does():
+    told = [arm | {"cache": "e8v@4.25"} if arm["name"] == "ours" else arm for arm in LOOPS]
+    rows = _loops({"a": (1, 1, 1), "b": (1, 1, 1)}, native={"a": (3, 3, 3), "b": (3, 3, 3)},
+                  incremental={"a": (2, 2, 2), "b": (2, 2, 2)})  # fmt: skip
+    assert _plain_claims(rows, told)[0]["value"] == 3
+    assert _plain_claims(rows)[0]["value"] == 2
+
+
+def test_no_speed_is_claimed_without_a_baseline_or_of_two_repeats():
+    fast = {"a": (2, 2, 2), "b": (2, 2, 2)}
+    rows = _loops(fast, native=fast)
+    assert _plain_claims(rows)
+    assert not _plain_claims(_loops(fast, incremental=fast))
+    assert not _plain_claims([row for row in rows if row["repeat"] < 3])
+
+
+@pytest.mark.parametrize(
+    ("keep", "more", "said"),
+    [
+        (lambda row: row["repeat"] < 2, {}, "one repeat, three are needed (--repeats 3)"),
+        (lambda row: row["prompt"] == "a", {}, "three runs of each arm, five are needed (more prompts: --max-prompts"),
+        (bool, {"decode_tokens": 31}, "31 tokens after the first, 32 are needed (--max-tokens 64)"),
+        (bool, {"decode_tokens": 0}, "has one token (--fixed-length"),
+    ],
+)  # fmt: skip
+def test_what_a_claim_of_speed_lacks_is_named_with_the_option_that_helps(keep, more, said):
+    fast = {"a": (2, 2, 2), "b": (2, 2, 2)}
+    rows = [row | more for row in _loops(fast, native=fast) if keep(row)]
+    about = {"rows": rows, "prompts": [{"id": "a", "workload": "w"}], "config": {"max_tokens": 32}}
+    (sentence,) = unclaimed.why_no_speed(about)
+    assert sentence.startswith("nothing is claimed about speed: ")
+    assert said in sentence
+    assert not [*unclaimed.why_no_speed(about | {"rows": _loops(fast, native=fast)})]
+
+
+@pytest.mark.parametrize(
+    ("ours", "tight"),
+    [
+        ({"a": (1, 1, 1), "b": (2, 2, 2)}, True),
+        ({"a": (1, 1.04, 1), "b": (2, 2, 2)}, True),
+        ({"a": (1, 1.1, 1), "b": (2, 2, 2)}, False),
+    ],
+)
+def test_repeats_go_on_until_the_paired_quotients_are_known_within_five_per_cent(ours, tight):
+    rows = _loops(ours, native={"a": (2, 2, 2), "b": (3, 3, 3)})
+    assert spec.has_tight(rows, LOOPS[:1] + LOOPS[-1:]) == tight
+
+
 def test_nothing_is_claimed_of_rounds_where_every_answer_ends_with_its_first_token():
     told = [{"name": "ours", "role": "reference", "oracle": None}]
     none = {"commits": [], "drafted": [], "accepted": []}
@@ -472,4 +585,9 @@ def test_tables_hold_an_arm_a_line(report, capsys):
     lines = capsys.readouterr().out.splitlines()
     for arm in report["arms"]:
         assert sum(line.strip().startswith(arm["name"]) for line in lines) == 1
+    best = max((c for c in report["claims"] if c["name"] == "plain_speedup"), key=lambda c: c["value"])
+    (line,) = [line for line in lines if line.startswith("speed-up of ")]
+    assert line.startswith(
+        f"speed-up of {best['arm']}: {best['value']:.2f} over the fastest loop without drafts"
+    )
     assert "…" not in "\n".join(lines)

@@ -39,7 +39,7 @@ def test_runs_are_steady_if_the_median_is_known_closely(rows, is_steady):
     assert steady(rows) == is_steady
 
 
-def job_of(took, repeats, most):
+def job_of(took, repeats, most, suffice=lambda _: True):
     """A job of one arm and one prompt, each repeat of which takes the next of these seconds."""
     ran = []
 
@@ -56,7 +56,7 @@ def job_of(took, repeats, most):
         names=lambda turn: {"arm": turn.arm, "prompt": turn.prompt, "repeat": turn.repeat},
         measure=measure,
         claims=lambda _: [],
-        further=until_steady(["a"], ["p"], repeats, most),
+        further=until_steady(["a"], ["p"], repeats, most, suffice),
     )
     return made, ran
 
@@ -78,6 +78,26 @@ def test_repeats_go_on_until_times_are_steady(took, most, last):
     assert ran == [*range(1, last + 1)] == [one["repeat"] for one in measured.journal.rows]
     assert totals == [*range(3, last + 1)]
     assert len(steps) == last
+
+
+def test_repeats_go_on_until_they_suffice():
+    job, ran = job_of([1] * 9, 3, 9, lambda rows: len(rows) >= 5)
+    jobs.measure(job, None)
+    assert ran == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "tight"),
+    [
+        ([1.0], True),
+        ([1, 1.04, 0.96], True),
+        ([1, 1.06, 1], False),
+        ([9, *[1] * 7], True),
+        ([3, 1, 1], False),
+    ],
+)
+def test_a_median_is_tight_if_its_bounds_are_within_five_per_cent(values, tight):
+    assert at.is_tight(values) == tight
 
 
 def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_path):

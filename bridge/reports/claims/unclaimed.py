@@ -1,0 +1,52 @@
+"""Why a report claims nothing about speed, with the option that helps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bridge.reports.claims.decoding import LEAST_REPEATS, LEAST_ROWS, LEAST_TOKENS, Table, is_enough
+from bridge.reports.repetition import repeating_arms
+
+_WORDS = ("no", "one", "two", "three", "four", "five")
+
+
+def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence if there was too little of an arm to claim its speed, or if answers repeat themselves."""
+    table = Table(report["rows"])
+    few = next((arm for arm in table.rows if not is_enough(table, arm)), None)
+    if few is not None:
+        yield f"nothing is claimed about speed: {_reason(table, few, report['config'])}"
+    groups: dict[str, set[str]] = {"all prompts": {prompt["id"] for prompt in report["prompts"]}}
+    for prompt in report["prompts"]:
+        groups.setdefault(prompt["workload"], set()).add(prompt["id"])
+    for name, members in groups.items():
+        looping = repeating_arms(row for row in report["rows"] if row["prompt"] in members)
+        for arm, (some, every) in list(looping.items())[:1]:
+            yield f"{name}: no speed or acceptance is claimed, since {arm} repeats itself on {some} of {every} prompts"
+
+
+def _reason(table: Table, arm: str, config: Mapping[str, Any]) -> str:
+    rows = table.all(arm)
+    repeats = min(map(len, table.rows[arm].values()))
+    tokens = statistics.median(row["decode_tokens"] for row in rows)
+    if repeats < LEAST_REPEATS:
+        return f"{_count(repeats, 'repeat')}, {_needed(LEAST_REPEATS)} (--repeats {LEAST_REPEATS})"
+    if len(rows) < LEAST_ROWS:
+        runs = _count(len(rows), "run")
+        return f"{runs} of each arm, {_needed(LEAST_ROWS)} (more prompts: --max-prompts, or --repeats {LEAST_ROWS})"
+    if min(row["decode_tokens"] for row in rows) == 0:
+        return f"an answer of {arm} has one token (--fixed-length decodes past the end of answers)"
+    short = config["max_tokens"] <= LEAST_TOKENS
+    remedy = f"--max-tokens {2 * LEAST_TOKENS}" if short else "--fixed-length decodes past the end of answers"
+    return f"half of the answers have at most {tokens:g} tokens after the first, {_needed(LEAST_TOKENS)} ({remedy})"
+
+
+def _count(number: int, what: str) -> str:
+    word = _WORDS[number] if number < len(_WORDS) else str(number)
+    return f"{word} {what}" + ("" if number == 1 else "s")
+
+
+def _needed(number: int) -> str:
+    return f"{_WORDS[number] if number < len(_WORDS) else number} are needed"

@@ -1,0 +1,140 @@
+"""The number of BLAS threads for a measurement: measured on the loaded model, unless somebody has set it.
+
+More threads than a small model needs make it slower and its speed uneven, because they compete with Python for the
+processors. All arms of a report run with one number, which the plain loop decides.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from engine import blas_threads
+from engine.cache import make_caches
+from engine.errors import BadInput
+from engine.models import Pair
+from engine.mx import mx
+
+SECONDS = 1.2  # what calibration may take; of a large model, one short run per number of threads
+RUN_S = 0.05  # of one short run
+MOST_TOKENS = 16  # of one short run
+WITHIN = 0.95  # a smaller number is preferred if its speed is at least this share of the fastest
+CHOSEN = ("threads", "threads_by", "threads_rates")  # entries of a report's configuration
+TEXT = "import os\n\n\ndef main():\n"
+
+
+@dataclass(frozen=True)
+class Threads:
+    """A choice.
+
+    Attributes:
+        count: threads; None if nothing can be set: on a GPU, and with a BLAS other than OpenBLAS.
+        by: ``measured``, ``option`` or ``environment``; None without a count.
+        rates: tokens per second of mlx-lm's plain loop by number of threads, if they were measured.
+    """
+
+    count: int | None = None
+    by: str | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def config(self) -> dict[str, Any]:
+        """Return the entries of a report's configuration."""
+        rates = {"threads_rates": dict(self.rates)} if self.rates else {}
+        return {"threads": self.count, "threads_by": self.by, **rates}
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Threads":
+        """Return the choice that a configuration records."""
+        return cls(config.get("threads"), config.get("threads_by"), config.get("threads_rates", {}))
+
+
+def choose(pair: Pair, asked: int | None = None, kept: Mapping[str, Any] | None = None) -> Threads:
+    """Choose the number of BLAS threads and set it for the rest of the process.
+
+    Args:
+        pair: the loaded models.
+        asked: the option ``--threads``.
+        kept: what an interrupted run of the same measurement chose, see :meth:``Threads.config``.
+
+    Raises:
+        BadInput: ``asked`` is more than the machine has, or nothing can be set here.
+    """
+    most = blas_threads.most() if mx.default_device().type == mx.cpu else None
+    if most is None:
+        if asked is not None:
+            raise BadInput(
+                "--threads sets the threads of OpenBLAS, which computes nothing here", "leave it out"
+            )
+        return Threads()
+    if asked is not None and asked > most:
+        raise BadInput(f"--threads is {asked}, and this process may use {most} processors", f"at most {most}")
+    if asked is not None:
+        found = Threads(asked, "option")
+    elif blas_threads.is_given():
+        found = Threads(blas_threads.current(), "environment")
+    elif kept is not None and kept.get("threads_by") == "measured":
+        found = Threads.of(kept)
+    else:
+        found = _measured(pair, candidates(min(most, psutil.cpu_count(logical=False) or most)))
+    blas_threads.use(found.count or 1)
+    return found
+
+
+def candidates(most: int) -> list[int]:
+    """Return the numbers to try: powers of two, and ``most``."""
+    return sorted({*(2**n for n in range(most.bit_length())), most})
+
+
+def fewest(rates: Mapping[int, float]) -> int:
+    """Return the smallest number of threads whose rate is close to the greatest."""
+    return min(count for count, rate in rates.items() if rate >= WITHIN * max(rates.values()))
+
+
+def _measured(pair: Pair, counts: Sequence[int]) -> Threads:
+    if len(counts) == 1:
+        return Threads(counts[0], "measured")
+    rates = {count: statistics.median(found) for count, found in _rates(pair, counts).items()}
+    return Threads(fewest(rates), "measured", {str(count): round(rate, 1) for count, rate in rates.items()})
+
+
+def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
+    """Return the rates, in tokens per second, of short runs of mlx-lm's loop; the numbers of threads take turns."""
+    from engine.lm import generate_step
+
+    prompt = mx.array(pair.tokenizer.encode(TEXT))
+    loop = generate_step(prompt, pair.target, max_tokens=-1, prompt_cache=make_caches(pair.target, "raw"))
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    tokens = 1
+    try:
+        _seconds(loop, tokens)
+        began = time.perf_counter()
+        while not found[counts[-1]] or time.perf_counter() - began < SECONDS:
+            for count in counts:
+                blas_threads.use(count)
+                found[count].append(tokens / _seconds(loop, tokens))
+            if tokens == 1:  # the first round says how many tokens a short run has
+                pace = statistics.median(rates[0] for rates in found.values())
+                tokens = max(1, min(MOST_TOKENS, int(RUN_S * pace)))
+                found = found if tokens == 1 else {count: [] for count in counts}
+    finally:
+        loop.close()
+    return found
+
+
+def _seconds(loop: Iterator[Any], tokens: int) -> float:
+    """Return how long mlx-lm's loop takes for some tokens.
+
+    It computes one token ahead, so the token before them was computed earlier, perhaps with another number of threads.
+    """
+    from engine.lm import generation_stream
+
+    next(loop)
+    began = time.perf_counter()
+    for _ in range(tokens):
+        next(loop)
+    seconds = time.perf_counter() - began
+    mx.synchronize(generation_stream)
+    return seconds

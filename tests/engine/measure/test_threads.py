@@ -1,0 +1,108 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from engine import blas_threads, models
+from engine.errors import BadInput
+from engine.evals.speculation import bench
+from engine.evals.speculation import job as spec_report
+from engine.measure import job as jobs
+from engine.measure import prompts, threads
+from engine.measure.journal import chosen_before
+from engine.measure.threads import Threads, candidates, choose, fewest
+from engine.mx import mx
+from tests.engine import folders
+
+cpu = pytest.mark.skipif(mx.default_device().type != mx.cpu, reason="a GPU has no BLAS threads")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return models.load(folders.write_walker(tmp_path_factory.mktemp("walker")), draft=False)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with four cores and OpenBLAS; return what it was set to, in order."""
+    used = []
+    monkeypatch.setattr(blas_threads, "most", lambda: 4)
+    monkeypatch.setattr(blas_threads, "current", lambda: 3)
+    monkeypatch.setattr(blas_threads, "is_given", lambda: False)
+    monkeypatch.setattr(blas_threads, "use", used.append)
+    monkeypatch.setattr(threads.psutil, "cpu_count", lambda logical: 8 if logical else 4)
+    monkeypatch.setattr(threads, "SECONDS", 0.0)
+    return used
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 8, 12])]
+)
+def test_powers_of_two_and_the_greatest_number_are_tried(most, counts):
+    assert candidates(most) == counts
+
+
+@pytest.mark.parametrize(
+    ("rates", "count"),
+    [({1: 100.0, 2: 104.0}, 1), ({1: 100.0, 2: 110.0}, 2), ({1: 10.0, 2: 39.0, 4: 40.0}, 2), ({1: 9.0}, 1)],
+)
+def test_the_fewest_threads_that_are_about_fastest_are_chosen(rates, count):
+    assert fewest(rates) == count
+
+
+@cpu
+def test_the_plain_loop_is_measured_with_each_number(pair, machine):
+    found = choose(pair)
+    assert found.by == "measured"
+    assert [*found.rates] == ["1", "2", "4"]
+    assert found.count == fewest({int(count): rate for count, rate in found.rates.items()})
+    assert machine[:3] == [1, 2, 4]
+    assert machine[-1] == found.count
+    assert Threads.of(found.config()) == found
+
+
+@cpu
+def test_an_option_comes_before_the_environment_and_that_before_measuring(pair, machine, monkeypatch):
+    kept = Threads(2, "measured", {"1": 1.0, "2": 9.0})
+    assert choose(pair, kept=kept.config()) == kept
+    monkeypatch.setattr(blas_threads, "is_given", lambda: True)
+    assert choose(pair, kept=kept.config()) == Threads(3, "environment")
+    assert choose(pair, 4, kept.config()) == Threads(4, "option")
+    assert machine == [2, 3, 4]
+
+
+@cpu
+def test_more_threads_than_processors_are_refused(pair, machine):
+    with pytest.raises(BadInput, match="--threads is 5, and this process may use 4 processors"):
+        choose(pair, 5)
+    assert not machine
+
+
+def test_without_openblas_nothing_is_set(pair, machine, monkeypatch):
+    monkeypatch.setattr(blas_threads, "most", lambda: None)
+    assert choose(pair) == Threads()
+    assert Threads().config() == {"threads": None, "threads_by": None}
+    with pytest.raises(BadInput, match="--threads sets the threads of OpenBLAS"):
+        choose(pair, 1)
+    assert not machine
+
+
+def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
+    out, chosen = tmp_path / "out.json", Threads(2, "measured", {"1": 1.0, "2": 2.0})
+    workload = prompts.Workload("prompts", [prompts.Prompt("one", "def f(a):\n")], "code", "the test")
+    plan = bench.SpeculationPlan(max_tokens=4, repeats=1)
+    job = spec_report.baseline(pair, workload, plan, threads=chosen)
+    assert chosen_before(out) == chosen_before(None) == {}
+
+    def stop(turn):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.measure(replace(job, measure=stop), out)
+    kept = chosen_before(out)
+    assert Threads.of(kept) == chosen
+    again = spec_report.baseline(pair, workload, plan, threads=Threads.of(kept))
+    report, journal = jobs.run(again, out)
+    journal.close()
+    assert json.loads(json.dumps(report["config"]))["threads_rates"] == {"1": 1.0, "2": 2.0}
+    assert chosen_before(out) == {}
