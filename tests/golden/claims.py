@@ -1,0 +1,43 @@
+"""The claims of every published report and of every report of a real run among the tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def reports() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each report with its path in the repository."""
+    for name, data in report_files():
+        yield name, json.loads(data)
+
+
+def report_files() -> Iterator[tuple[str, bytes]]:
+    """Yield the content of each report, decompressed, with its path in the repository."""
+    for path in sorted((ROOT / "docs" / "results").glob("*.json")):
+        yield path.relative_to(ROOT).as_posix(), path.read_bytes()
+    for path in sorted((ROOT / "tests" / "bridge" / "evidence" / "real").glob("*.json.gz")):
+        yield path.relative_to(ROOT).as_posix(), gzip.decompress(path.read_bytes())
+
+
+def texts(claims_of: Callable[[dict[str, Any]], list[Any]] | None = None) -> dict[str, str]:
+    """Return the claims of all reports: JSON with one canonical claim per line.
+
+    ``claims_of`` derives a report's claims; by default they are those that the file contains.
+    """
+    derive = claims_of or (lambda report: report["claims"])
+    parts = (
+        f"{json.dumps(name)}:[\n" + ",\n".join(map(canonical, derive(report))) + "\n]"
+        for name, report in reports()
+    )
+    return {"claims.json": "{\n" + ",\n".join(parts) + "\n}\n"}
+
+
+def canonical(value: Any) -> str:
+    """Return JSON with sorted keys and no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
