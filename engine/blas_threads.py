@@ -6,7 +6,8 @@ Only OpenBLAS has such a number. Accelerate and a GPU schedule their work themse
 import ctypes
 from functools import cache
 
-from engine import blas, environment
+from bridge.common import environment
+from engine import blas
 
 # OpenBLAS reads the first of these that is set when it is loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")

@@ -1,4 +1,4 @@
-"""The claims of every published report and of every report of a real run among the tests."""
+"""The claims of the reports that were published then, and of the reports of real runs among the tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def reports() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def report_files() -> Iterator[tuple[str, bytes]]:
-    """Yield the content of each report, decompressed, with its path in the repository."""
-    for path in sorted((ROOT / "docs" / "results").glob("*.json")):
-        yield path.relative_to(ROOT).as_posix(), path.read_bytes()
-    for path in sorted((ROOT / "tests" / "bridge" / "evidence" / "real").glob("*.json.gz")):
-        yield path.relative_to(ROOT).as_posix(), gzip.decompress(path.read_bytes())
+    """Yield the content of each report, decompressed, with the path that it had when it was recorded."""
+    for now, then in (("golden/reports", "docs/results"), ("bridge/gate/real", "tests/bridge/evidence/real")):
+        for path in sorted((ROOT / "tests" / now).glob("*.json.gz")):
+            name = path.name.removesuffix(".gz") if then.startswith("docs") else path.name
+            yield f"{then}/{name}", gzip.decompress(path.read_bytes())
 
 
 def texts(claims_of: Callable[[dict[str, Any]], list[Any]] | None = None) -> dict[str, str]:
