@@ -108,7 +108,9 @@ def _normal(data: Any, adaptive: bool) -> Any:
         return data
     replaced = _TIMES | (_ADAPTIVE if adaptive and "token_digest" in data else set())
     return {
-        key: key.upper() if key in replaced and value is not None else _normal(value, adaptive)
+        key: key.upper()
+        if key in replaced and (value is not None or key in _ADAPTIVE)
+        else _normal(value, adaptive)
         for key, value in data.items()
     }
 
