@@ -82,7 +82,6 @@ docs: .venv/.dev
 	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_skill.py
 	@$(PY) docs/build_schema.py
-	@$(PY) docs/build_bundled.py
 
 parity: .venv/.parity
 

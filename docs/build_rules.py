@@ -1,4 +1,4 @@
-"""Writes the tables of rules, laws and unchecked fields in docs/evidence.md from the gate itself: `make docs`."""
+"""Writes the tables of claims, and of codes with their checks, in docs/evidence.md from the programs: `make docs`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,48 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from bridge.evidence.laws import BY_GROUP
-from bridge.evidence.laws.unchecked import Unchecked
-from bridge.evidence.laws.unchecked_table import UNCHECKED
-from bridge.evidence.names import KINDS, LEGACY
-from bridge.evidence.rules import RULES
-from bridge.evidence.shape import SHAPES
-from bridge.evidence.table import TABLE, Entry
+from bridge.gate.checks import CHECKS
+from bridge.gate.checks.form import ON_PROMPTS
+from bridge.gate.codes import CODES, Code
+from bridge.reports import kinds
+from bridge.reports.claims import decoding, parity, quant, recall, verify
+
+# The statistic of each claim, as reports define it.
+DEFINITIONS = {
+    **decoding.DEFINITIONS,
+    "recall": recall.RECALL,
+    "recall_delta": recall.DELTA,
+    "prompt_kl": recall.PREDICTION,
+    "prompt_kl_ratio": recall.PREDICTION_RATIO,
+    **verify.DEFINITIONS,
+    **quant.DEFINITIONS,
+    "rel_mse_ratio": quant.RATIO.format("rel_mse"),
+    "kl_ratio": quant.RATIO.format("kl"),
+    "agreement": parity.AGREEMENT,
+}
+
+# What a claim says in plain words, if its definition does not say it already.
+MEANINGS = {
+    "plain_speedup": "speed over the fastest plain loop of the report",
+    "decode_speedup": "speed over stock mlx-lm",
+    "e2e_speedup": "speed over stock mlx-lm, prefill included",
+    "accept_length": "tokens a round, also called tau",
+    "prompt_kl": "how far predictions move",
+}
+
+# Groups of kinds, the larger ones first; docs/evidence.md defines them.
+GROUPS = {
+    "all": tuple(kinds.COMMANDS),
+    "on prompts": ON_PROMPTS,
+    "decoded": kinds.DECODED,
+    "timed": kinds.TIMED,
+    "speculative": kinds.SPECULATIVE,
+    "needles": kinds.NEEDLES,
+}
 
 HEADS = {
-    "rules": "| code | verdict | kinds | meaning | fix |\n|---|---|---|---|---|\n",
-    "laws": "| about | law | kinds | what must hold | code |\n|---|---|---|---|---|\n",
-    "unchecked": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
-    "bounded": "| fields | kinds | changes that pass | a claim moves by at most | reason |\n|---|---|---|---|---|\n",
-    "unbounded": "| fields | kinds | changes that pass | reason |\n|---|---|---|---|\n",
+    "claims": "| claim | meaning |\n|---|---|\n",
+    "codes": "| code | verdict | why it matters | what must hold (in which kinds) |\n|---|---|---|---|\n",
 }
 
 
@@ -28,53 +56,44 @@ def main() -> None:
     text = page.read_text(encoding="utf-8")
     for name, rows in tables().items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        made = begin + HEADS[name] + "".join(rows) + end
-        text = re.sub(f"{begin}.*?{end}", lambda _, made=made: made, text, flags=re.DOTALL)
+        before, after = text.split(begin)[0], text.split(end)[1]
+        text = before + begin + HEADS[name] + "".join(rows) + end + after
     page.write_text(text, encoding="utf-8")
 
 
 def tables() -> dict[str, list[str]]:
     return {
-        "rules": [row(entry) for entry in TABLE.values()],
-        "laws": [
-            f"| {group} | `{one.name}` | {kinds_in(one.kinds)} | {one.statement} | `{one.code}` |\n"
-            for group, some in BY_GROUP.items() for one in some
-        ],
-        "unchecked": [unchecked(one) for one in UNCHECKED if not one.moves],
-        "bounded": [unchecked(one) for one in UNCHECKED if one.is_bounded],
-        "unbounded": [unchecked(one) for one in UNCHECKED if one.moves and not one.is_bounded],
-    }  # fmt: skip
+        "claims": [claim_row(name, definition) for name, definition in DEFINITIONS.items()],
+        "codes": [code_row(code) for code in CODES.values()],
+    }
 
 
-def row(entry: Entry) -> str:
-    return f"| `{entry.code}` | {entry.verdict} | {kinds_of(entry.code)} | {entry.why} | {entry.mend} |\n"
+def claim_row(name: str, definition: str) -> str:
+    meaning = MEANINGS.get(name)
+    return f"| `{name}` | {f'{meaning} ({definition})' if meaning else definition} |\n"
 
 
-def unchecked(one: Unchecked) -> str:
-    most = f" {one.moves:.0%} |" if one.is_bounded else ""
-    kinds = kinds_in(one.kinds) + (", of models that are not bundled" if one.others else "")
-    return f"| {places(one.fields)} | {kinds} | {one.says} |{most} {one.reason} |\n"
+def code_row(code: Code) -> str:
+    checks = [each for each in CHECKS if each.code == code.code]
+    what = "; ".join(f"{statement(each.statement)} ({kinds_in(each.kinds)})" for each in checks)
+    return f"| `{code.code}` | {code.effect} | {code.why} | {what} |\n"
 
 
-def places(names: Iterable[str]) -> str:
-    """Return places as code."""
-    return ", ".join(f"`{name}`" for name in names)
+def statement(text: str) -> str:
+    """Return what must hold, without the final period."""
+    plain = text.replace("``", "`").removesuffix(".")
+    plain = plain[0].lower() + plain[1:]
+    return re.sub(r":func:`bridge\.reports\.claims\.(\w+)`", r"`\1`", plain)
 
 
-def kinds_of(code: str) -> str:
-    """Return the kinds that a rule looks at; what is said of a file before its kind is known is said of all."""
-    kinds = [kind for kind in KINDS if code in [rule.code for rule in RULES[kind]]]
-    return "all" if not kinds or code in SHAPES else kinds_in(kinds)
-
-
-def kinds_in(kinds: Iterable[str]) -> str:
-    """Return kinds in words."""
-    some = [*kinds]
-    if len(some) == len(KINDS):
-        return "all"
-    if LEGACY not in some and len(some) == len(KINDS) - 1:
-        return "all of schema 3"
-    return ", ".join("schema 2" if kind == LEGACY else kind.removeprefix("kakeya.") for kind in some)
+def kinds_in(names: Iterable[str]) -> str:
+    """Return kinds in words, by their groups if all of a group are there."""
+    rest, words = [*names], []
+    for group, members in GROUPS.items():
+        if set(members) <= set(rest):
+            words.append(group)
+            rest = [name for name in rest if name not in members]
+    return ", ".join([*words, *(name.removeprefix("kakeya.") for name in rest)])
 
 
 if __name__ == "__main__":

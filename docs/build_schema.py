@@ -1,4 +1,4 @@
-"""Writes bridge/schemas/report-3.json from the models of bridge/evidence/kinds.py: `make docs`."""
+"""Writes bridge/schemas/report-3.json from the models of bridge/reports/models.py: `make docs`."""
 
 from __future__ import annotations
 
