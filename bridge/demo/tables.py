@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,7 +23,7 @@ _CODES = {
 # Each claim in the units of its column; in brackets the least and the greatest prompt.
 _COLUMNS = {
     "decode_tok_s": ("tokens/s", "{:.0f}"),
-    "plain_speedup": ("speed-up", "{:.2f}x"),
+    "plain_speedup": ("over plain loops", "{:.2f}x"),
     "decode_speedup": ("over mlx-lm", "{:.2f}x"),
     "accept_length": ("tau", "{:.2f}"),
     "identical_outputs": ("same text", "{:.0%}"),
@@ -34,7 +34,7 @@ _ARMS = {
     "adaptive/auto": "adaptive drafts",
 }
 # The claims of a speed-up, the strictest first, and what each is over. Older reports have only the second one.
-_SPEEDUPS = {"plain_speedup": "the fastest loop without drafts", "decode_speedup": "mlx-lm alone"}
+_SPEEDUPS = {"plain_speedup": "the fastest plain loop", "decode_speedup": "mlx-lm alone"}
 
 
 def show(report: Row, gate: Gate, out: Console) -> None:
@@ -65,43 +65,40 @@ def codec_table(report: Row) -> Table:
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
     found = claims_in(report)
-    older = not any(claim.name == "plain_speedup" for claim in found)
-    columns = {claim: column for claim, column in _COLUMNS.items() if claim != "plain_speedup" or not older}
-    bare = () if older else ("decode_speedup",)  # the second figure, without its interval: lines stay short
-    over = "" if older else f"; speed-up: over {_SPEEDUPS['plain_speedup']}"
-    made = _table(
-        f"generation speed; tau: tokens per round{over}", "", *(head for head, _ in columns.values())
-    )
+    names = {claim.name for claim in found}
+    speedup = next((name for name in _SPEEDUPS if name in names), "decode_speedup")
+    columns = {c: column for c, column in _COLUMNS.items() if c == speedup or c not in _SPEEDUPS}
+    made = _table("generation speed; tau: tokens per round", "", *(head for head, _ in columns.values()))
     for arm in items(report["arms"]):
         name = text(arm["name"])
         if arm["role"] in ("baseline", "candidate"):
-            cells = (_cell(found, name, claim, form, bare) for claim, (_, form) in columns.items())
+            cells = (_cell(found, name, claim, form) for claim, (_, form) in columns.items())
             made.add_row(_ARMS.get(name, name), *cells)
     return made
 
 
 def speed_words(report: Row) -> Iterator[str]:
-    """Yield the greatest claimed quotient as a sentence, whose arm the table compares; a loss is called one."""
-    claims = claims_in(report)
-    for name, over in _SPEEDUPS.items():
-        found = [(c.value, c.arm) for c in claims if c.name == name and c.value is not None]
+    """Yield the greatest claimed speed-up, and what the same arm claims over mlx-lm, as sentences; losses are named."""
+    values = {(c.name, c.arm): c.value for c in claims_in(report) if c.value is not None}
+    for name in _SPEEDUPS:
+        found = [(value, arm) for (claim, arm), value in values.items() if claim == name]
         if found:
-            times, arm = max(found)
-            loss = "" if times > 1 else ": a loss"
-            yield f"{_ARMS.get(arm, arm)}: {times:.2f} times as fast as {over}{loss}"
+            arm = max(found)[1]
+            for claim, over in _SPEEDUPS.items():
+                if (times := values.get((claim, arm))) is not None:
+                    loss = "" if times > 1 else ": a loss"
+                    yield f"{_ARMS.get(arm, arm)}: {times:.2f} times as fast as {over}{loss}"
             return
     yield "no speed is claimed: too few tokens were decoded"
 
 
-def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str, without_interval: Collection[str]) -> str:
-    """Return an arm's claim of a name, with its interval unless the name is among some; nothing if there is none."""
+def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
+    """Return an arm's claim of a name with its interval, or nothing if there is none."""
     claim = next((claim for claim in found if (claim.arm, claim.name) == (arm, name)), None)
     if claim is None or claim.value is None:
         return ""
     low, high = (form.format(end) for end in claim.interval or (claim.value, claim.value))
-    return form.format(claim.value) + (
-        f" ({low} to {high})" if claim.interval and name not in without_interval else ""
-    )
+    return form.format(claim.value) + (f" ({low} to {high})" if claim.interval else "")
 
 
 def _table(title: str, *heads: str) -> Table:

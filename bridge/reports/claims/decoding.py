@@ -13,6 +13,8 @@ Row = Mapping[str, Any]
 # What docs/evidence.md asks of figures of time.
 LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
 
+# Claims that come first in a report.
+LEADING = ("plain_speedup", "worst_plain_speedup")
 _PAIRED = (
     "the median over repeats of the quotient of the arm's decode_tokens / decode_s and that of the fastest plain loop "
     "in the same repeat; plain loops: stock mlx-lm, and over the arm's cache those that draft nothing; the fastest: by "
@@ -116,7 +118,7 @@ def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     for workload, members in workloads.items() if len(workloads) > 1 else ():
         some = _of_rows([row for row in rows if row["prompt"] in members], arms, {"workload": workload})
         claims += [claim for claim in some if _subject(claim) in subjects]
-    return claims
+    return sorted(claims, key=lambda claim: claim["name"] not in LEADING)
 
 
 NATIVE_CLAIMS = ("decode_tok_s", "cache_bytes")
