@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -12,19 +13,24 @@ from engine import commit
 from engine.checkpoints.digests import digest, sha256
 
 _ENGINE = Path(__file__).resolve().parent.parent
+_SHARED = tuple(_ENGINE.parent / "bridge" / name for name in ("common", "reports"))
 _SOURCES = (".py", ".h")
 
 
-def code(folder: Path = _ENGINE) -> dict[str, object]:
+def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, object]:
     """Return the ``code`` of a report's identity: version, digest of the sources, and the commit of a checkout.
 
     ``commit`` and ``dirty`` are None if no commit is known. In a checkout, ``dirty`` looks at the package's own files.
+
+    Args:
+        folder: of the engine.
+        shared: of the packages beside it that it shares with the other programs.
     """
-    sources = (path for path in folder.rglob("*") if path.suffix in _SOURCES)
+    sources = (path for part in (folder, *shared) for path in part.rglob("*") if path.suffix in _SOURCES)
     found = commit.of(folder)
     return {
         "version": _version(),
-        "digest": digest(sources, folder),
+        "digest": digest(sources, folder.parent),
         "commit": found[0] if found else None,
         "dirty": found[1] if found else None,
     }

@@ -17,13 +17,17 @@ def test_the_code_is_known_by_its_sources(tmp_path):
     folder = tmp_path / "engine"
     folder.mkdir()
     (folder / "__init__.py").write_text("one = 1\n")
-    before = provenance.code(folder)
+    before = provenance.code(folder, ())
     assert (before["commit"], before["dirty"]) == (None, None)
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "x.pyc").write_bytes(b"compiled")
-    assert provenance.code(folder) == before
+    assert provenance.code(folder, ()) == before
     (folder / "__init__.py").write_text("one = 2\n")
-    assert provenance.code(folder)["digest"] != before["digest"]
+    changed = provenance.code(folder, ())["digest"]
+    shared = tmp_path / "bridge" / "reports"
+    shared.mkdir(parents=True)
+    (shared / "__init__.py").write_text("three = 3\n")
+    assert len({before["digest"], changed, provenance.code(folder, [shared])["digest"]}) == 3
 
 
 def test_a_checkout_names_its_commit_and_whether_it_was_dirty(tmp_path):
@@ -37,15 +41,15 @@ def test_a_checkout_names_its_commit_and_whether_it_was_dirty(tmp_path):
         return done.stdout.strip()
 
     git("init", "-q")
-    assert provenance.code(folder)["commit"] is None
+    assert provenance.code(folder, ())["commit"] is None
     git("add", "engine")
     git("commit", "-qm", "x")
     head = git("rev-parse", "HEAD")
-    assert (provenance.code(folder)["commit"], provenance.code(folder)["dirty"]) == (head, False)
+    assert (provenance.code(folder, ())["commit"], provenance.code(folder, ())["dirty"]) == (head, False)
     (tmp_path / "notes.txt").write_text("elsewhere")
-    assert provenance.code(folder)["dirty"] is False
+    assert provenance.code(folder, ())["dirty"] is False
     (folder / "new.py").write_text("two = 2\n")
-    assert provenance.code(folder)["dirty"] is True
+    assert provenance.code(folder, ())["dirty"] is True
 
 
 def test_a_sandbox_that_hides_the_supply_is_one_that_says_nothing_of_it(monkeypatch):
