@@ -45,6 +45,12 @@ GROUPS = {
     "needles": kinds.NEEDLES,
 }
 
+# Claims whose statistic is that of another claim.
+SHORT = {
+    "worst_plain_speedup": "`plain_speedup` on the worst prompt",
+    "worst_speedup": "`decode_speedup` on the worst prompt",
+}
+
 HEADS = {
     "claims": "| claim | meaning |\n|---|---|\n",
     "codes": "| code | verdict | why it matters | what must hold (in which kinds) |\n|---|---|---|---|\n",
@@ -69,8 +75,8 @@ def tables() -> dict[str, list[str]]:
 
 
 def claim_row(name: str, definition: str) -> str:
-    meaning = MEANINGS.get(name)
-    return f"| `{name}` | {f'{meaning} ({definition})' if meaning else definition} |\n"
+    meaning = SHORT.get(name) or (f"{MEANINGS[name]} ({definition})" if name in MEANINGS else definition)
+    return f"| `{name}` | {meaning} |\n"
 
 
 def code_row(code: Code) -> str:
