@@ -15,13 +15,14 @@ import psutil
 from engine import blas_threads
 from engine.cache import make_caches
 from engine.errors import BadInput
+from engine.measure.steady import bounds_of_median
 from engine.models import Pair
 from engine.mx import mx
 
 SECONDS = 1.2  # what calibration may take; of a large model, one short run per number of threads
 RUN_S = 0.05  # of one short run
 MOST_TOKENS = 16  # of one short run
-WITHIN = 0.95  # a smaller number is preferred if its speed is at least this share of the fastest
+WITHIN = 0.95  # a smaller number is preferred unless its speed is clearly below this share of the fastest
 CHOSEN = ("threads", "threads_by", "threads_rates")  # entries of a report's configuration
 TEXT = "import os\n\n\ndef main():\n"
 
@@ -88,16 +89,28 @@ def candidates(most: int) -> list[int]:
     return sorted({*(2**n for n in range(most.bit_length())), most})
 
 
-def fewest(rates: Mapping[int, float]) -> int:
-    """Return the smallest number of threads whose rate is close to the greatest."""
-    return min(count for count, rate in rates.items() if rate >= WITHIN * max(rates.values()))
+def fewest(rates: Mapping[int, Sequence[float]]) -> int:
+    """Return the smallest number of threads that is not clearly slower than the fastest one.
+
+    Clearly: even the lower bound of the median quotient of their rates, paired by round, is beyond the tolerance.
+
+    Args:
+        rates: of each round, by number of threads.
+    """
+    fastest = max(rates, key=lambda count: statistics.median(rates[count]))
+    for count in sorted(rates):
+        quotients = [most / own for most, own in zip(rates[fastest], rates[count], strict=True)]
+        if bounds_of_median(quotients)[0] <= 1 / WITHIN:
+            return count
+    return fastest
 
 
 def _measured(pair: Pair, counts: Sequence[int]) -> Threads:
     if len(counts) == 1:
         return Threads(counts[0], "measured")
-    rates = {count: statistics.median(found) for count, found in _rates(pair, counts).items()}
-    return Threads(fewest(rates), "measured", {str(count): round(rate, 1) for count, rate in rates.items()})
+    rates = _rates(pair, counts)
+    middle = {str(count): round(statistics.median(found), 1) for count, found in rates.items()}
+    return Threads(fewest(rates), "measured", middle)
 
 
 def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
