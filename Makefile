@@ -10,6 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Many tests wait for what they started: one process more than the two cores of a small machine keeps both busy.
 JOBS ?= 3
 ARGS ?=
+COVERAGE ?=
 
 BENCHMARKS := bus load bombs jobs signing mcp web judging codec codec_memory verify_size server
 
@@ -18,7 +19,7 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench measure results fuzz conformance docs parity dist clean
+.PHONY: help demo test check coverage lint bench measure results fuzz conformance docs parity dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -26,7 +27,8 @@ $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'im
 
 help:
 	@echo "make demo    run real jobs over a throw-away bus, from request to verified result"
-	@echo "make test    run the tests           (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
+	@echo "make test    run the quick tests     (ARGS='-k name' goes to pytest, JOBS=0 for one process)"
+	@echo "make check   run all tests, also the long ones, then make lint"
 	@echo "make lint    check style, types, import directions, workflows and schemas"
 	@echo "make bench   measure everything (most of an hour): the two that follow"
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
@@ -44,8 +46,18 @@ demo: .venv/.demo
 	@.venv/bin/kakeya demo $(ARGS)
 
 # Tests start Python hundreds of times. Without its cached byte code, each start would compile all of our modules.
+# COVERAGE=1 notes which lines of the product they reach; `make coverage` prints that.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) $(if $(COVERAGE),-m coverage run) -m pytest -n $(JOBS) --dist worksteal
+
 test: .venv/.dev
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(PYTEST) -m "not long and not sweep" $(ARGS)
+
+check: .venv/.dev
+	@$(PYTEST) $(ARGS); tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+
+coverage: .venv/.dev
+	@$(PY) -m coverage combine --quiet
+	@$(PY) -m coverage report
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -92,7 +104,7 @@ dist: .venv/.dev
 	@ls dist/*
 
 clean:
-	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call install,LOCK): the locked versions, then this checkout itself, so that an edit counts at once.

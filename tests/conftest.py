@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -46,23 +47,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each worker of pytest-xdist its share of the slow tests, at the beginning, so that none starts last.
+    """Give each worker of pytest-xdist its share of the long tests, at the beginning, so that none starts last.
 
     `--dist worksteal` cuts the list into one piece a worker. What a file sets up once stays with one worker.
     """
+    _mark_rows(items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    rest = [item for item in items if not item.get_closest_marker("slow")]
-    files = list(dict.fromkeys(item.path for item in slow))
+    long = [item for item in items if item.get_closest_marker("long")]
+    rest = [item for item in items if not item.get_closest_marker("long")]
+    files = list(dict.fromkeys(item.path for item in long))
     ordered: list[pytest.Item] = []
     for worker in range(workers):
-        share = [item for item in slow if item.path in files[worker::workers]]
+        share = [item for item in long if item.path in files[worker::workers]]
         piece = (len(items) - len(ordered)) // (workers - worker)
         filling = max(0, piece - len(share))
         ordered += share + rest[:filling]
         del rest[:filling]
     items[:] = ordered
+
+
+def _mark_rows(items: list[pytest.Item]) -> None:
+    """Mark as long what follows the first rows of a test with the marker `rows`: `make test` runs only those."""
+    met: Counter[str] = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("rows"):
+            test = item.nodeid.partition("[")[0]
+            met[test] += 1
+            if met[test] > marker.args[0]:
+                item.add_marker("long")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -243,8 +257,8 @@ def runners(tmp_path: Path, bus: Path) -> Iterator[Runners]:
         end_orphans(store)
 
 
-def wait_for(condition: Callable[[], object], timeout: float = 30.0) -> None:
-    """Wait until a condition holds. Fails the test where it does not in time."""
+def wait_for(condition: Callable[[], object], timeout: float = 120.0) -> None:
+    """Wait until a condition holds. Fails the test where it does not in time, also on a busy machine."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -646,7 +646,7 @@ def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
     watcher.join()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_row_37_a_fault_in_any_call_about_one_branch_keeps_no_other_waiting(crowd, monkeypatch):
     """Whatever is raised by whatever call that is about the hostile branch, the honest requests are answered."""
     faults = Faults()

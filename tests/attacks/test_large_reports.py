@@ -78,7 +78,7 @@ def test_row_108_a_runner_and_a_reader_judge_the_largest_report(runners, clone, 
     client = Client(clone, presets=folder)
     runner = runners.start(preset_folder=str(folder))
 
-    answer = client.run("large").wait(timeout=60)
+    answer = client.run("large").wait(timeout=120)
 
     result = client.result(answer.branch)
     assert result.gate

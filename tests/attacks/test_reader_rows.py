@@ -395,7 +395,7 @@ BOMBS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
 def test_row_41_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
     # The objects are at hand already: packing and sending them is git's work, and not what this is about.

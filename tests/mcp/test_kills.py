@@ -19,7 +19,7 @@ import pytest
 from bridge.bus.wire import State
 from bridge.client import Client
 
-pytestmark = [pytest.mark.bus, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(600)]
 
 KILLS = 20
 

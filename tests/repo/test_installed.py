@@ -23,7 +23,7 @@ from tests.repo import console
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
 PRESET = ("k3-native-baseline", "-p", "n_samples=1", "-p", "max_new_tokens=8")
 
-pytestmark = [pytest.mark.bus, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.bus, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def build(out: Path, source: Path = console.ROOT, **env: str) -> Path:

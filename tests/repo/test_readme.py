@@ -110,7 +110,7 @@ def test_what_of_a_line_is_compared(line, expected):
 
 
 @pytest.mark.bus
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed")
 def test_the_demonstration_prints_what_is_shown(tmp_path):

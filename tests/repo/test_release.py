@@ -15,7 +15,7 @@ from tests.system import program
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not program("cc"), reason="no C compiler, which the second clock needs"),
 ]
 

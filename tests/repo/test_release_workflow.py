@@ -51,7 +51,7 @@ def test_what_publishes_runs_no_code_of_the_repository():
         assert "actions/checkout" not in uses(job)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_build_job_runs_here(tree, tmp_path):
     download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path / "try")

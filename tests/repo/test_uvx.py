@@ -17,7 +17,7 @@ from tests.repo.programs import good, run
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 60_000_000
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -184,7 +184,7 @@ def python() -> str:
 def ends() -> Callable[..., bool]:
     """Say whether a process is gone, or nothing but a zombie, before a time has passed."""
 
-    def gone(pid: int, within: float = 10.0) -> bool:
+    def gone(pid: int, within: float = 30.0) -> bool:
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             try:

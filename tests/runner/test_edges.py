@@ -68,7 +68,7 @@ def test_git_that_takes_longer_than_its_time_is_ended(bus):
         began = time.monotonic()
         with pytest.raises(GitError, match=r"took longer than 0\.3 s"):
             child.line()
-    assert 0.2 < time.monotonic() - began < 10
+    assert 0.2 < time.monotonic() - began < 60
 
 
 # A commit that takes longer than a poll waits for.

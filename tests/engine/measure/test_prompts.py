@@ -99,7 +99,7 @@ def test_no_two_prompts_are_alike():
     assert same == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_prompt_is_among_the_texts_that_the_bundled_models_learned():
     found = everything()
     learned = {line for file in corpus.collect().train for line in lines_of(file.text)}

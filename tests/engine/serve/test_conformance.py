@@ -13,7 +13,7 @@ from tests.engine.serve.world import serving
 
 pytestmark = [
     pytest.mark.skipif(util.find_spec("llm_comply") is None, reason="llm-comply is not installed"),
-    pytest.mark.slow,
+    pytest.mark.long,
 ]
 # The suite asks for thoughts only if the model's name is one that it knows to think.
 NAMED = "tiny-chat-gpt-5-claude-3-5"

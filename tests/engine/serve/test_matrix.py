@@ -139,7 +139,7 @@ RESTARTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_warm_restart(both, plain, ties, tmp_path):
     options = ("--model", "tiny", "--model", "tiny-hybrid", "--prefix-store", str(tmp_path / "store"))
 
@@ -171,7 +171,7 @@ def name(cell):
     return "-".join(map(str, cell))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cache", CACHES[1:])
 @pytest.mark.parametrize("model", MODELS)
@@ -183,7 +183,7 @@ def test_the_plain_answer_is_explained_and_the_raw_one_is_not(plain, ties, model
     assert others == text or not ties[model].explains(asked, others)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("cell", SAMPLE, ids=name)
 def test_sampled_cell(both, plain, ties, cell):
     check(both, plain, ties, cell)

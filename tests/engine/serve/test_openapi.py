@@ -16,7 +16,7 @@ PROGRAM = shutil.which("schemathesis", path=os.fspath(BIN)) or shutil.which("sch
 EXAMPLES = 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="Schemathesis is not installed")
 def test_no_request_ends_in_a_500(tmp_path):
     """Fewer tokens and a short time limit keep answers small; the seed makes the run repeatable."""

@@ -6,7 +6,7 @@ from tests.browser import CHROMIUM, Browser
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
-    pytest.mark.slow,
+    pytest.mark.long,
 ]
 
 

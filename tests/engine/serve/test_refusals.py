@@ -136,7 +136,9 @@ def test_a_cache_that_the_model_cannot_have(server):
     response = server.http.post(CHAT, json=odd)
     assert response.status_code == 422
     assert "can use" in response.json()["error"]["message"]
-    assert server.http.post(CHAT, json={**odd, "stream": True}).status_code == 422
+    streamed = server.http.post(CHAT, json={**odd, "stream": True})
+    # Found out too late for the status, on a busy machine: the stream says it then.
+    assert streamed.status_code == 422 or "can use" in streamed.text
 
 
 ODD = {

@@ -54,7 +54,7 @@ def text_of(ties, tokens):
     return stops.take(tokens).text + stops.flush()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_flipped_code_explains_another_answer(ties, spec):
     asked = asking(ties, TIED[spec], spec, LONG)
@@ -67,7 +67,7 @@ def test_a_flipped_code_explains_another_answer(ties, spec):
     assert len({*raw}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_wrong_token(ties, answer):
     asked, tokens, orders = answer
     for at in (0, SHORT // 2, SHORT - 1):
@@ -84,7 +84,7 @@ def test_what_the_model_would_say_after_a_wrong_token(ties, answer):
     assert not ties.explains(asked, text_of(ties, [second]) + plain(ties, behind))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_length(ties, answer):
     asked, tokens, _ = answer
     text = text_of(ties, tokens[:SHORT])
@@ -110,7 +110,7 @@ def test_rows_that_see_themselves_unrounded(ties, answer):
     assert not ties.explains(asked, text)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("spec", SPECS)
 def test_answers_with_a_grammar(ties, spec):
     asked = asking(ties, PROMPT, spec, 32, grammar.of_schema(SCHEMA))

@@ -1,5 +1,6 @@
 """What training with torch has in common: the type of products, and Muon without bfloat16."""
 
+import math
 import time
 
 import pytest
@@ -50,13 +51,14 @@ def test_products_are_in_the_type_that_is_not_much_slower():
 
     def seconds(dtype):
         a, b = left.to(dtype), right.to(dtype)
-        took = []
-        for _ in range(20):
-            start = time.perf_counter()
-            a @ b
-            took.append(time.perf_counter() - start)
-        return min(took)
+        start = time.perf_counter()
+        a @ b
+        return time.perf_counter() - start
 
     chosen = with_torch.product_dtype("cpu")
-    assert seconds(chosen) < 4 * min(seconds(torch.float32), seconds(torch.bfloat16))
+    # In turn and often: whatever else runs meanwhile delays them alike, and some of each not at all.
+    took = dict.fromkeys((torch.float32, torch.bfloat16), math.inf)
+    for _ in range(200):
+        took = {dtype: min(least, seconds(dtype)) for dtype, least in took.items()}
+    assert took[chosen] < 4 * min(took.values())
     assert with_torch.product_dtype("cuda") is torch.bfloat16

@@ -457,7 +457,7 @@ class TestEndToEnd:
             sent[row] = requester.send(manifest, branch=f"mac-bridge/{name}")
 
         for row, branch in sent.items():
-            status = client.wait(branch, timeout=60)
+            status = client.wait(branch, timeout=120)
 
             assert status.state is State.REFUSED, row
             assert status.exit_code == ExitCode.REFUSED

@@ -127,11 +127,11 @@ def polls(url: str) -> dict[str, object]:
 def test_the_main_path_over_ssh(ssh, runners, client):
     """The runner over SSH, the client over the file system, and then the client over SSH too."""
     runners.start(bus=polls(ssh.url))
-    assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED
+    assert client.run("noop").wait(timeout=120).state is State.SUCCEEDED
 
     far = Client(client.git.directory, ssh.url)
     run = far.run("noop")
-    assert run.wait(timeout=60).state is State.SUCCEEDED
+    assert run.wait(timeout=120).state is State.SUCCEEDED
     assert far.verify(run.branch).holds
 
 
@@ -149,11 +149,11 @@ def test_a_pack_that_is_damaged_on_its_way_is_fetched_again(
     wait_for(lambda: f"{large} is left out: cannot fetch from the bus" in runner.said())
     small = requester.send(requester.manifest("count"))
 
-    assert client.wait(small, timeout=60).state is State.SUCCEEDED
+    assert client.wait(small, timeout=120).state is State.SUCCEEDED
     assert not client.status(large).state.is_final
     ssh.mend()
 
-    assert client.wait(large, timeout=60).state is State.SUCCEEDED
+    assert client.wait(large, timeout=120).state is State.SUCCEEDED
     assert client.verify(large).holds
     assert len(count.read_text().splitlines()) == 2
     assert runner.stop() == 0

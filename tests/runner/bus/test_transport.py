@@ -90,7 +90,7 @@ def test_the_main_path_over_http_shows_the_token_to_nobody(
         lines += _command_lines()
     go.touch()
 
-    status = remote_client.wait(branch, timeout=60)
+    status = remote_client.wait(branch, timeout=120)
 
     assert status.state is State.SUCCEEDED
     assert remote_client.verify(branch).holds
@@ -116,7 +116,7 @@ def test_a_token_in_the_environment_of_an_actions_job_works_too(
     runner = runners.start(preset_folder=str(folder), bus={"url": guarded.url, "poll_s": 0.1})
     monkeypatch.delenv("KAKEYA_BUS_TOKEN")
 
-    assert remote_client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert remote_client.wait(branch, timeout=120).state is State.SUCCEEDED
     for form in FORMS:
         assert form not in remote_client.logs(branch)
     assert runner.stop() == 0
@@ -139,7 +139,7 @@ def test_a_wrong_token_is_said_and_tried_again_until_it_is_right(
     assert TOKEN not in runner.said()
     guarded.token = TOKEN
 
-    assert remote_client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert remote_client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert runner.stop() == 0
 
 
@@ -168,7 +168,7 @@ def test_the_main_path_over_a_folder(runners, client, bus, form):
 
     run = client.run("noop")
 
-    assert run.wait(timeout=60).state is State.SUCCEEDED
+    assert run.wait(timeout=120).state is State.SUCCEEDED
     assert run.verify().holds
 
 
@@ -178,14 +178,14 @@ def test_a_client_and_a_runner_find_each_other_whatever_the_transport(guarded, r
 
     run = remote_client.run("noop")
 
-    assert run.wait(timeout=60).state is State.SUCCEEDED
+    assert run.wait(timeout=120).state is State.SUCCEEDED
 
 
 def test_the_runner_asks_the_server_for_its_own_prefixes_alone(runners, client, bus, tmp_path, git):
     for i in range(50):
         git(bus, "update-ref", f"refs/heads/feature/{i}", "refs/heads/main")
     runners.start()
-    assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED
+    assert client.run("noop").wait(timeout=120).state is State.SUCCEEDED
     store = runners.folder / "state-one" / "store.git"
 
     done = subprocess.run(

@@ -74,7 +74,7 @@ def test_the_operator_sees_the_job_the_queue_and_the_answers_while_it_serves(
     assert "\x1b" not in done.stdout
 
     go.touch()
-    assert client.wait(running, timeout=30).state is State.SUCCEEDED
+    assert client.wait(running, timeout=120).state is State.SUCCEEDED
     wait_for(lambda: seen(runner)["runner"]["answers"])
     (answer,) = seen(runner)["runner"]["answers"]
     assert (answer["branch"], answer["state"], answer["published"]) == (running, "succeeded", True)
@@ -109,7 +109,7 @@ def test_one_line_for_each_event_says_who_asked_for_what_and_how_long_it_took(
     folder, _ = jobs
     runner = runners.start(preset_folder=str(folder))
     branch = requester.send(requester.manifest("quick", requested_by="eve x"))
-    client.wait(branch, timeout=30)
+    client.wait(branch, timeout=120)
     wait_for(lambda: "succeeded" in runner.said())
 
     lines = [line for line in runner.said().splitlines() if branch in line]

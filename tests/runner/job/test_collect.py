@@ -177,7 +177,7 @@ def test_a_sparse_giant_costs_no_more_than_its_bound(tree, reports):
     found = collect(preset(report_mb=1), tree)
 
     assert found.skipped == ["results/research/x.json: larger than 1 MiB"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # reading it would take many minutes
 
 
 @pytest.mark.parametrize(("size", "taken"), [(1 << 20, True), ((1 << 20) + 1, False)])

@@ -129,7 +129,7 @@ class TestHowItEnds:
 
         assert ended.exit_code is None
         assert "no report" in ended.error
-        assert all(ends(pid, within=2) for pid in _pids(tmp_path / "pids"))
+        assert all(ends(pid, within=30) for pid in _pids(tmp_path / "pids"))
 
 
 class TestWhatGoesIn:
@@ -294,8 +294,8 @@ class TestNothingSurvives:
         assert ended.timed_out
         assert ended.survivors == []
         assert _pids(pids), "the script did not get as far as it should"
-        assert all(ends(pid, within=0) or ends(pid, within=2) for pid in _pids(pids))
-        assert time.monotonic() - began < 20
+        assert all(ends(pid, within=0) or ends(pid, within=30) for pid in _pids(pids))
+        assert time.monotonic() - began < 50  # what it started would take 60 s
 
     def test_a_polite_job_may_finish_its_last_words(self, run):
         ended, text = run(
@@ -306,7 +306,7 @@ class TestNothingSurvives:
         assert ended.timed_out
         assert text.startswith("up\n")
         assert text.endswith("goodbye\n")
-        assert ended.seconds < 5
+        assert ended.seconds < 10  # it was not left the whole grace
 
     @pytest.mark.parametrize("how", ["", "setsid"], ids=["children", "sessions"])
     def test_a_fork_storm_ends(self, run, how):
@@ -335,7 +335,7 @@ class TestNothingSurvives:
         )
 
         assert ended.exit_code == 0
-        assert ends(_pids(pids)[0], within=2)
+        assert ends(_pids(pids)[0], within=30)
 
     def test_a_stop_ends_it_at_once(self, start, wait_for):
         command = start(SHELL, "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
@@ -346,7 +346,7 @@ class TestNothingSurvives:
 
         assert ended.stopped
         assert not ended.timed_out
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60  # by itself it would never end
 
     def test_a_stop_of_a_job_that_floods_nobody_ends_it(self, start):
         command = start(SHELL, "-c", "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done")

@@ -372,7 +372,7 @@ class TestHttp:
         start = time.monotonic()
         left, _ = tree(Bus(url=server.url), Lfs(timeout_s=1), a=pointer_to(CONTENT))
         assert "lfs.timeout_s, 1 s" in left["a.bin"]
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60  # as a whole it would take 16 minutes
 
     def test_a_server_whose_headers_drip_is_left_and_its_connection_forgotten(
         self, server, tree, monkeypatch
@@ -382,7 +382,7 @@ class TestHttp:
         start = time.monotonic()
         left, _ = tree(Bus(url=server.url), Lfs(timeout_s=3), a=pointer_to(CONTENT))
         assert "did not begin its answer within 1 s" in left["a.bin"]
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60  # as a whole it would take 16 minutes
 
     def test_so_many_dripping_servers_are_waited_for_and_no_more(self, server, tree, monkeypatch):
         monkeypatch.setattr(http, "WAITING", threading.BoundedSemaphore(1))

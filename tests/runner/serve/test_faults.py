@@ -76,7 +76,7 @@ def test_an_answer_that_cannot_be_pushed_is_kept_and_published_once(
     time.sleep(1.0)  # some rounds of failing pushes
     decline.unlink()
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     wait_for(lambda: "waiting is published" in runner.said())
     assert _runs(count) == 1
     assert _answers(git, bus, branch) == 1
@@ -97,7 +97,7 @@ def test_a_bus_that_declines_is_not_hammered_and_the_request_is_not_lost(
     tries = runner.said().count("could not be pushed")
     decline.unlink()
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert 1 <= tries <= 5
     assert _runs(count) == 1
 
@@ -115,7 +115,7 @@ def test_a_bus_that_is_away_for_a_while_is_waited_out(
     wait_for(lambda: "cannot fetch" in runner.said())
     away.rename(bus)
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert _runs(count) == 1
     assert _answers(git, bus, branch) == 1
 
@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
         assert full.wait(30) == 0
     runners.start(preset_folder=str(folder))
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert _runs(count) == 1
 
 
@@ -178,7 +178,7 @@ def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
     good = _asked(client, requester, "count")
     runners.start(preset_folder=str(folder))
 
-    assert client.wait(good, timeout=60).state is State.SUCCEEDED
+    assert client.wait(good, timeout=120).state is State.SUCCEEDED
     unanswered = [
         line for line in git(bus, "for-each-ref", "--format=%(objectname)", "refs/heads/mac-bridge/").split()
         if line == flood
@@ -195,6 +195,6 @@ def test_a_ledger_that_is_garbage_is_named_and_stops_no_request(runners, client,
 
     runner = runners.start(preset_folder=str(folder))
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert "ledger" in runner.said()
     assert _runs(count) == 1

@@ -50,7 +50,7 @@ def test_a_job_that_ended_while_the_disk_was_full_is_answered_when_there_is_room
     assert runner.said().count("cannot be written to") == 1
     _limit(runner, resource.RLIM_INFINITY)
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert client.verify(branch).holds
     assert count.read_text() == "ran\n"
     assert "left alone" not in runner.said()
@@ -71,7 +71,7 @@ def test_a_request_that_comes_while_the_disk_is_full_waits_for_room(
     assert client.status(branch).state is State.REQUESTED
     _limit(runner, resource.RLIM_INFINITY)
 
-    assert client.wait(branch, timeout=60).state is State.SUCCEEDED
+    assert client.wait(branch, timeout=120).state is State.SUCCEEDED
     assert count.read_text() == "ran\n"
     runner.stop()
 

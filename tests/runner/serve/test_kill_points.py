@@ -65,7 +65,7 @@ def mortals():
 
 
 @pytest.mark.bus
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kill_before_any_step_loses_nothing_and_runs_nothing_twice(
     host, runners, requester, counted, mortals, bus, tmp_path

@@ -171,7 +171,7 @@ def scene(runners, bus, clone, presets, tmp_path):
 
 
 @pytest.mark.bus
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_50_kills_lose_no_request_and_none_is_answered_twice(scene):
     # KILLS_SEED draws the same moments again; what they hit is the machine's affair.
@@ -205,7 +205,7 @@ def test_50_kills_lose_no_request_and_none_is_answered_twice(scene):
 
 
 @pytest.mark.bus
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_fleet_under_kills_answers_each_request_once(scene):
     """`FLEET=8,100` starts eight runners for a hundred requests. About every second one runner is killed."""

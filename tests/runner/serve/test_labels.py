@@ -68,7 +68,7 @@ def test_three_runners_and_twelve_requests(runners, client, bus):
 
 
 @pytest.mark.sweep
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_eight_runners_and_a_hundred_requests(runners, client, bus):
     labels, asked = serve_all(runners, client, how_many=8, requests=100, seed=2)

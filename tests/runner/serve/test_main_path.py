@@ -16,7 +16,7 @@ def test_a_request_is_answered_and_the_answer_verifies(client, runners):
     runners.start()
 
     run = client.run("noop")
-    status = run.wait(timeout=30)
+    status = run.wait(timeout=120)
 
     assert status.state is State.SUCCEEDED
     assert status.exit_code == 0
@@ -39,7 +39,7 @@ def test_a_version_1_manifest_pushed_by_hand_is_answered_in_the_older_shape(clon
     git(clone, "commit", "--quiet", "-m", "mac-bridge request")
     git(clone, "push", "--quiet", "origin", branch)
 
-    status = client.wait(branch, timeout=30)
+    status = client.wait(branch, timeout=120)
 
     assert status.state is State.SUCCEEDED, status.detail
     summary = json.loads(git(bus, "show", f"{branch}:.mac-bridge/logs/summary.json"))

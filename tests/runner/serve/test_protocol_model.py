@@ -35,7 +35,7 @@ from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
 from tests.properties import examples
 
-pytestmark = [pytest.mark.bus, pytest.mark.slow]
+pytestmark = [pytest.mark.bus, pytest.mark.long]
 
 RUNNERS = st.sampled_from(["one", "two"])
 PICK = st.integers(0, 5)

@@ -67,7 +67,7 @@ def test_row_110_a_report_that_the_request_brings_along_is_not_accepted(runners,
 
     for name, branch in sent.items():
         report, code = REPLAYED[name]
-        status = client.wait(branch, timeout=60)
+        status = client.wait(branch, timeout=120)
         result = client.result(branch)
 
         # Nothing else is wrong with it, unless its date is in the future.
