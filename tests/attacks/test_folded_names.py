@@ -34,6 +34,7 @@ def test_row_104_paths_that_are_alike_are_not_both_taken(pair):
     assert places.takes("a/other.json")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("pair", ALIKE, ids="-".join)
 def test_row_104_an_answer_with_such_files_does_not_hold(pair, client, keyed, forger, tmp_path):
     run = client.run("noop")

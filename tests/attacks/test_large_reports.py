@@ -42,6 +42,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("data", COSTLY.values(), ids=COSTLY)
 def test_row_108_what_a_text_takes_in_memory_is_bounded(tmp_path, clone, data):
     """The largest reports that are parsed; several of them take no more than one."""
@@ -57,6 +58,7 @@ def test_row_108_what_a_text_takes_in_memory_is_bounded(tmp_path, clone, data):
     assert mib < MOST_MIB
 
 
+@pytest.mark.long
 def test_row_108_a_report_beyond_the_limit_is_not_parsed(tmp_path, clone):
     (tmp_path / "a.json").write_bytes(emoji(limits.REPORT_BYTES + 1))
 
@@ -68,6 +70,7 @@ def test_row_108_a_report_beyond_the_limit_is_not_parsed(tmp_path, clone):
         strict_json.loads(names(limits.JSON_NAMES + 1), max_bytes=limits.REPORT_BYTES)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 @pytest.mark.parametrize("more", [0, 1])
 def test_row_108_a_runner_and_a_reader_judge_the_largest_report(runners, clone, presets, tmp_path, more):

@@ -231,6 +231,7 @@ def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target,
     assert target.runs == []
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("keep", [True, False], ids=["upon the claim", "without the claim"])
 def test_row_03_a_push_between_the_claim_and_the_run_runs_what_was_validated(target, monkeypatch, keep):
     branch = target.ask("here")
@@ -260,6 +261,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_row_06_a_value_that_a_program_reads_in_another_way_is_refused(target, monkeypatch, value):
     called = []
@@ -306,6 +308,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clone, name):
     branch, beside = target.ask(branch=name), target.ask()
@@ -351,6 +354,7 @@ PATHS = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("files", "path"), PATHS.values(), ids=PATHS)
 def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, path):
     branch = target.ask("here", files=files, **({"params": {"path": path}} if path else {}))
@@ -366,6 +370,7 @@ def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, 
     assert list((tmp_path / "runners" / "state-one" / "work").iterdir()) == []
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("mode", "code"),
     [("10644", "hostile_tree"), ("20644", "hostile_tree"), ("60644", "hostile_tree"), ("140644", "hostile_tree"),
@@ -413,6 +418,7 @@ MODULES = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
 def test_row_10_submodules_and_hooks_of_a_request_never_run(target, tmp_path, make):
     sentinel = tmp_path / "sentinel"
@@ -477,6 +483,7 @@ def test_row_11_a_filter_that_the_request_s_attributes_name_does_not_run(target,
 # Row 12: hostile addresses, and objects that git would fetch when they are missed.
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "url", ["ext::sh -c 'touch {}'", "file://{}.git", "-u{}", "ssh://-oProxyCommand=touch {}/x"]
 )
@@ -577,6 +584,7 @@ def race(target: Target, names: list[str], **policy: Any) -> None:
     assert failed == []
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("who", ["three runners", "three copies of one"])
 def test_row_17_racers_run_each_request_once(target, who):
     names, policy = ["one", "two", "three"], {}

@@ -235,6 +235,7 @@ class TestChoice:
             choose(policy(sandbox="require"), print)
         assert "bubblewrap" in refused.value.fix
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         ("script", "words"),
         [

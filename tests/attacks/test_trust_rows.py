@@ -320,6 +320,7 @@ def test_row_22_a_branch_that_stands_in_the_way_of_requests_is_named(client, git
     assert "'mac-bridge'" in error.value.message
 
 
+@pytest.mark.long
 def test_row_22_a_flood_under_one_prefix_keeps_no_other_prefix_waiting(client, clone, keyed, git):
     commits = [client.run("noop", requested_by=f"flood {i}") for i in range(8)]
     other = Client(clone, prefix="claude/mac-bridge-").run("noop")
@@ -548,6 +549,7 @@ def test_row_54_without_listed_keys_the_same_claim_is_waited_for(client, keyed, 
     assert stands(forger, run) == (wire.State.CLAIMED, 1)
 
 
+@pytest.mark.long
 def test_row_55_forged_heartbeats_fence_no_runner(
     clone, runners, forger, fleet, presets, tmp_path, keyed, wait_for
 ):

@@ -40,6 +40,7 @@ def served(clone, runners, jobs) -> Client:
     return Client(clone, presets=jobs)
 
 
+@pytest.mark.long
 def test_the_verbs_of_a_request_that_succeeds(served, tmp_path):
     run = served.run("noop")
     status = run.wait(30)
@@ -52,6 +53,7 @@ def test_the_verbs_of_a_request_that_succeeds(served, tmp_path):
     assert run.cancel().state is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_following_yields_states_in_order_and_the_whole_log_once(served):
     events = list(served.run("talk").follow(30))
     states = [event.status.state for event in events]
@@ -63,6 +65,7 @@ def test_following_yields_states_in_order_and_the_whole_log_once(served):
     assert sum(1 for event in events if event.log) > 1
 
 
+@pytest.mark.long
 def test_the_log_can_be_read_while_the_job_runs(served, wait_for):
     run = served.run("talk")
     wait_for(lambda: "line 0" in run.logs())
@@ -70,6 +73,7 @@ def test_the_log_can_be_read_while_the_job_runs(served, wait_for):
     run.wait(30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "state", "code"), [("fail", State.FAILED, 1), ("slow", State.TIMED_OUT, 124)]
 )
@@ -81,6 +85,7 @@ def test_a_job_that_ends_badly_says_how(served, preset, state, code):
     assert run.verify().holds
 
 
+@pytest.mark.long
 def test_a_running_job_is_cancelled(served, wait_for):
     run = served.run("sleep")
     wait_for(lambda: run.status().state is State.RUNNING)
@@ -90,6 +95,7 @@ def test_a_running_job_is_cancelled(served, wait_for):
     assert run.verify().holds
 
 
+@pytest.mark.long
 def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, runners):
     client = Client(clone, presets=jobs)
     run = client.run("noop")
@@ -99,6 +105,7 @@ def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, run
     assert run.wait(30).state is State.CANCELLED
 
 
+@pytest.mark.long
 def test_a_request_that_the_runner_does_not_take_is_refused_with_the_reason(clone, runners):
     runners.start(presets=["other-*"])
     status = Client(clone).run("noop").wait(30)
@@ -106,6 +113,7 @@ def test_a_request_that_the_runner_does_not_take_is_refused_with_the_reason(clon
     assert "is not allowed by the runner one" in status.detail
 
 
+@pytest.mark.long
 def test_two_clients_at_once_get_their_own_answers(served, bus, tmp_path, git, jobs):
     git(tmp_path, "clone", "--quiet", str(bus), "second")
     second = Client(tmp_path / "second", presets=jobs)
@@ -132,6 +140,7 @@ def test_a_wait_without_a_runner_ends_in_time_and_says_so(client):
     assert (int(caught.value.exit_code), caught.value.code) == (3, "no_answer_in_time")
 
 
+@pytest.mark.long
 def test_a_wait_for_a_job_that_is_not_done_says_where_it_stands(served, wait_for):
     run = served.run("sleep")
     wait_for(lambda: run.status().state is State.RUNNING)
@@ -141,6 +150,7 @@ def test_a_wait_for_a_job_that_is_not_done_says_where_it_stands(served, wait_for
     run.wait(30)
 
 
+@pytest.mark.long
 def test_a_branch_that_is_rewritten_while_it_is_followed_is_refused(client, git, bus):
     run = client.run("noop")
     events = run.follow(30)
@@ -210,6 +220,7 @@ def test_a_request_without_an_answer_has_nothing_to_fetch(client, tmp_path):
     assert run.logs() == ""
 
 
+@pytest.mark.long
 def test_the_list_is_newest_first_and_limited(client):
     first = client.run("noop").branch
     time.sleep(1.1)
@@ -227,6 +238,7 @@ def sent(client: Client) -> list[str]:
     return client.sent.branches()
 
 
+@pytest.mark.long
 def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus):
     done = served.run("noop")
     done.wait(30)
@@ -252,6 +264,7 @@ def test_a_branch_that_never_rests_cannot_be_cancelled(client, monkeypatch):
         run.cancel()
 
 
+@pytest.mark.long
 def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_path):
     http_bus.token = "right"
     (tmp_path / "token").write_text("right\n")
@@ -270,6 +283,7 @@ def test_everything_works_over_http(http_bus, clone, git, runners, jobs, tmp_pat
     assert run.logs() == "line 0\nline 1\nline 2\n"
 
 
+@pytest.mark.long
 def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, bus, runners, monkeypatch):
     monkeypatch.setattr("bridge.requests.follow.LONGEST_POLL_S", {True: 0.05, False: 0.05})
     run = client.run("noop")
@@ -284,6 +298,7 @@ def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, b
     assert states[-1] is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_pushes_to_a_bus_on_this_machine_are_seen_before_the_next_look_is_due(client, runners, monkeypatch):
     monkeypatch.setattr("bridge.requests.follow.LONGEST_POLL_S", {True: 3600.0, False: 3600.0})
     run = client.run("noop")

@@ -54,6 +54,7 @@ def pushes_nothing(clone, bus, git):
         git(clone.parent / "kind", "config", name, value)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("kind", [worktree, shallow, partial, bare, mirror, pushes_nothing])
 def test_a_request_is_sent_and_its_answer_is_read(
     kind, clone, bus, git, keyed, monkeypatch, tmp_path, presets

@@ -59,6 +59,7 @@ def test_a_block_holds_lines_and_tabs_and_nothing_else_that_steers(text):
     assert shown.count("\n") == text.count("\n")
 
 
+@pytest.mark.long
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),

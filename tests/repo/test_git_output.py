@@ -72,6 +72,7 @@ def test_the_search_sees_what_is_cut(line):
     assert len([*cut_in(f"def f(self, git):\n    {line}\n")]) == 1
 
 
+@pytest.mark.long
 def test_only_one_module_takes_apart_what_git_prints():
     found = {}
     for file in [*ROOT.glob("bridge/**/*.py"), *ROOT.glob("runner/**/*.py")]:

@@ -133,6 +133,7 @@ def test_no_module_reaches_its_output_by_another_way():
     }
 
 
+@pytest.mark.long
 def test_only_the_doors_print():
     using: dict[str, set[str]] = {name: set() for name in DOORS}
     files = [*ROOT.glob("bridge/**/*.py"), *ROOT.glob("runner/**/*.py")]

@@ -57,6 +57,7 @@ def test_the_example_is_shown(folder, clone):
     assert load_presets(folder).broken == {}
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_the_example_runs(folder, clone, runners, client):
     runners.start(preset_folder=str(folder))

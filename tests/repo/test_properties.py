@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import properties
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +36,12 @@ def drawn(folder: Path, **env: str) -> list[int]:
     return eval(done.stdout)
 
 
+@pytest.mark.long
 def test_the_examples_are_the_same_each_time(tmp_path):
     assert drawn(tmp_path) == drawn(tmp_path)
 
 
+@pytest.mark.long
 def test_exploring_draws_others_and_more(tmp_path):
     one, other = (drawn(tmp_path, EXPLORE="5") for _ in range(2))
     assert one != other

@@ -175,6 +175,7 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.rows(5)
 @pytest.mark.parametrize(("page", "text", "figures"), QUOTED, ids=[text[:60] for _, text, _ in QUOTED])
 def test_a_page_quotes_the_reports(page, text, figures):
     said = " ".join((ROOT / page).read_text(encoding="utf-8").split())

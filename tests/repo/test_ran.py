@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TEST = """
 import os
@@ -51,3 +53,9 @@ def test_files_follow_their_option_in_one_word():
         text = (ROOT / file).read_text(encoding="utf-8")
         assert "tests.ran" in text
         assert not re.search(r"--(ran-to|not-in)\s", text)
+
+
+@pytest.mark.rows(2)
+@pytest.mark.parametrize("row", range(4))
+def test_of_the_rows_of_a_test_the_first_ones_are_quick(row, request):
+    assert (request.node.get_closest_marker("long") is not None) == (row >= 2)

@@ -46,6 +46,7 @@ def test_a_request_fits_its_preset(words):
     assert preset.check_params({name: int(value) for name, value in given.items()}) is not None
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("words", [w for w in SHOWN if w[0] == "make"], ids=" ".join)
 def test_a_target_exists(words):
     done = subprocess.run(

@@ -197,6 +197,7 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
     assert written.read_text() == page([kept(losing(), "spec-tiny", earlier=("no report",))])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
 def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(tmp_path):
     rows = tmp_path / "rd.json.rows.jsonl"
@@ -212,6 +213,7 @@ def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(tm
     assert not rows.exists()
 
 
+@pytest.mark.long
 def test_the_published_page_is_what_its_reports_say():
     names = [run.name for run in results.runs()]
     kept = [found for name in names if (found := read(results.PUBLISHED, name))]
@@ -225,6 +227,7 @@ def test_the_published_page_is_what_its_reports_say():
     assert {file.name for file in results.PUBLISHED.iterdir()} <= known | {"earlier.md"}
 
 
+@pytest.mark.long
 def test_the_gate_accepts_the_published_reports():
     found = {file.name: file.read_bytes() for file in results.PUBLISHED.glob("*.json")}
 

@@ -76,6 +76,7 @@ def run(script, unpacked, cwd):
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_base_install_imports_without_mlx_and_numpy(unpacked, tmp_path):
     places = run(IMPORT_ALL, unpacked, tmp_path)
     assert {"bridge.cli", "runner.cli", "engine.cli"} <= set(places)

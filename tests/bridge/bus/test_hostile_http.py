@@ -70,6 +70,7 @@ def serve(clone, git):
         server.close()
 
 
+@pytest.mark.rows(3)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process can bound another one")
 @pytest.mark.parametrize("answer", [endless, bomb])
 @pytest.mark.parametrize(

@@ -225,6 +225,7 @@ def test_entries_of_odd_modes_stay_as_they_are_in_gits_order(store):
     )
 
 
+@pytest.mark.long
 def test_large_folders_in_each_other_are_not_taken_apart_in_memory(store):
     oid = bytes.fromhex(store.text("hash-object", "-w", "--stdin", stdin=b"x"))
     many = [b"100644 %05d\0" % i + oid for i in range(40_000)]

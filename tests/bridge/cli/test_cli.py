@@ -233,6 +233,7 @@ def test_without_a_runner_the_read_commands_print_json_and_nothing_else(kakeya, 
     assert len(json.loads(kakeya(clone, "presets", "--json").stdout)) >= 4
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_the_whole_path_as_json(kakeya, clone, runners, tmp_path):
     runners.start()
@@ -274,6 +275,7 @@ def test_the_whole_path_for_people(kakeya, clone, runners):
     assert "had already ended" in kakeya(clone, "cancel").stderr
 
 
+@pytest.mark.rows(1)
 @pytest.mark.bus
 @pytest.mark.parametrize(
     ("job", "code"),
@@ -296,6 +298,7 @@ def test_a_wait_ends_with_the_code_that_the_state_stands_for(
         assert kakeya(clone, *command).returncode == code
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_cancelled_request_ends_with_6(kakeya, clone, runners):
     kakeya(clone, "run", "noop")
@@ -316,6 +319,7 @@ def test_an_interrupted_wait_ends_with_130_and_no_noise(kakeya, clone):
     assert said.endswith("interrupted\n")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("args", [("presets",), ("list", "--json")])
 def test_a_reader_that_has_had_enough_hears_no_complaint(kakeya, clone, args):
     kakeya(clone, "run", "noop")

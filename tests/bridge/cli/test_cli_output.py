@@ -70,6 +70,7 @@ PRINTING = [
 ]
 
 
+@pytest.mark.rows(1)
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("args", PRINTING, ids=" ".join)
 def test_an_output_that_cannot_be_written_is_told_and_is_no_bug(clone, client, args):
@@ -84,6 +85,7 @@ def test_an_output_that_cannot_be_written_is_told_and_is_no_bug(clone, client, a
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("args", [("presets",), ("presets", "--json"), ("list",)], ids=" ".join)
 def test_an_output_that_is_closed_is_no_bug(clone, client, args):
     client.run("noop")

@@ -99,6 +99,7 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
     assert (code, last["exit_code"], last["gate"]["verdict"]) == (5, 5, "INCOMPLETE")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("pinned", [False, True])
 def test_an_answer_that_does_not_hold_ends_with_1_whatever_it_says(
     wait, answered, forger, keyed, clone, git, pinned

@@ -40,6 +40,7 @@ def runner_checks(done):
     return [one for one in json.loads(done.stdout)["checks"] if one["name"] == "runner"]
 
 
+@pytest.mark.long
 def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(served, kakeya):
     (check,) = runner_checks(kakeya("doctor", "--json"))
     assert check["ok"] is True
@@ -51,6 +52,7 @@ def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(ser
     assert check["fix"] == "On the machine of mini: kakeya-runner serve"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("served")
 def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
     done = kakeya("run", "noop", "--label", "gpu", "--wait", "3s")
@@ -80,6 +82,7 @@ def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
     assert max(size(one) for one in (standing, rows, doctor)) <= MOST_BYTES
 
 
+@pytest.mark.long
 def test_an_agent_reads_no_words_of_whoever_wrote_a_record(client, clone, bus, kakeya):
     """Without a pinned key anybody who may push can announce a runner, with a reason in free words."""
     record = Presence(

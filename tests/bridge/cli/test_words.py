@@ -131,6 +131,7 @@ ADDRESSES = [
 ]
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("url", ADDRESSES, ids=["password", "token", "query", "slash", "ssh"])
 def test_no_command_shows_the_credentials_of_a_remote(kakeya, clone, git, url, monkeypatch, caplog):
     monkeypatch.setattr("bridge.doctor.engine", lambda: Check("engine", None, "not asked here"))
@@ -145,6 +146,7 @@ def test_no_command_shows_the_credentials_of_a_remote(kakeya, clone, git, url, m
     assert SECRET not in named + caplog.text
 
 
+@pytest.mark.long
 def test_a_remote_that_can_be_reached_is_named_without_its_token(kakeya, clone, git, http_bus):
     http_bus.token = SECRET
     git(clone, "remote", "set-url", "origin", http_bus.url_with(SECRET))

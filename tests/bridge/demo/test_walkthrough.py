@@ -162,6 +162,7 @@ def test_the_speed_over_plain_loops_comes_first_where_it_is_claimed():
     assert "over mlx-lm" in printed(report)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("on_path", [True, False])
 def test_what_else_to_try_are_commands_that_can_be_pasted(monkeypatch, tmp_path, on_path):
     folder = Path(sys.executable).parent

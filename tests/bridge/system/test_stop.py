@@ -31,6 +31,7 @@ def interrupted(module, name, timeout):
     return subprocess.run(argv, timeout=timeout, check=False).returncode
 
 
+@pytest.mark.long
 def test_a_handler_makes_it_whatever_the_main_thread_does():
     assert interrupted("bridge.system.stop", "StopRequest", timeout=60) == 0
 

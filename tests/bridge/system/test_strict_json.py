@@ -141,6 +141,7 @@ TEDIOUS = {
 }
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("data", TEDIOUS.values(), ids=TEDIOUS)
 def test_row_97_no_text_takes_more_time_or_memory_than_its_length_allows(data):
     """Each of them once took minutes to years, or forty times its size."""

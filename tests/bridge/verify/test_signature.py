@@ -178,6 +178,7 @@ def no_envelope(forger, branch):
     forger.put(branch, {wire.EVIDENCE: b'{"payload": 1, "payloadType": [], "signatures": [{}]}'})
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

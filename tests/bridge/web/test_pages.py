@@ -58,6 +58,7 @@ class TestRealBus:
         assert f"kakeya verify {run.branch}" in answered
         assert web.page(f"/log/{run.branch}") == "done\n"
 
+    @pytest.mark.long
     def test_a_log_that_grows_and_the_end_of_the_job(self, web, jobs, tmp_path, runners, wait_for):
         script = "import time\nfor i in range(40): print('line', i, flush=True); time.sleep(0.1)"
         (tmp_path / "talk.py").write_text(script)
@@ -142,6 +143,7 @@ class TestRealBus:
         assert "Nothing in this answer can be read" in page
         assert web.page(f"/log/{run.branch}") == ""
 
+    @pytest.mark.long
     def test_no_text_from_the_bus_leaves_its_place(self, web, jobs, keyed, forger):
         runs = [web.client.run("noop", requested_by="ada") for _ in range(3)]
         keyed.handle(preset_folder=str(jobs))

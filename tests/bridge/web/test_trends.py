@@ -24,6 +24,7 @@ def figure(i, value, runner="one", params="", *, counts=True, name="decode_speed
     return Figure("bench", name, "dflash", "what it is", stated=True, value=made)
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_claims_of_real_answers_become_trends(web, jobs, keyed, tmp_path):
     (tmp_path / "measure.py").write_text(

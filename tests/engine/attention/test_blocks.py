@@ -112,6 +112,7 @@ def block(text, at, rows):
     return mx.array([[*text[at : at + rows], *range(50, 50 + WRONG)]])
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_block_is_its_rows(pair, text, spec):
     expected, codes = singles(pair, text, spec)
@@ -128,6 +129,7 @@ def test_a_block_is_its_rows(pair, text, spec):
     assert codes.flipped < FLIPPED * codes.stored
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_blocks_of_several_answers_are_their_rows(pair, text, spec):
     expected, codes = singles(pair, text, spec)
@@ -152,6 +154,7 @@ def test_blocks_of_several_answers_are_their_rows(pair, text, spec):
     assert sum(each.flipped for each in own) < FLIPPED * sum(each.stored for each in own)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_rows_that_see_one_another_unrounded_are_found(pair, text, spec):
     """The tests above can fail: a block with this fault is off by far more."""

@@ -75,6 +75,7 @@ def _views(rng, shape, batch, heads, length):
     return views
 
 
+@pytest.mark.rows(1)
 @needs_compiler
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
 def test_codewords_are_the_codecs(compiled, bits):
@@ -89,6 +90,7 @@ def test_codewords_are_the_codecs(compiled, bits):
     assert np.array_equal(out.swapaxes(1, 2) / 16, twin.point_of(fields, bits))
 
 
+@pytest.mark.rows(1)
 @needs_compiler
 @pytest.mark.parametrize(
     ("shape", "length", "rows", "causal"),

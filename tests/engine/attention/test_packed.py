@@ -60,6 +60,7 @@ def _sliding(rows, length, window):
     return (seen <= position) & (seen > position - window)
 
 
+@pytest.mark.rows(16)
 @pytest.mark.parametrize("rows", [1, 2, 7, 16, 33, 64])
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("kind", ["none", "causal", "sliding", "block", "random", "added"])

@@ -37,6 +37,7 @@ def _logits(model, held, *lengths):
     return mx.concatenate(out, axis=1)
 
 
+@pytest.mark.rows(5)
 @pytest.mark.parametrize("lengths", [(40,), (33, 7), (1,) * 9, (20, 1, 1, 5, 1)])
 @pytest.mark.parametrize("make", [models.llama, models.gemma2, models.gemma3])
 def test_one_layer_packed_equals_the_same_values_raw(make, lengths):
@@ -48,6 +49,7 @@ def test_one_layer_packed_equals_the_same_values_raw(make, lengths):
     assert mx.abs(_logits(model, ours, *lengths) - _logits(model, plain, *lengths)).max().item() < 5e-5
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", [models.llama, models.gemma3])
 def test_stock_generation_gives_the_same_tokens(make):
     """Where two tokens are nearly tied the runs may part; a random model is full of ties."""
@@ -66,6 +68,7 @@ def test_stock_generation_gives_the_same_tokens(make):
             break
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", [models.gemma4, models.gpt_oss])
 def test_other_layers_get_views_and_run(make):
     """Shared and unequal keys and values, sliding layers, sinks: as the same values in stock caches."""
@@ -188,6 +191,7 @@ def test_save_and_load(tmp_path, spec, make):
     assert mlx_lm.models.cache.load_prompt_cache(str(tmp_path / "c.safetensors"))[0].offset == 21
 
 
+@pytest.mark.long
 def test_load_in_another_process(tmp_path, python):
     model = models.llama()
     held = caches.make_caches(model, SPEC)

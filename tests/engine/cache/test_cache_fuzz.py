@@ -118,6 +118,7 @@ def _one_sequence(rng, make, alphabet, folder):
         _check(_in_order(held, cache, cache.keys_and_values()), alphabet, held.held)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", [_Full, _Ring])
 @pytest.mark.parametrize("part", range(4))
 def test_random_operations(make, part, alphabet, tmp_path, monkeypatch):
@@ -127,6 +128,7 @@ def test_random_operations(make, part, alphabet, tmp_path, monkeypatch):
         _one_sequence(rng, make, alphabet, tmp_path)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", [_Full, _Ring])
 def test_random_operations_with_the_codec_itself(make, alphabet, tmp_path):
     rng = np.random.default_rng([4, make is _Ring])

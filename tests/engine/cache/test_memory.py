@@ -8,6 +8,7 @@ from engine.mx import mx
 MIB = 2.0**20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     mx.default_device() != mx.cpu, reason="raw attention on GPUs keeps no whole score matrices"
 )

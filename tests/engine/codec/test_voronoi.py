@@ -23,6 +23,7 @@ def _awkward(dim):
     return x
 
 
+@pytest.mark.rows(12)
 @cpu_only
 @pytest.mark.parametrize("dim", [8, 64, 80, 96, 112, 128, 256, 512])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
@@ -59,6 +60,7 @@ def test_a_vector_is_encoded_alone_as_among_many(bits, effort):
         assert np.array_equal(np.array(codec.encode(x[i : i + 1]).rows), together[i : i + 1])
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("distribution", ["gaussian", "t4", "outliers"])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])
 def test_more_effort_errs_less_and_the_fast_one_not_much_more(bits, distribution):
@@ -80,6 +82,7 @@ def test_stored_bits_are_the_bytes(bits):
     assert packed.nbytes * 8 / (30 * 128) == bits == codec.bits_per_vector / 128
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize(("bits", "goal"), GOALS.items())
 @pytest.mark.parametrize("distribution", ["gaussian", "t4", "outliers"])
 def test_rate_distortion(bits, goal, distribution):

@@ -80,6 +80,7 @@ def check(name, monkeypatch):
     assert accepted > TOKENS  # partly right drafts were taken: there was something to take back
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_decodes_what_mlx_lm_does(name, monkeypatch):
     check(name, monkeypatch)

@@ -78,6 +78,7 @@ def test_a_comparison_says_the_factor(asked, scale, gemma, tmp_path, capsys):
     assert not doubts(made)
 
 
+@pytest.mark.long
 def test_a_comparison_shows_both_scalings(gemma, tmp_path, capsys):
     out, other = tmp_path / "p.json", tmp_path / "p-rescaled.json"
     assert run("eval", "parity", "--model", gemma, *PARITY, "--embed-scale", "both", "--out", out) == 0
@@ -90,6 +91,7 @@ def test_a_comparison_shows_both_scalings(gemma, tmp_path, capsys):
     assert not any(map(doubts, reports))
 
 
+@pytest.mark.long
 def test_a_benchmark_shows_both_scalings(gemma, tmp_path, capsys):
     out = tmp_path / "b.json"
     argv = ["bench", "spec", *SPEC, "--drafters", "dflash", "--embed-scale", "both"]
@@ -107,6 +109,7 @@ def test_a_benchmark_shows_both_scalings(gemma, tmp_path, capsys):
     assert [*unlike(made, [["kakeya-engine", *argv[:-2]]])] != []
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("command", ["spec", "parity"])
 def test_the_same_scalings_are_said_to_be_so(command, plain, tmp_path, capsys):
     out = tmp_path / "r.json"

@@ -42,6 +42,7 @@ def counted(report, loop):
     return found
 
 
+@pytest.mark.long
 def test_every_loop_decodes_the_same_tokens_to_the_full_length(report):
     by_prompt = {}
     for row in report["rows"]:

@@ -60,6 +60,7 @@ def test_without_the_recomputation_there_is_no_ratio():
     assert {claim["name"] for claim in made} == {"decode_tok_s"}
 
 
+@pytest.mark.long
 def test_a_report_of_pace_holds_all_runs_and_the_gate_believes_its_times(tmp_path):
     folders.write_target(tmp_path / "model", {"num_hidden_layers": 2})
     out = tmp_path / "report.json"
@@ -91,6 +92,7 @@ def test_a_report_of_pace_holds_all_runs_and_the_gate_believes_its_times(tmp_pat
     assert world.violations(made) == []
 
 
+@pytest.mark.long
 def test_sliding_layers_are_restored_where_that_is_asked_for(tmp_path):
     folders.write_target(tmp_path / "model", folders.GEMMA3)
     out = tmp_path / "report.json"

@@ -227,6 +227,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
         prompts.read_sets(["code", str(tmp_path / "code.jsonl")], None, "code")
 
 
+@pytest.mark.long
 def test_acceptance_is_told_of_each_set(tmp_path, capsys):
     folders.write_pair(tmp_path / "pair")
     out = tmp_path / "acceptance.json"
@@ -264,6 +265,7 @@ def recall(tmp_path_factory):
     return world.report(out), out
 
 
+@pytest.mark.long
 def test_a_recall_report_passes_the_gate(recall):
     made, out = recall
     assert world.violations(made) == []
@@ -327,6 +329,7 @@ def test_a_cache_that_a_model_does_not_take(tmp_path, capsys):
     assert "cannot use the cache affine@4g128: it stores vectors of 64 values" in capsys.readouterr().err
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "command",
     [

@@ -65,6 +65,7 @@ def _start(tokens):
     return start
 
 
+@pytest.mark.long
 def test_every_arm_runs_once_in_each_cell_and_the_order_moves(report):
     names = [arm["name"] for arm in report["arms"]]
     rows = [row for row in report["rows"] if "profile" not in row]
@@ -131,6 +132,7 @@ def test_the_gate_believes_the_report(report):
     assert codes <= NOISE
 
 
+@pytest.mark.long
 def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
     """And run in mlx-lm as it is installed, or the gate would refuse what is claimed over them."""
     plan = replace(PLAN, cache="e8v@4.25", drafters=("dflash",), repeats=1, max_tokens=8)
@@ -174,6 +176,7 @@ def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
         spec_report.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
 
 
+@pytest.mark.long
 def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
     plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
     job, _ = spec_report.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
@@ -254,6 +257,7 @@ def _judge(pair, plain, tokens):
     return next(row for row in found if row["arm"] == "broken"), spec.faults(found, both), same
 
 
+@pytest.mark.long
 def test_a_broken_arm_is_found(pair, plain):
     tokens = plain[1]
     wrong = [*tokens[:5], tokens[5] + 1, *tokens[6:]]
@@ -266,6 +270,7 @@ def test_a_broken_arm_is_found(pair, plain):
     assert same == 0.0
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: [*t, t[0]]])
 def test_too_few_tokens_and_too_many_are_faults(pair, plain, change):
     row, faults, _ = _judge(pair, plain, change(plain[1]))
@@ -273,6 +278,7 @@ def test_too_few_tokens_and_too_many_are_faults(pair, plain, change):
     assert faults
 
 
+@pytest.mark.long
 def test_a_near_tie_is_no_fault(walker, tmp_path, asked):
     """Two tokens with equal rows in the head have equal logits, whatever was read."""
     folder = shutil.copytree(walker, tmp_path / "tied")
@@ -295,6 +301,7 @@ def test_a_near_tie_is_no_fault(walker, tmp_path, asked):
     assert same == 0.0
 
 
+@pytest.mark.long
 def test_another_loop_may_part_and_it_is_told(pair, plain):
     tokens = plain[1]
     wrong = _broken(pair, [*tokens[:5], tokens[5] + 1, *tokens[6:]], loop="somebody.else")
@@ -317,6 +324,7 @@ def test_a_first_round_of_several_tokens_counts_as_decoding(pair):
     assert row["decode_s"] == pytest.approx(row["e2e_s"] - 1e-6)
 
 
+@pytest.mark.long
 def test_stops_are_told_apart(pair):
     ids = pair.tokenizer.encode("a #")
     row = _decoded(arms.native(pair, "raw"), ids, 40)

@@ -61,6 +61,7 @@ def job_of(took, repeats, most, suffice=lambda _: True):
     return made, ran
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("took", "most", "last"),
     [

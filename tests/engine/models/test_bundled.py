@@ -55,6 +55,7 @@ def test_the_weights_are_those_of_the_card():
     assert sum(f.stat().st_size for f in files) < 40e6
 
 
+@pytest.mark.long
 def test_speculation_changes_no_token(pair):
     """Prompt and answer are longer than the hybrid's window."""
     plain, _ = decode(pair, block_size=1, lookup=False)
@@ -63,11 +64,13 @@ def test_speculation_changes_no_token(pair):
         assert decode(pair, **options)[0] == plain
 
 
+@pytest.mark.rows(1)
 def test_drafts_are_accepted(pair):
     _, stats = decode(pair, lookup=False, adaptive=False)
     assert stats.as_dict()["tau"] > 1.2
 
 
+@pytest.mark.long
 def test_needles_are_recalled(pair):
     words = tokenizer.load(pair.parts["target"].folder)
     files = [File("python", "a.py", OPENING * 40)]

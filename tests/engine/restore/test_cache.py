@@ -157,6 +157,7 @@ def report(tmp_path_factory):
     return world.report(out)
 
 
+@pytest.mark.long
 def test_the_report_passes_the_gate(report):
     assert world.violations(report) == []
     roles = [arm["role"] for arm in report["arms"]]

@@ -53,6 +53,7 @@ def test_a_position_reads_the_text_up_to_itself(bound, rows):
     assert not mx.allclose(whole[-1], changed[-1], atol=1e-2).item()
 
 
+@pytest.mark.long
 def test_a_fit_explains_more_than_half_of_a_row_that_it_has_not_seen(pair, fitted, rows):
     errors = relative_errors(fitted, pair.target, rows[-1])
     assert len(errors) == 2 * len(fitted.config.layers)
@@ -111,6 +112,7 @@ def test_the_bundled_one_was_made_for_its_pair():
     assert (found.restorer.config.target, found.restorer.config.draft) == tuple(map(target_digest, folders))
 
 
+@pytest.mark.long
 def test_the_evaluation_measures_it_beside_its_controls(tmp_path):
     out = tmp_path / "r.json"
     asked = (

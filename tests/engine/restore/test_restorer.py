@@ -240,6 +240,7 @@ def test_the_shuffled_arm_reads_the_same_tokens_in_another_order(ids):
     assert mx.abs(one - other).max().item() > 0.1
 
 
+@pytest.mark.long
 def test_the_evaluation_has_it_as_an_arm(report):
     arms = {arm["name"]: arm["role"] for arm in report["arms"]}
     assert arms["restored learned"] == "candidate"

@@ -18,6 +18,7 @@ def restored(model, source):
     return restored_caches(model, SINK, WINDOW, source, sliding=True)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", SLIDING)
 def test_what_was_there_changes_nothing_and_all_else_does(make):
     model, tokens = make(), models.tokens(LENGTH)

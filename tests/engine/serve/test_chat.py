@@ -38,6 +38,7 @@ def joined(stream):
     return text, chunks
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("most", "reason"), [(4, "length"), (24, "stop")])
 def test_answer_is_the_librarys(server, tiny, most, reason):
     prompt = tiny.tokenizer.apply_chat_template(TURN, tokenize=False, add_generation_prompt=True)
@@ -231,6 +232,7 @@ def test_own_options_override_the_channel(server):
     assert found.x_kakeya["cache"] == "e8@q10"
 
 
+@pytest.mark.long
 def test_figures(server):
     before = server.http.get("/metrics").text
     ask(server, max_tokens=32, extra_body={"x_kakeya": {"draft": "dflash"}})

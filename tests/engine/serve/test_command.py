@@ -13,6 +13,7 @@ def run(*argv):
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -50,6 +51,7 @@ def test_version(script):
     assert done.stdout.startswith("kakeya-engine ")
 
 
+@pytest.mark.long
 def test_earlier_name_and_options(tmp_path):
     """The console script that is installed beside this Python, with every option that it had."""
     script = Path(sys.executable).with_name("kakeya-sidecar-mlx")
@@ -72,6 +74,7 @@ def test_earlier_name_and_options(tmp_path):
         process.stdout.close()
 
 
+@pytest.mark.long
 def test_stranger_gets_an_answer_that_is_short_honest_and_ends(tmp_path):
     """No model is named, neither to the server nor by a folder: what it has writes answers that end."""
     argv = [sys.executable, "-P", "-m", "engine", "serve", "--port", "0"]

@@ -33,6 +33,7 @@ def events(server, path, body):
     return found
 
 
+@pytest.mark.long
 def test_message(server):
     found = messages(server).json()
     assert found["content"] == [{"type": "text", "text": chat(server), "citations": None}]
@@ -181,6 +182,7 @@ def test_response_refusals(server, fields, status):
     assert set(refused.json()["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.long
 def test_page(server):
     page = server.http.get("/")
     assert "script-src 'self'" in page.headers["content-security-policy"]

@@ -50,6 +50,7 @@ def test_load_that_hangs_is_left_after_the_limit(tmp_path, hanging, asked):
         assert "did not" in server.said()
 
 
+@pytest.mark.long
 def test_client_that_leaves_during_a_load_leaves_nothing_behind(tmp_path, hanging):
     with serving(tmp_path, "--model", hanging, "--model", "tiny") as server:
         with pytest.raises(httpx.TimeoutException):
@@ -62,6 +63,7 @@ def test_client_that_leaves_during_a_load_leaves_nothing_behind(tmp_path, hangin
         assert (server.stats()["active"], server.stats()["waiting"]) == (0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 def test_second_signal_ends_it_at_once(tmp_path, hanging, signals):
     with serving(tmp_path, "--model", hanging, "--prewarm") as server:
@@ -73,6 +75,7 @@ def test_second_signal_ends_it_at_once(tmp_path, hanging, signals):
         assert server.process.wait(5) == 130
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_idle_server_ends_in_order(tmp_path, sent, code):
     with serving(tmp_path) as server:

@@ -32,6 +32,7 @@ def answer(resident, prefixes, **options):
             given = found.run.forward(found.tokens) if isinstance(found, Forward) else None
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("form", [None, grammar.of_schema({"type": "object"})], ids=["free", "json"])
 @pytest.mark.parametrize(
     ("cache", "draft"),

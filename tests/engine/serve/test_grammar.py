@@ -43,6 +43,7 @@ def ask(server, draft="none", **fields):
     return server.ai.chat.completions.create(**given, extra_body={"x_kakeya": {"draft": draft}})
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("model", ["tiny", "tiny-hybrid"])
 @pytest.mark.parametrize("draft", ["none", "lookup", "dflash", "auto"])
 @pytest.mark.parametrize("most", [24, 40, 200])

@@ -96,6 +96,7 @@ def test_way_to_an_end_does_not_run_in_a_circle(resident):
     assert allowed.sum() == 1
 
 
+@pytest.mark.long
 def test_head_that_does_not_end_is_cut_off(tmp_path):
     """One of these connections, of the few hundred that a server takes, is freed for others."""
     with serving(tmp_path) as server:

@@ -141,6 +141,7 @@ def test_running_answers_end_before_the_server_does(tmp_path):
         assert "Traceback" not in server.said()
 
 
+@pytest.mark.long
 def test_drain_ends_what_takes_too_long(tmp_path):
     with serving(tmp_path, "--drain", "1") as server:
         server.chat(max_tokens=1)
@@ -191,6 +192,7 @@ def test_allowed_origin_gets_cors(tmp_path):
         assert server.http.get("/v1/models", headers={"Origin": "https://b.example"}).status_code == 403
 
 
+@pytest.mark.long
 def test_idle_model_is_unloaded_and_comes_back(tmp_path):
     with serving(tmp_path, "--idle-unload", "0.5") as server:
         first = server.chat().json()["choices"]

@@ -23,6 +23,7 @@ def ask(server, i, **fields):
     return server.http.post("/v1/completions", json=body)
 
 
+@pytest.mark.long
 def test_peak_stays_within_the_budget(budgeted):
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda i: ask(budgeted, i), range(12)))
@@ -34,6 +35,7 @@ def test_peak_stays_within_the_budget(budgeted):
     assert 1 <= max(together) < 8  # some had to wait for memory although eight may run
 
 
+@pytest.mark.long
 def test_peak_stays_within_the_budget_with_files_too(tmp_path):
     options = ("--memory-budget", "48MB", "--max-active", "4", "--prefix-store", str(tmp_path / "store"))
     with serving(tmp_path, *options) as server:
@@ -48,6 +50,7 @@ def test_peak_stays_within_the_budget_with_files_too(tmp_path):
         assert again["x_kakeya"]["cached_tokens"] > first["x_kakeya"]["cached_tokens"]
 
 
+@pytest.mark.long
 def test_process_grows_by_no_more_than_it_accounts_for(budgeted):
     """The kernel's own figure: what requests add to the process is within what they may take together."""
     ask(budgeted, 0)

@@ -34,6 +34,7 @@ def test_no_request_ends_in_a_500(tmp_path):
         assert server.chat(max_tokens=1).status_code == 200
 
 
+@pytest.mark.long
 def test_document_describes_every_request(server):
     document = server.http.get("/openapi.json").json()
     schemas = document["components"]["schemas"]

@@ -52,6 +52,7 @@ def arrays(caches):
     return found
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("draft", ["none", "dflash"])
 def test_warm_answer_is_the_cold_one(resident, spec, draft):
@@ -91,6 +92,7 @@ def test_answers_do_not_write_into_what_is_kept(resident):
     assert len(texts) == 1
 
 
+@pytest.mark.rows(1)
 def test_one_cache_is_not_taken_for_another(resident):
     prefixes = Prefixes(1 << 30, BLOCK)
     ids = prompt(resident, 200)

@@ -16,6 +16,7 @@ from tests.engine.serve.world import serving
 BOTH = ("--model", "tiny", "--model", "tiny-hybrid")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("name", "draft", "dtype"),
     [("tiny", "auto", "float32"), ("tiny-hybrid", "none", "bfloat16"), ("tiny", "none", "stored")],
@@ -38,6 +39,7 @@ def tight(tmp_path_factory):
         yield server
 
 
+@pytest.mark.long
 def test_idle_model_makes_room(tight):
     first = tight.chat(max_tokens=4)
     assert first.status_code == 200, first.text
@@ -50,6 +52,7 @@ def test_idle_model_makes_room(tight):
     assert tight.stats()["mlx_peak_bytes"] <= 1.05 * budget_for_one()
 
 
+@pytest.mark.long
 def test_models_take_turns_under_load(tight):
     def ask(i):
         return tight.chat(model=("tiny", "tiny-hybrid")[i % 2], max_tokens=4).json()
@@ -87,6 +90,7 @@ def told(ended):
     return emit
 
 
+@pytest.mark.long
 def test_model_beyond_the_budget_is_refused(tmp_path):
     with serving(tmp_path, "--memory-budget", "4MB") as server:
         refused = server.chat()

@@ -94,6 +94,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.rows(12)
 @pytest.mark.parametrize(
     ("body", "status", "param"), [row[1:] for row in REFUSED], ids=[r[0] for r in REFUSED]
 )

@@ -53,6 +53,7 @@ def files(folder):
     return sorted(folder.glob("*/*.kv"), key=lambda path: path.stat().st_mtime_ns)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spec", "memory"),
     [("raw", ROOM), ("e8v@4.25", ROOM), ("affine@4g64", ROOM), ("e8@q38", ROOM), ("e8v@4.25", 0)],
@@ -69,6 +70,7 @@ def test_restarted_server_is_warm_and_exact(resident, tmp_path, spec, memory):
     assert first.stats.accepted == third.stats.accepted > 0  # the drafter remembers the same
 
 
+@pytest.mark.long
 def test_packed_blocks_are_packed_on_disk(tiny, tmp_path):
     sizes = {}
     for spec in ("raw", "e8v@4.25"):
@@ -77,6 +79,7 @@ def test_packed_blocks_are_packed_on_disk(tiny, tmp_path):
     assert sizes["e8v@4.25"] < sizes["raw"] / 4
 
 
+@pytest.mark.long
 def test_longer_prompt_goes_on_from_a_stored_beginning(tiny, tmp_path):
     ask(tiny, tmp_path, length=150)
     cold, _ = answer(tiny, prompt(tiny, 300), None)
@@ -85,6 +88,7 @@ def test_longer_prompt_goes_on_from_a_stored_beginning(tiny, tmp_path):
     assert ask(tiny, tmp_path, length=300)[1].cached == 256
 
 
+@pytest.mark.long
 def test_other_options_do_not_meet(tiny, tmp_path):
     ask(tiny, tmp_path, cache="e8v@4.25", draft="dflash")
     for options in (
@@ -97,6 +101,7 @@ def test_other_options_do_not_meet(tiny, tmp_path):
         assert (generation.cached, store.stats()["hit"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_shelves_differ_in_the_part_that_differs(tiny, tmp_path):
     store = opened(tmp_path)
     half = load_resident("tiny", "auto", "bfloat16")
@@ -190,6 +195,7 @@ def filled(tiny, tmp_path_factory):
     return folder, text
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("bend", "reason"), BENT.values(), ids=BENT)
 def test_bent_file_is_refused_said_and_counted(tiny, filled, tmp_path, caplog, bend, reason):
     folder, text = filled

@@ -77,6 +77,7 @@ def test_one_wrong_token(ties, answer):
     assert ties.explains(asked, text_of(ties, tokens[:SHORT]))
 
 
+@pytest.mark.rows(1)
 def test_what_the_model_would_say_after_a_wrong_token(ties, answer):
     asked, _, orders = answer
     second = orders[0][1]
@@ -92,6 +93,7 @@ def test_another_length(ties, answer):
         assert not ties.explains(asked, other)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("other", [*SPECS, "raw", "e8v@6.25"])
 def test_the_answer_of_another_cache(ties, answer, other):
     asked, tokens, _ = answer
@@ -100,6 +102,7 @@ def test_the_answer_of_another_cache(ties, answer, other):
     assert ties.explains(asked, text) == (other == asked.cache)
 
 
+@pytest.mark.rows(1)
 def test_rows_that_see_themselves_unrounded(ties, answer):
     def caches(spec):
         return [Unrounded(cache) for cache in make_caches(ties.resident.pair.target, spec)]

@@ -102,6 +102,7 @@ def _is_refused(host, branch, reason, **policy):
     return answer
 
 
+@pytest.mark.long
 def test_the_request_that_the_rows_differ_from_runs(host, requester):
     for manifest in (requester.manifest(), requester.manifest(**_count(n=50, word="two", loud=False))):
         answer = host.answer(requester.send(manifest), **POLICY)
@@ -110,6 +111,7 @@ def test_the_request_that_the_rows_differ_from_runs(host, requester):
     assert host.ran.exists()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("changes", "reason"), FIELDS.values(), ids=FIELDS)
 def test_a_manifest_is_refused_on_its_branch_and_nothing_runs(host, requester, changes, reason):
     manifest = requester.manifest(**changes)
@@ -131,6 +133,7 @@ OLDER = {
 }
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("changes", "reason"), OLDER.values(), ids=OLDER)
 def test_an_older_manifest_is_judged_by_the_same_rules(host, requester, changes, reason):
     _is_refused(host, requester.send(requester.older(**changes)), reason)
@@ -157,6 +160,7 @@ BYTES = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("change", "reason"), BYTES.values(), ids=BYTES)
 def test_a_text_with_more_than_one_meaning_or_none_is_refused(host, requester, change, reason):
     _is_refused(host, requester.send(_text(requester, change)), reason)
@@ -169,6 +173,7 @@ def test_text_that_is_not_utf_8_is_refused(host, requester):
 PLACES = {"a symbolic link": "120000", "a submodule": "160000", "a folder": "040000", "missing": None}
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("mode", PLACES.values(), ids=PLACES)
 def test_a_manifest_that_is_no_regular_file_is_refused(host, requester, mode):
     git = requester.git
@@ -207,6 +212,7 @@ NAMES = {
 }
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_branch_that_is_not_called_as_its_manifest_says_is_refused(host, requester, name):
     manifest = requester.manifest()
@@ -285,6 +291,7 @@ class TestReplay:
         host.ran.unlink()
         return branch, manifest
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize("what", ["manifest", "commit"])
     def test_what_others_copy_under_a_name_of_theirs_does_not_use_a_request_up(self, host, requester, what):
         """Whoever may push can ask for anything under a name of their own, and for nothing under another's."""
@@ -398,6 +405,7 @@ class TestForgery:
         assert host.answer(forged(state="succeeded")) is None
         assert not host.ran.exists()
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         "word", ["--all", "--output=/tmp/x", "main", "HEAD~1", "0" * 39, "0" * 40 + "\n"]
     )
@@ -448,6 +456,7 @@ class TestEndToEnd:
         "unknown schema version", "workload is not the parent",
     )  # fmt: skip
 
+    @pytest.mark.long
     def test_the_client_gets_the_reason_and_exit_code_4(self, host, requester, runners, client, touching):
         runners.start(preset_folder=str(touching), **POLICY)
         sent = {}

@@ -77,6 +77,7 @@ def test_a_security_key_on_the_list_signs_requests(trusting, security_key):
     assert trusting.answer(run).trusted_by == "signature of carol@example.invalid"
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "line",
     [

@@ -36,6 +36,7 @@ def parsed(monkeypatch):
     return count
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_from_the_queue_to_the_answer_a_manifest_is_parsed_once(host, requester, parsed, monkeypatch):
     checked: Counter[str] = Counter()

@@ -61,6 +61,7 @@ def test_the_policy_can_give_leave_to_everyone_who_can_push(trusting):
     assert result.trusted_by == "the policy allows it to everyone who can push"
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("signed_by", "trust", "said"),
     [
@@ -75,6 +76,7 @@ def test_code_that_nobody_vouches_for_is_refused(trusting, signed_by, trust, sai
     assert said in trusting.refused(trusting.ask(signed_by), **trust)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("options", "principal", "said"),
     [

@@ -73,6 +73,7 @@ def test_a_branch_that_does_not_come_is_given_up_and_leaves_nothing(host, reques
         assert list(unfinished(context.bus.git.directory)) == []
 
 
+@pytest.mark.long
 def test_row_82_an_answer_waits_for_a_slow_branch_and_others_do_not(
     host, requester, bus, endless, monkeypatch
 ):
@@ -247,6 +248,7 @@ def costly(monkeypatch):
     return started
 
 
+@pytest.mark.long
 def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_alone(
     host, requester, bus, costly
 ):

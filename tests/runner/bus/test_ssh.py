@@ -124,6 +124,7 @@ def polls(url: str) -> dict[str, object]:
     return {"url": url, "poll_s": 0.1, "idle_poll_s": 0.2, "pushes_per_minute": 600}
 
 
+@pytest.mark.long
 def test_the_main_path_over_ssh(ssh, runners, client):
     """The runner over SSH, the client over the file system, and then the client over SSH too."""
     runners.start(bus=polls(ssh.url))
@@ -135,6 +136,7 @@ def test_the_main_path_over_ssh(ssh, runners, client):
     assert far.verify(run.branch).holds
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("how", ["cut", "flip"])
 def test_a_pack_that_is_damaged_on_its_way_is_fetched_again(
     ssh, how, runners, requester, client, presets, tmp_path, wait_for

@@ -73,6 +73,7 @@ def _command_lines():
     return lines.decode("utf-8", "replace")
 
 
+@pytest.mark.long
 def test_the_main_path_over_http_shows_the_token_to_nobody(
     runners, guarded, remote_client, looking, token_file, requester, git, bus, wait_for
 ):
@@ -106,6 +107,7 @@ def test_the_main_path_over_http_shows_the_token_to_nobody(
     assert _found(FORMS, runners.folder) == []
 
 
+@pytest.mark.long
 def test_a_token_in_the_environment_of_an_actions_job_works_too(
     runners, guarded, remote_client, looking, requester, monkeypatch, bus, git
 ):
@@ -123,6 +125,7 @@ def test_a_token_in_the_environment_of_an_actions_job_works_too(
     assert _found(FORMS, runners.folder) == []
 
 
+@pytest.mark.long
 def test_a_wrong_token_is_said_and_tried_again_until_it_is_right(
     runners, guarded, remote_client, looking, token_file, requester, wait_for
 ):
@@ -162,6 +165,7 @@ def test_a_token_is_not_sent_to_another_host(runners, guarded, looking, token_fi
     assert {headers["host"] for headers in seen} == {f"127.0.0.1:{port}"}
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("form", ["file://{}", "{}"], ids=["file-url", "folder"])
 def test_the_main_path_over_a_folder(runners, client, bus, form):
     runners.start(bus={"url": form.format(bus)})
@@ -172,6 +176,7 @@ def test_the_main_path_over_a_folder(runners, client, bus, form):
     assert run.verify().holds
 
 
+@pytest.mark.long
 def test_a_client_and_a_runner_find_each_other_whatever_the_transport(guarded, remote_client, runners, bus):
     """The client over HTTP, the runner over the file system."""
     runners.start()
@@ -181,6 +186,7 @@ def test_a_client_and_a_runner_find_each_other_whatever_the_transport(guarded, r
     assert run.wait(timeout=120).state is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_the_runner_asks_the_server_for_its_own_prefixes_alone(runners, client, bus, tmp_path, git):
     for i in range(50):
         git(bus, "update-ref", f"refs/heads/feature/{i}", "refs/heads/main")

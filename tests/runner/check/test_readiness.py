@@ -90,6 +90,7 @@ def presets_of(found: dict[str, list[dict[str, object]]]) -> dict[str, dict[str,
     return {line["message"].partition(":")[0]: line for line in found["preset"]}
 
 
+@pytest.mark.long
 @NEEDS_ENGINE
 def test_what_loads_can_run_and_what_is_refused_says_why(check):
     found = check(presets=["k3-native-baseline", "k3-step2-fused", "noop", "pytest-path"], env=MODELS)
@@ -103,6 +104,7 @@ def test_what_loads_can_run_and_what_is_refused_says_why(check):
     assert found["models"][0]["message"] == loaded
 
 
+@pytest.mark.long
 @NEEDS_ENGINE
 def test_a_model_that_was_not_downloaded_says_how_to(check, tmp_path):
     env = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "some-org/some-drafter"}
@@ -115,6 +117,7 @@ def test_a_model_that_was_not_downloaded_says_how_to(check, tmp_path):
     assert lines["k3-step2-fused"]["fix"] == f"HF_HOME={tmp_path} hf download some-org/some-drafter"
 
 
+@pytest.mark.long
 @NEEDS_ENGINE
 def test_files_that_are_there_and_do_not_load_are_noticed(check, tmp_path):
     import engine.models.registry  # noqa: PLC0415 - where the bundled weights lie
@@ -129,6 +132,7 @@ def test_files_that_are_there_and_do_not_load_are_noticed(check, tmp_path):
     assert found["presets"][0]["ok"] is False
 
 
+@pytest.mark.long
 def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(check, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -141,6 +145,7 @@ def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(che
     assert said["noop: can run"]["ok"] is True
 
 
+@pytest.mark.long
 def test_without_a_policy_the_command_that_writes_one_is_one_that_works(tmp_path, bus):
     path = tmp_path / "p.yaml"
 
@@ -157,6 +162,7 @@ def test_without_a_policy_the_command_that_writes_one_is_one_that_works(tmp_path
     assert "noop" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_host_that_is_served_already_is_not_told_to_serve(runners, tmp_path):
     runner = runners.start(presets=["noop"])
     argv = [sys.executable, "-P", "-m", "runner", "--policy", str(runner.policy), "check"]
@@ -167,6 +173,7 @@ def test_a_host_that_is_served_already_is_not_told_to_serve(runners, tmp_path):
     assert next_step([]) == "kakeya-runner serve"
 
 
+@pytest.mark.long
 @NEEDS_ENGINE
 def test_a_request_whose_model_is_not_there_is_refused_and_says_where_to_act(host, requester, presets, ran):
     presets(

@@ -49,6 +49,7 @@ def seen(runner):
     return json.loads(status(runner, "--json").stdout)
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_the_operator_sees_the_job_the_queue_and_the_answers_while_it_serves(
     runners, client, requester, jobs, wait_for
@@ -86,6 +87,7 @@ def test_the_operator_sees_the_job_the_queue_and_the_answers_while_it_serves(
     assert "stopped; it last wrote at" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_runner_that_was_killed_or_cannot_reach_its_bus_is_not_called_fine(runners, jobs, bus, wait_for):
     folder, _ = jobs
@@ -102,6 +104,7 @@ def test_a_runner_that_was_killed_or_cannot_reach_its_bus_is_not_called_fine(run
     assert "ended without a final message" in status(runner).stdout
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_one_line_for_each_event_says_who_asked_for_what_and_how_long_it_took(
     runners, client, requester, jobs, wait_for
@@ -210,6 +213,7 @@ class TestOverview:
         found["disk"]["keep_free_bytes"] = found["disk"]["free_bytes"] + 1
         assert self.lines(found)["disk"].ok is False
 
+    @pytest.mark.long
     def test_the_engine_is_asked_in_a_process_of_its_own(self, policy):
         found = overview(policy)["blas"]
         assert found.keys() == {"name", "library", "gflops"}

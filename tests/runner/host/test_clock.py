@@ -122,6 +122,7 @@ def runs(count):
     return len(count.read_text().splitlines())
 
 
+@pytest.mark.long
 @shifted
 @pytest.mark.bus
 @pytest.mark.parametrize("by", [DAY, -YEAR], ids=["a day forward", "a year back"])

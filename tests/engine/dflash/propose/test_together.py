@@ -28,6 +28,7 @@ def wanted(runs):
     ]
 
 
+@pytest.mark.rows(1)
 def test_each_gets_what_it_would_get_alone(pair):
     runs, same = ([started(pair, length) for length in LENGTHS] for _ in range(2))
     assert can_share([run.proposer for run in runs])

@@ -54,6 +54,7 @@ def speculative(model, rollback, prompt, expected, block, rng):
     return tokens, logits
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("prompt", [3, 40])
 @pytest.mark.parametrize(
     ("name", "spec", "kind", "block"),

@@ -56,6 +56,7 @@ CASES = {
 }
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("case", CASES)
 def test_random_rounds(case, tmp_path, monkeypatch):
     make, how = CASES[case]
@@ -64,6 +65,7 @@ def test_random_rounds(case, tmp_path, monkeypatch):
     run(make, how, steps, list(CASES).index(case), tmp_path)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("case", ["packed, late", "packed ring", "packed ring, views", "round trip"])
 def test_random_rounds_with_the_codec_itself(case, tmp_path):
     run(*CASES[case], 8, 1, tmp_path)

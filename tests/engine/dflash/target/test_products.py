@@ -90,6 +90,7 @@ def test_a_tile_fits_the_kernels_for_small_products(inputs, outputs):
     assert outputs == TILES[-1] or 16 * inputs * outputs <= 100**3
 
 
+@pytest.mark.rows(6)
 @each_form
 @each_kind
 def test_logits_are_the_models_own(kind, form, of_form):

@@ -30,6 +30,7 @@ def outputs(run, model, lengths):
     return made
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [(kind, mx.float32) for kind in KINDS]

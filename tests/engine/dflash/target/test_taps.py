@@ -147,6 +147,7 @@ def _finish(generation):
             return done.value
 
 
+@pytest.mark.rows(2)
 @each_kind
 def test_interleaved_generations_do_not_disturb_each_other(kind):
     model = kind(layers=4)
