@@ -287,6 +287,7 @@ def valid_requests(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 @examples(100)
 @given(valid_requests())
 def test_a_valid_request_survives_being_written_and_read(fields):

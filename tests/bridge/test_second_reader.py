@@ -87,6 +87,7 @@ def test_a_snapshot_holds_the_working_tree_and_changes_nothing_here(clone, repo,
     assert files_of(snapshot)["new"][2] == b"untracked\n"
 
 
+@pytest.mark.long
 def test_an_answer_follows_its_request_and_holds_what_the_result_says(
     clone, repo, workload, runners, presets
 ):

@@ -19,6 +19,7 @@ def block(page):
     return found
 
 
+@pytest.mark.long
 def test_speculating_takes_five_lines(python):
     code = block("decoding.md")
     done = python("-c", code + "\nprint('\\n', step.drafter, step.finish_reason)")
@@ -27,6 +28,7 @@ def test_speculating_takes_five_lines(python):
     assert len(done.stdout) > 64
 
 
+@pytest.mark.long
 def test_compressing_takes_five_lines(python):
     code = block("codec.md")
     packed, raw = (python("-c", code.replace('"e8v@4.25"', f'"{spec}"')) for spec in ("e8v@4.25", "raw"))

@@ -19,6 +19,7 @@ def test_a_short_turn_holds(target, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 3], ids=["plain", "signed"])
 def test_a_short_turn_of_pushes_holds(seed):
     """In a small process: what a child is said to take is at least what its parent took when it forked."""

@@ -29,6 +29,7 @@ def pair():
     return models.load(target, os.environ.get("KAKEYA_MAC_DRAFTER_ID"))
 
 
+@pytest.mark.long
 def test_drafts_are_accepted_and_change_nothing(pair):
     """Ours repeats mlx-lm's greedy tokens, or parts from them at a near tie."""
     asked = prompts.encode(prompts.read(most=1), pair.tokenizer, chat=False)

@@ -237,6 +237,7 @@ class TestRun:
         assert "gate: ACCEPTED" in text
         assert "all answers are verified and accepted" in text
 
+    @pytest.mark.long
     def test_a_job_that_cannot_run_here_is_a_failure_with_its_reason(self, shown, monkeypatch):
         monkeypatch.setitem(walkthrough.MODELS, "KAKEYA_MAC_VERIFIER_PATH", "/nowhere")
 

@@ -180,6 +180,7 @@ def test_whatever_text_is_given_no_value_begins_with_a_dash(param, text):
     assert all("\0" not in part and "\n" not in part and part for part in param.argv(value))
 
 
+@pytest.mark.long
 @examples(100)
 @given(
     st.sampled_from([INT, ENUM, FLAG, PATH]),

@@ -31,6 +31,7 @@ def history(dice: random.Random, noise, spread: float, runs: int = RUNS, level: 
     return [level * (1 + spread * noise(dice)) for _ in range(runs)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [normal, heavy_tails, now_and_then_slow])
 def test_at_most_one_history_in_a_hundred_without_a_change_raises_an_alarm(noise):
     dice = random.Random(1)

@@ -244,6 +244,7 @@ def test_variables_of_another_git_call_do_not_mislead(clone, bus, git, monkeypat
     assert state_of(clone, git) == before
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize(
     ("key", "value"),
     [

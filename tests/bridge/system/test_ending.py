@@ -74,6 +74,7 @@ def check(process, family, wait_for, *codes):
     wait_for(lambda: ended(family), timeout=120)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(("signum", "code"), [(TERM, -TERM), (HUP, -HUP), (INT, 130)])
 @pytest.mark.parametrize("args", [("list",), ("run", "noop")])
 def test_row_95_a_command_takes_along_the_git_that_waits(
@@ -119,6 +120,7 @@ def asks(process):
             assert process.stdout.readline()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("end", "code"), [(TERM, -TERM), (INT, 130), ("close", 0)])
 def test_row_95_the_mcp_server_takes_along_the_git_that_waits(
     clone, git, silent, program, wait_for, end, code

@@ -236,6 +236,7 @@ FILES = {
 }
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
 def test_a_changed_file_is_noticed_and_nothing_is_fetched(answer, files):
     answer.rewrite(files)

@@ -54,6 +54,7 @@ def goes_on_as_plain(target, prompt, given, caches):
     return [*given, *more] == plain(target, prompt, len(given) + 12)
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("length", [1, SHORT, LONG])
 def test_plain_decoding_is_mlx_lms(target, length):
@@ -61,6 +62,7 @@ def test_plain_decoding_is_mlx_lms(target, length):
     assert plain(target, prompt, 40) == tokens_of(native(target, None, prompt, max_tokens=40))
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 8, 16])
 @pytest.mark.parametrize("length", [1, SHORT, LONG])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
@@ -85,6 +87,7 @@ def test_the_other_rollbacks(rollback):
     assert tokens_of(fixed(target, Oracle([*prompt, *known], EVERY), prompt, 40, rollback=rollback)) == known
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", ["affine@4g64", "e8v@4.25:fast", "e8@q38"])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_caches_that_round(target, spec):
@@ -134,6 +137,7 @@ def test_every_count_of_accepted_drafts_is_reported():
     assert found["tokens"] == 60 == found["accepted"] + found["steps"]
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("policy", [False, Adaptive()], ids=["fixed", "adaptive"])
 def test_the_drafter_is_fed_the_taps_of_all_committed_tokens_in_order(target, policy):
@@ -148,6 +152,7 @@ def test_the_drafter_is_fed_the_taps_of_all_committed_tokens_in_order(target, po
     np.testing.assert_allclose(fed, np.array(taps[0, : len(fed)]), rtol=0, atol=2e-4)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("kind", [{}, drafts.SLIDING, drafts.DFLASH2], ids=["full", "sliding", "dflash2"])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_real_drafters_of_random_weights(target, kind):

@@ -51,6 +51,7 @@ def test_every_loop_decodes_the_same_tokens_to_the_full_length(report):
     assert [len(some) for some in by_prompt.values()] == [1] * 4
 
 
+@pytest.mark.long
 def test_rows_say_what_each_round_took(report):
     for loop in LOOPS:
         for row in counted(report, loop):

@@ -273,6 +273,7 @@ def test_a_recall_report_passes_the_gate(recall):
     assert not out.with_name("recall.json.rows.jsonl").exists()
 
 
+@pytest.mark.long
 def test_arms_take_turns(recall):
     made, _ = recall
     order = [row["arm"] for row in made["rows"]]

@@ -84,6 +84,7 @@ def test_every_arm_runs_once_in_each_cell_and_the_order_moves(report):
     assert all(row["warmup"] == (row["repeat"] == 0) for row in rows)
 
 
+@pytest.mark.long
 def test_all_arms_decode_what_mlx_lm_does(measured):
     report, faults = measured
     assert not faults

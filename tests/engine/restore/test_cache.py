@@ -164,6 +164,7 @@ def test_the_report_passes_the_gate(report):
     assert roles == ["baseline", "candidate", "identity", "poison", "evicted"]
 
 
+@pytest.mark.long
 def test_rows_show_what_was_put_back(report):
     for row in report["rows"]:
         found = row["counters"]

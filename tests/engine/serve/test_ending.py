@@ -85,6 +85,7 @@ def test_idle_server_ends_in_order(tmp_path, sent, code):
         assert "Traceback" not in server.said()
 
 
+@pytest.mark.long
 def test_answers_beyond_the_drain_end_with_an_error(tmp_path):
     with serving(tmp_path, "--drain", "1", "--max-active", "1") as server:
         running, lines = occupied(server, max_tokens=4000)
@@ -101,6 +102,7 @@ def test_answers_beyond_the_drain_end_with_an_error(tmp_path):
         assert "Traceback" not in server.said()
 
 
+@pytest.mark.long
 def test_model_that_cannot_be_loaded_at_the_start_is_named(tmp_path, hanging):
     for name in ("generation_config.json", "tokenizer.json"):
         (Path(hanging) / name).unlink()

@@ -177,6 +177,7 @@ def test_drafts_are_cut_at_the_first_refused_token(tiny):
     assert guide.cut([right[0]]) == 0
 
 
+@pytest.mark.long
 def test_sampled_rounds_keep_the_guided_distribution(tiny):
     """A refused draft is replaced from the residual: over many seeds drafts leave the frequencies as they are."""
     from engine.dflash.sampling import Sampler, Sampling  # noqa: PLC0415 - MLX first

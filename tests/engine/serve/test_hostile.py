@@ -27,6 +27,7 @@ def asked(server, schema, **fields):
     return server.chat(response_format=form, max_tokens=48, **fields)
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize(
     ("schema", "named"),
     [
@@ -149,6 +150,7 @@ def test_loop_goes_on_while_the_tokenizer_is_occupied(resident):
     assert asyncio.run(asyncio.wait_for(counted(), 30)) == len(resident.encode("a thought"))
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("depth", [150, 900, 100_000])
 def test_arguments_of_a_tool_call_may_be_nested_as_deep_as_they_like(server, depth):
     call = {"name": "f", "arguments": "[" * depth + "]" * depth}
@@ -193,6 +195,7 @@ def test_compiled_grammars_are_few(resident, monkeypatch):
     assert compiled == made[4::-1]
 
 
+@pytest.mark.long
 def test_requests_of_one_connection_are_answered_in_their_order(server):
     """Sent without waiting: chat, stream, chunked body, health. Then what is no HTTP closes the connection."""
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"

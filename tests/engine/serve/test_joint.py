@@ -43,6 +43,7 @@ def begun(pair, spec, length, *, drafts):
     return run
 
 
+@pytest.mark.long
 def test_each_gets_what_it_would_get_alone(pair):
     joint = Joint(pair.target, pair.draft.config.target_layer_ids)
     assert joint.refusal is None

@@ -111,6 +111,7 @@ def test_grammar_begins_behind_the_thought(chatting, draft, stream):
     assert thought.strip()
 
 
+@pytest.mark.long
 def test_other_dialects_think_only_if_asked(chatting):
     body = {
         "model": "tiny-chat",

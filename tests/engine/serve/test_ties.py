@@ -126,6 +126,7 @@ def test_answers_with_a_grammar(ties, spec):
     assert not ties.explains(free, text)
 
 
+@pytest.mark.long
 def test_prompts_are_stored_as_the_server_stores_them(ties):
     pair = load("tiny", dtype="float32")
     asked = asking(ties, PROMPT * 10, SPECS[0])
