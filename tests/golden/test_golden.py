@@ -51,12 +51,12 @@ def test_openapi_document():
     check("openapi")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_event_streams():
     check("transcripts")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_verdicts_of_the_gate():
     check("gate")
 
