@@ -164,5 +164,5 @@ def _holds(chain: list[str], line: digests.Line) -> bool:
 
 def _older_rows_match(rows: list[Mapping[str, Any]], lines: list[digests.Line], deadline: Deadline) -> bool:
     """Return whether the log of an older engine holds the digest of the report's rows."""
-    chain = ["", *digests.row_digests(deadline.through(rows))]
-    return any(line.word == digests.ROWS and line.digest == chain[-1] for line in lines)
+    last = [*digests.row_digests(deadline.through(rows))][-1:]
+    return any(line.word == digests.ROWS and [line.digest] == last for line in lines)

@@ -13,7 +13,7 @@ _HOST_PLACES = ("out", "model", "draft", "restorer", "text", "prompts", "resume"
 _CHOICE = "auto"
 
 
-def options_of(argv: Sequence[str], command: tuple[str, str]) -> dict[str, str | bool] | None:
+def options_of(argv: Sequence[str], command: tuple[str, ...]) -> dict[str, str | bool] | None:
     """Return the options of a command line by name; None if it calls another command."""
     at = next((i for i in range(len(argv) - 1) if tuple(argv[i : i + 2]) == command), None)
     if at is None:
@@ -40,8 +40,8 @@ def config_mismatches(report: Mapping[str, Any], argvs: Sequence[Sequence[str]])
     Only options that the configuration names, as one value of the same form, are compared. Yields nothing if a step
     could have written the report.
     """
-    command, config = COMMANDS.get(str(report.get("kind"))), report.get("config")
-    if command is None or not isinstance(config, dict):
+    command, config = COMMANDS.get(str(report.get("kind")), ()), report.get("config")
+    if not isinstance(config, dict):
         return
     steps = [options for argv in argvs if (options := options_of(argv, command)) is not None]
     mismatches = [[*_mismatches(config, options)] for options in steps]

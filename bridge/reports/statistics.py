@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from statistics import NormalDist
 
 _STEPS = 60
@@ -44,6 +45,7 @@ def bounds_of_median(values: Iterable[float], level: float = 0.9) -> tuple[float
     return (ordered[k - 1], ordered[-k]) if k else (ordered[0], ordered[-1])
 
 
+@lru_cache(maxsize=1024)
 def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Return the two-sided interval of a share, exact for any number of trials (Clopper and Pearson 1934)."""
     tail = (1 - level) / 2
