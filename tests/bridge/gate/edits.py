@@ -178,4 +178,4 @@ def as_text(counts: Mapping[str, Counter[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(as_text(table(tuple(sys.argv[1:]) or tuple(reports.BUILDERS))))  # noqa: T201
+    print(as_text(table(tuple(sys.argv[1:]) or tuple(reports.BUILDERS))))

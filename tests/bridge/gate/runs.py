@@ -46,7 +46,8 @@ def answer(key: Key | None, report: Report, **fields: object) -> dict[str, bytes
         "commands": [
             {"argv": list(reports.argv_of(report)), "exit_code": 0, "seconds": 1.0, "log": LOG},
         ],
-        "token": 1, "runner": {"id": "mac", "instance": "one", "version": "0.1.0"}, "host": {"memory_bytes": reports.MEMORY_BYTES},
+        "token": 1, "runner": {"id": "mac", "instance": "one", "version": "0.1.0"},
+        "host": {"memory_bytes": reports.MEMORY_BYTES},
         "versions": {"mlx": "0.32.4"}, "started_at": f"{reports.BEGAN:%Y-%m-%dT%H:%M:%SZ}",
         "finished_at": f"{reports.ENDED:%Y-%m-%dT%H:%M:%SZ}", "seconds": 900.0,
         "logs": [

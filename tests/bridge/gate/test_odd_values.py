@@ -1,0 +1,198 @@
+"""No value makes the gate crash or hang: whatever a file holds, there is a verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bridge import limits
+from bridge.gate import check_report, judge, verdict
+from bridge.gate.deadline import Deadline, DeadlineList, TooLongError
+from tests.bridge.gate import reports
+from tests.bridge.gate.reports import Report
+
+VALUES = (
+    *(0, 0.0, -1, 1, 10**30, 10**400, 1e308, 5e-324, -0.0, 2**63, -5, 0.5, 1e-9, float("nan"), float("inf")),
+    *("", "x", "\ud800", "a\u0000", "sha256:" + "0" * 64),
+    *([], {}, None, True, False, [[]], [None], [0] * 50),
+)  # fmt: skip
+BASES = {
+    **{name: (lambda name=name: reports.real(name)) for name in reports.REAL_NAMES},
+    **reports.BUILDERS,
+}
+TIMES = 5
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in inner:
+        yield (*path, step)
+        yield from paths(item, (*path, step))
+
+
+def spoil(report: Report, dice: random.Random) -> None:
+    """Write an odd value to one place, or to all places of that name; or leave something out."""
+    places: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for path in paths(report):
+        places[tuple("*" if isinstance(step, int) else step for step in path)].append(path)
+    alike = places[dice.choice([*places])]
+    value, is_removed = dice.choice(VALUES), dice.random() < 0.2
+    for path in [dice.choice(alike)] if is_removed or dice.random() < 0.5 else alike:
+        container: Any = report
+        for step in path[:-1]:
+            container = container[step]
+        if is_removed:
+            del container[path[-1]]
+        else:
+            container[path[-1]] = value
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_an_odd_value_gets_a_verdict(base):
+    dice = random.Random(base)
+    for _ in range(TIMES):
+        report = reports.copy(BASES[base]())
+        run, before = reports.vouched(report)[1] if "config" in report else None, repr(report)
+        spoil(report, dice)
+        if repr(report) == before:
+            continue
+        began = time.monotonic()
+        assert verdict(check_report(report)) in ("REJECTED", "INCOMPLETE")
+        if run:
+            assert verdict(check_report(report | {"run": {"id": run.id}}, run)) in ("REJECTED", "INCOMPLETE")
+        assert time.monotonic() - began < limits.JUDGE_S
+
+
+@pytest.mark.parametrize(
+    ("base", "edit"),
+    [
+        ("verify_l", lambda report: report["config"].update(contexts=[[]])),
+        ("recall", lambda report: report["config"].update(depths=["x", 0.5, 0.9])),
+        ("recall", lambda report: report["config"].update(samples=10**400)),
+        ("bench", lambda report: report.update(prompts=report["prompts"][:1])),
+        ("bench", lambda report: report.update(rows=report["rows"][:1])),
+        ("bench", lambda report: report["config"].update(rollbacks=[[]], drafters=[7])),
+        ("bench", lambda report: report["config"].update(resumed_rows=-3, model=[])),
+        ("parity", lambda report: report["identity"]["blas"].update(gflops=10**400)),
+        ("parity", lambda report: [row.update(reference=[1]) for row in report["rows"]]),
+        ("restored", lambda report: [row.update(prefill_s=0.0) for row in report["rows"]]),
+        ("kv_quant", lambda report: [row.update(sum_squares=0.0) for row in report["rows"]]),
+        ("served", lambda report: [row["counters"].clear() for row in report["rows"]]),
+    ],
+)
+def test_what_cannot_be_computed_is_a_violation(base, edit):
+    report = reports.real(base)
+    edit(report)
+
+    assert verdict(check_report(report)) in ("REJECTED", "INCOMPLETE")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("", "UNREADABLE", "not JSON"),
+        ("no JSON", "UNREADABLE", "line 1, column 1"),
+        ('{"kind": "kakeya.native", "rows": [1, 2', "UNREADABLE", "cut off after 39 bytes"),
+        ('{"a": "b', "UNREADABLE", "cut off after 8 bytes"),
+        ("[]", "UNREADABLE", "not a JSON object"),
+        ("7", "UNREADABLE", "not a JSON object"),
+        ('{"a": NaN}', "UNREADABLE", "NaN"),
+        ('{"a": 1e999}', "UNREADABLE", "too large for a number"),
+        ('{"a": 1234567890123456789}', "UNREADABLE", "19 digits"),
+        ('{"a": 1, "a": 2}', "UNREADABLE", "twice"),
+        ('{"a": "\\ud800"}', "UNREADABLE", "surrogate"),
+        (b'{"a": "\xff"}', "UNREADABLE", "UTF-8"),
+        ('{"a": ' + "[" * 40 + "]" * 40 + "}", "UNREADABLE", "nested too deeply"),
+        ("[" * 100_000 + "]" * 100_000, "UNREADABLE", "nested too deeply"),
+        ("{" + ", ".join(f'"{i}": 1' for i in range(limits.REPORT_OBJECT_NAMES + 1)) + "}", "TOO_LARGE", "names"),
+        ('{"a": [' + ", ".join(["[]"] * (limits.REPORT_NESTS + 1)) + "]}", "TOO_LARGE", "too many values"),
+        (" " * (limits.REPORT_BYTES + 1), "TOO_LARGE", "larger than"),
+        ("{}", "UNKNOWN_KIND", "None"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_file_that_is_no_report_is_named(text, code, message):
+    data = text.encode() if isinstance(text, str) else text
+    found = {fault.code: fault.message for fault in judge({"a.json": data}).violations}
+
+    assert message in found[code]
+
+
+def test_so_many_faults_are_told_in_few_violations():
+    report = reports.spec_bench()
+    for row in report["rows"]:
+        row |= {"tokens": None, "prefill_s": -1, "text": 7}
+    report["arms"] = [{} for _ in range(90)]
+
+    found = check_report(report)
+
+    assert len(found) <= limits.ANSWER_NOTES
+    assert {"NO_RUN", "MALFORMED", "BAD_ROW"} <= {fault.code for fault in found}
+
+
+def test_each_code_is_among_the_first_violations():
+    report = reports.spec_bench()
+    report["rows"] *= 1_500 // len(report["rows"]) * 3
+    report["rows"] = reports.copy(report["rows"])
+    for i, row in enumerate(report["rows"]):
+        row["arm"] = f"arm-{i}"
+    report["identity"]["modified"] = ["a file"]
+
+    codes = {fault.code for fault in check_report(report)}
+
+    assert {"DANGLING_NAME", "BASELINE_PATCHED", "TIMES_CONTRADICT"} <= codes
+
+
+def many_claims(times: int = 40) -> Report:
+    """Return a report that takes long to judge: many prompts, and as many claims as it may have."""
+    report = reports.spec_bench(texts=tuple(f"{text} {i}" for i in range(times) for text in reports.TEXTS))
+    report["claims"] = [report["claims"][i % len(report["claims"])] for i in range(200)]
+    return report
+
+
+def test_judging_ends_when_its_time_is_over():
+    report = many_claims()
+    began = time.monotonic()
+
+    found = check_report(report, deadline=Deadline(0.01))
+
+    assert time.monotonic() - began < 5
+    assert verdict(found) == "INCOMPLETE"
+    assert "JUDGED_TOO_LONG" in {fault.code for fault in found}
+
+
+def test_reports_that_are_too_late_are_named(monkeypatch):
+    monkeypatch.setattr(limits, "JUDGE_S", 0.05)
+    data = json.dumps(many_claims()).encode()
+
+    gate = judge({f"{i}.json": data for i in range(4)}, kinds=[reports.kinds.NATIVE, reports.kinds.SPEC_BENCH])
+
+    assert gate.verdict == "INCOMPLETE"
+    assert {"the reports before it took all of the 0.05 s"} <= {fault.message for fault in gate.violations}
+    assert "NO_REPORT" not in {fault.code for fault in gate.violations}
+
+
+def test_whoever_waits_for_the_verdict_can_end_the_judging():
+    calls = []
+
+    def attend() -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+
+    data = json.dumps(many_claims()).encode()
+    with pytest.raises(KeyboardInterrupt):
+        judge({f"{i}.json": data for i in range(50)}, attend=attend)
+
+
+def test_loops_over_a_list_end_in_time():
+    items = DeadlineList(range(3), Deadline())
+    assert [*items] == [0, 1, 2]
+    with pytest.raises(TooLongError):
+        [*DeadlineList(range(3), Deadline(-1))]
