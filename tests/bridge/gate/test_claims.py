@@ -21,7 +21,9 @@ def test_the_claims_of_a_real_report_are_derived_byte_for_byte(name):
     report = reports.real(name)
     known = {claim["name"] for claim in report["claims"]}
 
-    derived = [claim for claim in derive_claims(report) if claim["name"] in known or claim["name"] not in NEWER]
+    derived = [
+        claim for claim in derive_claims(report) if claim["name"] in known or claim["name"] not in NEWER
+    ]
 
     assert json.dumps(derived) == json.dumps(report["claims"])
 
@@ -58,7 +60,9 @@ def test_rates_and_speedups_are_what_their_definitions_say():
     report = reports.spec_bench()
     ratios = [a / b for a, b in zip(rates(report, "dflash"), rates(report, "mlx-lm"), strict=True)]
 
-    assert claim(report, "decode_tok_s", "dflash") == pytest.approx(statistics.median(rates(report, "dflash")))
+    assert claim(report, "decode_tok_s", "dflash") == pytest.approx(
+        statistics.median(rates(report, "dflash"))
+    )
     assert claim(report, "decode_speedup", "dflash", "mlx-lm") == pytest.approx(statistics.median(ratios))
     assert claim(report, "worst_speedup", "dflash", "mlx-lm") == pytest.approx(min(ratios))
     assert claim(report, "accept_length", "dflash") == 4
@@ -87,7 +91,9 @@ def test_figures_of_codecs_and_passes_are_what_their_definitions_say():
     assert claim(quant, "rel_mse", "e8") == pytest.approx(2.7 / 303)
     assert claim(quant, "kl", "e8") == pytest.approx(0.6 / 147)
     assert claim(quant, "same_top", "e8") == pytest.approx(47 / 49)
-    assert claim(quant, "perplexity", "e8") == pytest.approx(math.exp(sum(row["sum_nll"] for row in e8) / 147))
+    assert claim(quant, "perplexity", "e8") == pytest.approx(
+        math.exp(sum(row["sum_nll"] for row in e8) / 147)
+    )
     assert claim(quant, "stored_bits_per_value", "e8") == pytest.approx(8 * 4 * 50 * 35 / 12_800)
     where = {"length": 8, "context": 4096}
     assert claim(passes, "verify_ms", where=where) == pytest.approx(1000 * seconds[8])

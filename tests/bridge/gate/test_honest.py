@@ -48,7 +48,9 @@ def arms(role: str, **fields) -> Edit:
     return lambda report: [arm.update(fields) for arm in report["arms"] if arm["role"] == role]
 
 
-def timed(change: Callable[[int, float, Report], float], pause_s: float = 0.0, tick: float | None = None) -> Edit:
+def timed(
+    change: Callable[[int, float, Report], float], pause_s: float = 0.0, tick: float | None = None
+) -> Edit:
     """Return an edit of durations: from a row's number, its seconds of decoding, and the row. The clock may tick."""
 
     def on_tick(seconds: float) -> float:
@@ -149,7 +151,10 @@ def half_precision_tie(report: Report) -> None:
 
 def rising_clock(report: Report) -> None:
     """Passes over a second context run while the GPU's clock rises."""
-    rows = [row | {"context": 8192, "seconds": row["seconds"] * (1.3 - i / 50)} for i, row in enumerate(report["rows"])]
+    rows = [
+        row | {"context": 8192, "seconds": row["seconds"] * (1.3 - i / 50)}
+        for i, row in enumerate(report["rows"])
+    ]
     report["rows"] += rows
     report["config"]["contexts"] = [4096, 8192]
     timed(same)(report)
@@ -195,7 +200,9 @@ def codec_named(cache: str) -> Edit:
     """Return an edit that gives a codec another name."""
 
     def edit(report: Report) -> None:
-        report["config"]["caches"] = [cache if name == "e8v@4.25" else name for name in report["config"]["caches"]]
+        report["config"]["caches"] = [
+            cache if name == "e8v@4.25" else name for name in report["config"]["caches"]
+        ]
         for arm in report["arms"]:
             arm["cache"] = cache if arm["cache"] == "e8v@4.25" else arm["cache"]
 
@@ -221,7 +228,9 @@ def served_at_a_tie(report: Report) -> None:
     from bridge.gate.checks.served import digest_of  # noqa: PLC0415
 
     ours, theirs = [1, 2, 3], [1, 5, 3]
-    cell = [row for row in report["rows"] if (row["cache"], row["form"], row["question"]) == ("raw", "free", 0)]
+    cell = [
+        row for row in report["rows"] if (row["cache"], row["form"], row["question"]) == ("raw", "free", 0)
+    ]
     for row in cell:
         row["tokens"] = digest_of(theirs)
     cell[-1] |= {"tokens": digest_of(ours), "divergence": {
@@ -356,7 +365,9 @@ def test_on_battery_an_uneven_run_says_so():
     report["identity"]["power"] = {"plugged": False}
     report["identity"]["cores"] = None
 
-    (message, *_) = [fault.message for fault in check_report(derived(report)) if fault.code == "DECODE_SPREAD"]
+    (message, *_) = [
+        fault.message for fault in check_report(derived(report)) if fault.code == "DECODE_SPREAD"
+    ]
 
     assert "the load was 0.1, and the machine ran on battery" in message
 
@@ -378,10 +389,14 @@ def test_the_requesters_own_engine_is_never_plainly_accepted():
 
 def deep_model(layers: int = 64, arms_: int = 10, prompts: int = 50, repeats: int = 9) -> bytes:
     """Return a large report as bytes, each layer of each row written out."""
-    report = reports.spec_bench(texts=tuple(f"{text} {i}" for i in range(prompts) for text in reports.TEXTS[:1]))
+    report = reports.spec_bench(
+        texts=tuple(f"{text} {i}" for i in range(prompts) for text in reports.TEXTS[:1])
+    )
     candidates = [f"drafts-{i}" for i in range(arms_ - 2)]
     report["arms"] = [*report["arms"][:2], *(report["arms"][2] | {"name": name} for name in candidates)]
-    templates = {row["prompt"]: row for row in report["rows"] if row["arm"] == "dflash" and row["repeat"] == 0}
+    templates = {
+        row["prompt"]: row for row in report["rows"] if row["arm"] == "dflash" and row["repeat"] == 0
+    }
     plain = {row["prompt"]: row for row in report["rows"] if row["arm"] == "one-pass" and row["repeat"] == 0}
     cache, clock, rows = reports.memory(300, layers=layers), reports.Clock(), []
     for prompt in report["prompts"]:
@@ -412,7 +427,10 @@ def test_a_deep_model_is_judged_in_bounded_time_and_memory():
 
 @pytest.mark.slow
 def test_equal_layers_are_one_object_in_memory():
-    few, many = deep_model(layers=4, arms_=3, prompts=5, repeats=3), deep_model(layers=64, arms_=3, prompts=5, repeats=3)
+    few, many = (
+        deep_model(layers=4, arms_=3, prompts=5, repeats=3),
+        deep_model(layers=64, arms_=3, prompts=5, repeats=3),
+    )
     peaks = []
     for data in (few, many):
         tracemalloc.start()

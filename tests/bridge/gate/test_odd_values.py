@@ -110,7 +110,11 @@ def test_what_cannot_be_computed_is_a_violation(base, edit):
         (b'{"a": "\xff"}', "UNREADABLE", "UTF-8"),
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", "UNREADABLE", "nested too deeply"),
         ("[" * 100_000 + "]" * 100_000, "UNREADABLE", "nested too deeply"),
-        ("{" + ", ".join(f'"{i}": 1' for i in range(limits.REPORT_OBJECT_NAMES + 1)) + "}", "TOO_LARGE", "names"),
+        (
+            "{" + ", ".join(f'"{i}": 1' for i in range(limits.REPORT_OBJECT_NAMES + 1)) + "}",
+            "TOO_LARGE",
+            "names",
+        ),
         ('{"a": [' + ", ".join(["[]"] * (limits.REPORT_NESTS + 1)) + "]}", "TOO_LARGE", "too many values"),
         (" " * (limits.REPORT_BYTES + 1), "TOO_LARGE", "larger than"),
         ("{}", "UNKNOWN_KIND", "None"),
@@ -171,7 +175,9 @@ def test_reports_that_are_too_late_are_named(monkeypatch):
     monkeypatch.setattr(limits, "JUDGE_S", 0.05)
     data = json.dumps(many_claims()).encode()
 
-    gate = judge({f"{i}.json": data for i in range(4)}, kinds=[reports.kinds.NATIVE, reports.kinds.SPEC_BENCH])
+    gate = judge(
+        {f"{i}.json": data for i in range(4)}, kinds=[reports.kinds.NATIVE, reports.kinds.SPEC_BENCH]
+    )
 
     assert gate.verdict == "INCOMPLETE"
     assert {"the reports before it took all of the 0.05 s"} <= {fault.message for fault in gate.violations}

@@ -85,7 +85,9 @@ def test_the_bounds_of_few_values_are_the_outermost():
 
 @pytest.mark.parametrize("count", [201, 1_001])
 def test_the_bounds_of_many_values_agree_with_the_exact_ones(count):
-    exact = next(k for k in range(count) if 2 * sum(math.comb(count, i) for i in range(k + 1)) / 2**count > 0.1)
+    exact = next(
+        k for k in range(count) if 2 * sum(math.comb(count, i) for i in range(k + 1)) / 2**count > 0.1
+    )
     low, high = bounds_of_median(range(count))
     assert abs(low - (exact - 1)) <= 1
     assert low + high == count - 1
@@ -102,7 +104,8 @@ def test_the_median_of_what_is_not_known(values):
 
 
 @pytest.mark.parametrize(
-    ("t", "freedom", "p"), [(0.0, 5, 1.0), (12.706205, 1, 0.05), (2.570582, 5, 0.05), (4.032143, 5, 0.01), (1.96, 10**6, 0.05)]
+    ("t", "freedom", "p"),
+    [(0.0, 5, 1.0), (12.706205, 1, 0.05), (2.570582, 5, 0.05), (4.032143, 5, 0.01), (1.96, 10**6, 0.05)],
 )
 def test_two_sided_probabilities_are_those_of_tables(t, freedom, p):
     assert two_sided(t, freedom) == pytest.approx(p, abs=2e-4)
@@ -121,7 +124,9 @@ def test_an_answer_repeats_itself(tokens, repeats):
 
 def test_an_arm_repeats_itself_if_more_than_a_fifth_of_its_answers_do():
     def rows(looping: int, of: int) -> list[dict]:
-        return [{"arm": "a", "prompt": f"p{i}", "tokens": [7] * 12 if i < looping else [i]} for i in range(of)]
+        return [
+            {"arm": "a", "prompt": f"p{i}", "tokens": [7] * 12 if i < looping else [i]} for i in range(of)
+        ]
 
     assert repeating_arms(rows(1, 5)) == {}
     assert repeating_arms(rows(2, 5)) == {"a": (2, 5)}
