@@ -134,12 +134,10 @@ def _digest_mismatches(
         return
     mine = [line for line in lines if line.id == header[: digests.ID_LENGTH]]
     was_cut = any(not line.word for line in lines)
-    if not mine or not (
-        was_cut or any(line.digest == header for line in lines if line.word == digests.REPORT)
-    ):
+    if not mine or (mine[0][:2] != (digests.REPORT, header) and not was_cut):
         yield (
             "EDITED",
-            "the job's log does not hold the digest of the report's models, prompts, arms and options",
+            "the job's log does not begin with the digest of the report's models, prompts, arms and options",
         )
         return
     chain = [*digests.row_digests(deadline.through(rows), header)]
@@ -150,7 +148,7 @@ def _digest_mismatches(
                 f"after {line.rows} rows, the job's log holds another digest than the report's rows have",
             )
             return
-    last = max((line.rows for line in mine if line.word == digests.ROWS), default=0)
+    last = max(line.rows for line in mine)
     if last != len(chain):
         yield "EDITED", f"the job's log tells of {last} rows, and the report has {len(chain)}"
     ends = [line.digest for line in mine if line.word == digests.END]

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from bridge.bus import wire
-from bridge.system import strict_json
+from bridge.common import strict_json
 from bridge.verify import attestation
 from bridge.verify.pins import Pin
 from bridge.verify.public_keys import PublicKey

@@ -364,10 +364,10 @@ def test_digests_that_begin_with_digits_are_read(start):
     text += f"kakeya-end {digest[:16]} {digest}\n"
 
     assert [*digests.lines_in([text.encode()])] == [
-        digests.Line("kakeya-report", "", 0, digest),
-        digests.Line("kakeya-rows", digest[:16], 7, digest),
-        digests.Line("kakeya-rows", "", 7, digest),
-        digests.Line("kakeya-end", digest[:16], 0, digest),
+        digests.Line("kakeya-report", digest, digest[:16]),
+        digests.Line("kakeya-rows", digest, digest[:16], 7),
+        digests.Line("kakeya-rows", digest, rows=7),
+        digests.Line("kakeya-end", digest, digest[:16]),
     ]
 
 

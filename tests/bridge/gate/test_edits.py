@@ -22,7 +22,7 @@ def test_sampled_edits_are_not_accepted(kind):
     assert accepted == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", reports.BUILDERS)
 def test_no_edit_is_accepted(kind):
     counts = edits.table([kind])[kind]

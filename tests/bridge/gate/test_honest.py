@@ -410,7 +410,7 @@ def deep_model(layers: int = 64, arms_: int = 10, prompts: int = 50, repeats: in
     return json.dumps(derived(report)).encode()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_deep_model_is_judged_in_bounded_time_and_memory():
     data = deep_model()
     assert len(data) > 30_000_000
@@ -425,7 +425,7 @@ def test_a_deep_model_is_judged_in_bounded_time_and_memory():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_500_000  # KiB
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equal_layers_are_one_object_in_memory():
     few, many = (
         deep_model(layers=4, arms_=3, prompts=5, repeats=3),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge import limits
+from bridge.common import limits
 from bridge.gate import check_report, judge, verdict
 from bridge.gate.deadline import Deadline, DeadlineList, TooLongError
 from tests.bridge.gate import reports
