@@ -17,6 +17,8 @@ TIGHT = 0.05  # the share of a figure by which the bounds of its median may diff
 SPREADS = (3.0, 2.0)
 # No further repeat begins so many seconds after the run did: what runs on a deadline is to keep what it has.
 BEGINS_WITHIN = 1800.0
+# If rows are steady, repeats that only make figures better known begin within so many times the configured ones' time.
+LONGER = 1.25
 
 
 def steady(rows: Sequence[Row]) -> bool:
@@ -67,7 +69,8 @@ def until_steady(
     def further(rows: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
         for repeat in range(repeats + 1, most + 1):
             before = [row for row in rows if row["repeat"] < repeat]
-            if (steady(before) and suffice(before)) or ended(before) > BEGINS_WITHIN:
+            late = ended(before) > LONGER * ended([row for row in before if row["repeat"] <= repeats])
+            if (steady(before) and (late or suffice(before))) or ended(before) > BEGINS_WITHIN:
                 return
             yield list(interleave(arms, prompts, [repeat]))
 

@@ -82,9 +82,27 @@ def test_repeats_go_on_until_times_are_steady(took, most, last):
 
 
 def test_repeats_go_on_until_they_suffice():
-    job, ran = job_of([1] * 9, 3, 9, lambda rows: len(rows) >= 5)
+    job, ran = job_of([1] * 9, 3, 9, lambda rows: len(rows) >= 4)
     jobs.measure(job, None)
-    assert ran == [1, 2, 3, 4, 5]
+    assert ran == [1, 2, 3, 4]
+
+
+def test_steady_times_are_not_repeated_for_long():
+    """Eight repeats end after 8 seconds, and ten after 10, a quarter longer: none begins after that."""
+
+    def rows(last):
+        return [
+            row(repeat=repeat, prefill=0.5, seconds=0.5, started_s=repeat - 1.0)
+            for repeat in range(1, last + 1)
+        ]
+
+    found = []
+    further = until_steady(["a"], ["p"], 8, 99, lambda _: False)
+    ran = rows(8)
+    for turns in further(ran):
+        found += [turn.repeat for turn in turns]
+        ran += rows(len(ran) + 1)[-1:]
+    assert found == [9, 10, 11]
 
 
 @pytest.mark.parametrize(
