@@ -81,7 +81,7 @@ def threads(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decoding(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, and the two functions above."""
+    """Add ``--max-prompts``, ``--task``, ``--chat``, ``--cache``, ``--max-tokens``, ``--repeats``, ``--threads``."""
     for option in reversed(
         (
             click.option(

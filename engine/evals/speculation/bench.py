@@ -151,11 +151,12 @@ def has_tight(found: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> bool
     """
     for prompts in paired_speedups(Table(found), arms).values():
         spread = [
-            ratio / statistics.median(ratios.values())
+            ratio / middle
             for ratios in prompts.values()
+            if (middle := statistics.median(ratios.values()))
             for ratio in ratios.values()
         ]
-        if not is_tight(spread):
+        if spread and not is_tight(spread):
             return False
     return True
 

@@ -482,6 +482,13 @@ def test_repeats_go_on_until_the_paired_quotients_are_known_within_five_per_cent
     assert spec.has_tight(rows, LOOPS[:1] + LOOPS[-1:]) == tight
 
 
+@pytest.mark.parametrize("arm", ["ours", "native"])
+def test_answers_of_one_token_do_not_ask_for_repeats(arm):
+    rows = _loops({"a": (1, 2, 3)}, native={"a": (2, 2, 2)})
+    few = [row | {"decode_tokens": 0} if row["arm"] == arm else row for row in rows]
+    assert spec.has_tight(few, LOOPS[:1] + LOOPS[-1:])
+
+
 def test_nothing_is_claimed_of_rounds_where_every_answer_ends_with_its_first_token():
     told = [{"name": "ours", "role": "reference", "oracle": None}]
     none = {"commits": [], "drafted": [], "accepted": []}
