@@ -627,6 +627,7 @@ def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monk
 # Row 18: a runner that sleeps through its lease.
 
 
+@pytest.mark.long
 def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(target, wait_for):
     branch = target.ask()
     short = {"bus": {"lease_s": 1.0}}

@@ -293,6 +293,7 @@ class TestChoice:
             choose(policy(sandbox="require", interpreter=str(tmp_path / "gone")), print).kind == "bubblewrap"
         )
 
+    @pytest.mark.long
     def test_a_session_that_requires_one_does_not_open_without(self, policy, monkeypatch, tmp_path):
         monkeypatch.setattr(bubblewrap, "PROGRAMS", (fake(tmp_path / "bwrap", SHOWS_ALL),))
 

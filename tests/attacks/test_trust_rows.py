@@ -139,6 +139,7 @@ def test_row_19_a_manifest_copied_to_another_branch_is_refused(trusting, git, cl
     assert not trusting.ran.exists()
 
 
+@pytest.mark.long
 def test_row_19_a_signed_request_on_another_branch_of_the_same_nonce_is_refused(trusting, git, clone):
     """Before the request itself was ever seen, so that no ledger knows its nonce."""
     run = trusting.ask("alice")
@@ -153,6 +154,7 @@ def test_row_19_a_signed_request_on_another_branch_of_the_same_nonce_is_refused(
     assert not trusting.ran.exists()
 
 
+@pytest.mark.long
 def test_row_19_an_answered_request_that_is_pushed_again_gets_the_answer_that_it_had(trusting, git, clone):
     run = trusting.ask("alice")
     before = trusting.answer(run)

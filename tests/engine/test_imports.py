@@ -79,6 +79,7 @@ def test_mlx_has_one_door(engine_folder):
     assert {name for name, _ in past} == {"mx.py", "lm.py"}
 
 
+@pytest.mark.long
 def test_mlx_lm_comes_after_the_preload(python):
     done = python("-c", "import engine.lm; from engine import blas; print(blas.preload().reason)")
     assert "before the engine" not in done.stdout

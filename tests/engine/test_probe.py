@@ -30,6 +30,7 @@ def test_a_healthy_machine(python):
     assert isinstance(facts["ring"], bool)
 
 
+@pytest.mark.long
 def test_people_get_a_table(python):
     done = python("-m", "engine", "probe")
     assert "healthy" in done.stdout

@@ -45,6 +45,7 @@ def test_drafts_are_accepted_and_change_nothing(pair):
     assert all(sum(row["accepted"]) > 0 for row in drafted)
 
 
+@pytest.mark.long
 def test_a_packed_cache_serves_the_model(pair):
     """The packed cache holds every position, in less than half of the raw one's bytes."""
     (needle,) = needles.make(pair.tokenizer, [512], [0.5], 1, 0, chat=False)

@@ -56,6 +56,7 @@ def test_errors_are_those_of_the_command_line(door):
     assert all(error["code"] and error["error"] for error in told.values())
 
 
+@pytest.mark.long
 def test_a_remote_that_is_gone_is_told_the_same(door, bus):
     bus.rename(bus.with_name("away"))
 
@@ -71,6 +72,7 @@ def test_a_remote_that_is_gone_is_told_the_same(door, bus):
     assert waited["exit_code"] == 3
 
 
+@pytest.mark.long
 def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
     door.clone = tmp_path
 
@@ -80,6 +82,7 @@ def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
     assert door.play(scene)["error"] == said(door, "list")["error"]
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("tool", "args", "why"),
     [
@@ -131,6 +134,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(monkeypatch):
     assert f"{sys.executable} -m pip install '.[mcp]'" in error.fix
 
 
+@pytest.mark.long
 def test_an_agent_that_goes_away_while_it_is_answered_is_no_bug(door):
     """Its end of both pipes is closed before the answer to what it asked last is written."""
     hello = {

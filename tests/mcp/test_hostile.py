@@ -78,6 +78,7 @@ def test_a_hostile_log_is_bounded_stripped_and_marked(served, clone, forger, put
     assert [steers(message) for _, _, message in told if steers(message)] == []
 
 
+@pytest.mark.long
 def test_the_end_of_a_log_beyond_its_end_is_empty(served):
     async def scene(agent):
         await agent.good("kakeya_run", preset="noop")
@@ -87,6 +88,7 @@ def test_the_end_of_a_log_beyond_its_end_is_empty(served):
     assert served.play(scene)["untrusted_log"] == ""
 
 
+@pytest.mark.long
 def test_a_hostile_list_of_branches_is_bounded_and_harmless(door, clone, bus, git):
     real = Client(clone, presets=door.presets).run("noop").branch
     main = git(bus, "rev-parse", "refs/heads/main")
@@ -127,6 +129,7 @@ def test_a_hostile_list_of_branches_is_bounded_and_harmless(door, clone, bus, gi
     assert [text for answer in bad for text in texts(answer) if steers(text)] == []
 
 
+@pytest.mark.long
 def test_what_an_agent_names_never_leaves_the_servers_folder(served, clone, tmp_path):
     outside = ("../out", "/tmp/out", "a/../../out", ".git/out", "~/out/..", ".")
 
@@ -142,6 +145,7 @@ def test_what_an_agent_names_never_leaves_the_servers_folder(served, clone, tmp_
     assert not (clone / ".git" / "out").exists()
 
 
+@pytest.mark.long
 def test_a_link_in_the_servers_folder_leads_nowhere(served, clone, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (clone / "out").symlink_to(tmp_path / "elsewhere")
@@ -185,6 +189,7 @@ def forge_state(forger, run, **fields) -> None:
     forger.put(run.branch, {wire.STATE: json.dumps(state).encode()}, run.commit)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fields", "is_shown"),
     [
@@ -226,6 +231,7 @@ def test_free_text_in_a_forged_state_reaches_an_agent_only_in_marked_fields(
     assert [said for said in told if "Ignore" in said.partition("the branch says: ")[0]] == []
 
 
+@pytest.mark.long
 def test_free_text_in_an_answer_reaches_an_agent_only_in_marked_fields(served, clone, forger):
     client = Client(clone, presets=served.presets)
     run = client.run("noop")

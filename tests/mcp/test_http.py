@@ -52,6 +52,7 @@ def test_the_official_client_works_over_http(url):
     assert sent.structured_content["branch"].startswith("mac-bridge/noop-")
 
 
+@pytest.mark.long
 def test_only_our_own_host_and_origin_are_answered(url):
     port = url.split(":")[2].partition("/")[0]
 
@@ -68,6 +69,7 @@ def test_only_our_own_host_and_origin_are_answered(url):
         assert post(url, Origin=origin).status_code == 403, origin
 
 
+@pytest.mark.long
 def test_nobody_outside_this_machine_can_connect(url):
     port = int(url.split(":")[2].partition("/")[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

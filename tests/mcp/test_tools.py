@@ -28,6 +28,7 @@ HINTS = {
 }
 
 
+@pytest.mark.long
 def test_there_are_nine_tools_with_schemas_and_hints(door):
     async def scene(agent):
         return (await agent.client.list_tools()).tools, agent.client.instructions
@@ -91,6 +92,7 @@ def test_a_whole_run_with_every_tool(served, clone):
     assert any("running" in message and "line" in message for _, _, message in told)
 
 
+@pytest.mark.long
 def test_a_wait_returns_in_time_and_tells_how_it_stands_meanwhile(door):
     async def scene(agent):
         branch = (await agent.good("kakeya_run", preset="noop"))["branch"]
@@ -109,6 +111,7 @@ def test_a_wait_returns_in_time_and_tells_how_it_stands_meanwhile(door):
     assert any("position 1 of 1" in message for _, _, message in told)
 
 
+@pytest.mark.long
 def test_a_job_is_cancelled(served, wait_for):
     async def scene(agent):
         branch = (await agent.good("kakeya_run", preset="sleep"))["branch"]
@@ -127,6 +130,7 @@ def test_a_job_is_cancelled(served, wait_for):
     assert again["state"] == "cancelled"
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_an_answer_and_no_error(served):
     async def scene(agent):
         await agent.good("kakeya_run", preset="fail")
@@ -137,6 +141,7 @@ def test_a_job_that_fails_is_an_answer_and_no_error(served):
     assert (answer["state"], answer["exit_code"]) == ("failed", 1)
 
 
+@pytest.mark.long
 def test_numbers_may_be_written_as_text(door, clone):
     async def scene(agent):
         return await agent.good("kakeya_run", preset="count", params={"n": "7"}, idempotency_key="seven")
@@ -147,6 +152,7 @@ def test_numbers_may_be_written_as_text(door, clone):
     assert found.branch == branch
 
 
+@pytest.mark.long
 def test_a_call_that_its_client_gives_up_does_not_block_the_next(door):
     async def scene(agent):
         await agent.good("kakeya_run", preset="noop")
@@ -159,6 +165,7 @@ def test_a_call_that_its_client_gives_up_does_not_block_the_next(door):
     assert door.play(scene) < 10
 
 
+@pytest.mark.long
 def test_a_wait_that_is_cancelled_stops_asking_the_remote(door, http_bus, git, clone):
     git(clone, "remote", "set-url", "origin", http_bus.url)
 

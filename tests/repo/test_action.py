@@ -102,6 +102,7 @@ def test_a_signed_answer_ends_with_zero_and_leaves_everything(use, served, key, 
     assert Client(clone).find(branch).status().state is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_the_summary_has_verdict_claims_and_plots(use, runners, key, clone):
     runners.start(bus={"poll_s": 0.1, "pushes_per_minute": 600})
     job = use(preset="kv-codec-rd", params="n_vectors=64\ndim=64", public_key=key, wait="120s")
@@ -116,6 +117,7 @@ def test_the_summary_has_verdict_claims_and_plots(use, runners, key, clone):
     assert " +-----" in job.summary
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "state", "code"),
     [("fail", "failed", 1), ("slow", "timed_out", 124), ("gated", "gate_rejected", 5)],
@@ -144,6 +146,7 @@ def test_a_request_that_is_wrong_fails_and_asks_for_nothing(use, git, bus):
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge/") == ""
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "params", ["--ref=main", "-p", "$(touch pwned)=1", "; touch pwned", "`touch pwned`=1"]
 )
@@ -158,6 +161,7 @@ def test_inputs_are_words_and_no_options_or_commands(use, clone, params):
     assert not (clone / "pwned").exists()
 
 
+@pytest.mark.long
 def test_nobody_takes_the_request_in_time(use, clone):
     job = use(preset="noop", wait="2s")
 
@@ -169,6 +173,7 @@ def test_nobody_takes_the_request_in_time(use, clone):
     assert "no runner took" in job.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("required", ["true", "false"])
 def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, jobs, required):
     runners.start(preset_folder=jobs)
@@ -181,6 +186,7 @@ def test_an_answer_without_a_signature_fails_unless_it_is_allowed(use, runners, 
     assert job.outputs["signed"] == "false"
 
 
+@pytest.mark.long
 def test_an_answer_signed_with_another_key_does_not_hold(use, served, runners):
     other = runners.folder / "state-other"
     signing_key.make_key(other)
@@ -221,6 +227,7 @@ def test_without_jq_nothing_is_sent(use, clone, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_why_there_is_no_answer_is_in_the_log(use, served, key, clone, tmp_path):
     """The bus goes away while the job runs; the exit code is the client's own."""
     client = (tmp_path / "kakeya").read_text()
@@ -234,6 +241,7 @@ def test_why_there_is_no_answer_is_in_the_log(use, served, key, clone, tmp_path)
     assert "this repository has no remote 'gone'" in job.log
 
 
+@pytest.mark.long
 def test_what_a_job_prints_commands_nothing(use, served, key, forger):
     job = use(preset="shout", public_key=key)
 
@@ -262,6 +270,7 @@ class Tags(HTMLParser):
         self.plain += "" if self.in_code else data
 
 
+@pytest.mark.long
 def test_what_a_job_prints_is_only_text_in_the_summary(use, served, key):
     job = use(preset="shout", public_key=key)
 
@@ -333,6 +342,7 @@ def test_line_breaks_in_an_answer_make_no_outputs(use, clone, tmp_path):
     assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]
 
 
+@pytest.mark.long
 def test_a_line_break_in_the_folder_makes_no_output(use, served, key, clone):
     job = use(preset="noop", public_key=key, folder="out\nbranch=evil")
 
@@ -352,6 +362,7 @@ def test_every_call_of_the_client_is_kept_from_commanding():
                 assert "2>" in line or "quietly" in line or stopped, line
 
 
+@pytest.mark.long
 def test_a_cancelled_workflow_withdraws_its_request(use, served, key, clone, wait_for):
     job = use(preset="sleep", public_key=key)
     client = Client(clone)
@@ -381,6 +392,7 @@ def test_a_workflow_that_is_cancelled_while_it_asks_withdraws_the_request_too(
     assert "cancelled by the requester" in status.detail
 
 
+@pytest.mark.long
 def test_a_key_sends_one_request_when_the_job_runs_again(use, served, key, clone):
     for _ in range(2):
         job = use(preset="noop", public_key=key, idempotency_key="run-1")

@@ -123,6 +123,7 @@ def test_the_search_sees_what_has_no_name(source):
     assert len([*own_outputs_in(source)]) == 1
 
 
+@pytest.mark.long
 def test_no_module_reaches_its_output_by_another_way():
     files = [*ROOT.glob("bridge/**/*.py"), *ROOT.glob("runner/**/*.py")]
     reaching = {file: [*own_outputs_in(file.read_text(encoding="utf-8"))] for file in files}
@@ -156,6 +157,7 @@ def test_only_the_demonstration_writes_markup():
     assert using == {"demo.py"}
 
 
+@pytest.mark.long
 def test_markup_is_made_by_two_modules_and_no_template_turns_escaping_off():
     """What makes markup of text calls `Markup`; others pass it on."""
     makers = set()

@@ -83,6 +83,7 @@ def test_base_install_imports_without_mlx_and_numpy(unpacked, tmp_path):
     assert [name for name, place in places.items() if not Path(place).is_relative_to(unpacked)] == []
 
 
+@pytest.mark.long
 def test_presets_are_in_it_and_load_from_it(unpacked, tmp_path):
     shipped = {path.name for path in (unpacked / "presets").glob("*.yaml")}
     assert shipped == {path.name for path in (ROOT / "presets").glob("*.yaml")}

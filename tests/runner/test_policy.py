@@ -240,6 +240,7 @@ def test_init_on_the_command_line_writes_where_it_is_told_and_never_over_a_polic
     assert path.read_text() == before
 
 
+@pytest.mark.rows(1)
 @pytest.mark.bus
 @pytest.mark.parametrize("verb", [["serve"], ["once", "--branch", "mac-bridge/touch-1700000000-abcdef"]])
 @pytest.mark.parametrize(("content", "words"), [(None, "no policy"), ("bus: [", "YAML"), ({}, "missing")])

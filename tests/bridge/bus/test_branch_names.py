@@ -113,6 +113,7 @@ namespaces = st.builds(
 )
 
 
+@pytest.mark.long
 @examples(200)
 @given(namespaces, preset_names)
 def test_a_name_that_is_made_is_taken_apart_into_what_it_was_made_of(namespace, preset):

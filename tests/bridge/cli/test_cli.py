@@ -119,6 +119,7 @@ USAGE = {
 }
 
 
+@pytest.mark.rows(14)
 @pytest.mark.parametrize(("args", "message", "fix"), USAGE.values(), ids=USAGE)
 def test_a_mistake_ends_with_2_says_what_helps_and_sends_nothing(kakeya, clone, bus, git, args, message, fix):
     done = kakeya(clone, *args)

@@ -476,6 +476,7 @@ MALFORMED = {
 }  # fmt: skip
 
 
+@pytest.mark.rows(44)
 @pytest.mark.parametrize(("content", "wrong"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path, content, wrong):
     file = tmp_path / "job.yaml"

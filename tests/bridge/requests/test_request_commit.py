@@ -103,6 +103,7 @@ def test_every_kind_of_place_is_tried(places):
     assert list(places) == KINDS
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_is_sent_and_nothing_here_has_changed(places, kind, bus, git, files_of):
     here = places[kind]()

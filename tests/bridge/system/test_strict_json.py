@@ -95,6 +95,7 @@ def test_the_limits_are_the_callers_to_set():
 NESTS, VALUES, NAMES = limits.JSON_NESTS, limits.JSON_VALUES, limits.JSON_NAMES
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize(
     ("text", "most"),

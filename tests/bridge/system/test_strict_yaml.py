@@ -43,6 +43,7 @@ def test_a_value_may_be_named_again(tmp_path):
     assert read_yaml(tmp_path / "x.yaml") == {"a": {"b": 1}, "c": [{"b": 1}] * 2, "d": "text", "e": "text"}
 
 
+@pytest.mark.long
 def test_a_file_of_its_greatest_size_without_aliases_is_read(tmp_path):
     (tmp_path / "x.yaml").write_text("a: [" + "x," * ((1 << 17) - 3) + "]")
     assert len(read_yaml(tmp_path / "x.yaml")["a"]) == (1 << 17) - 3

@@ -275,6 +275,7 @@ def test_a_log_that_is_not_what_was_streamed_is_noticed(answer):
     assert answer.failed() == ["files"]
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"not JSON", b"\xff"], ids=str)
 def test_a_result_that_is_none_is_noticed(answer, content):
     answer.rewrite({wire.RESULT: content})

@@ -171,6 +171,7 @@ def test_lookup_without_a_drafter(adaptive):
     assert sum(step.accepted for step in steps) > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_adaptive_with_both_drafters(target):
     prompt = prompt_of(12) * 2
@@ -250,6 +251,7 @@ def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive, block):
         assert goes_on_as_plain(target, prompt, known[: end + 1], caches)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("block", [1, 8])
 def test_an_iterator_that_is_closed_leaves_usable_caches(target, block):
@@ -273,6 +275,7 @@ def test_an_iterator_that_is_closed_leaves_usable_caches(target, block):
         assert goes_on_as_plain(target, prompt, given, caches)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("where", ["draft", "layer"])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_an_error_in_a_round_leaves_usable_caches(monkeypatch, target, where):
@@ -297,6 +300,7 @@ def test_an_error_in_a_round_leaves_usable_caches(monkeypatch, target, where):
     assert goes_on_as_plain(target, prompt, given, caches)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("block", [1, 8])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_ctrl_c_is_heard_when_the_round_was_given_out(monkeypatch, target, block):
@@ -338,6 +342,7 @@ def test_generations_side_by_side_do_not_meet():
     assert found == known
 
 
+@pytest.mark.long
 def test_generations_in_threads_do_not_meet():
     target, draft = TARGETS["gemma3"], drafts.drafter()
     prompts = [prompt_of(LONG, seed) for seed in range(3)]
@@ -364,6 +369,7 @@ def test_caches_carry_a_conversation():
     assert found == plain(target, [*first, *answer, *second], 20)
 
 
+@pytest.mark.long
 def test_sampled_text_has_the_targets_distribution():
     """All texts of three tokens: the probability of each, from the target alone, against how often it came."""
     vocabulary, many = 4, 400

@@ -232,6 +232,7 @@ def test_a_published_lattice_stores_the_bits_of_each_voronoi_code(caches, dim):
         assert [text for text, held in stored_by.items() if abs(held - bits) <= EQUAL], (rate, stored_by)
 
 
+@pytest.mark.long
 def test_texts_of_several_kinds_are_workloads(tmp_path, capsys):
     out = tmp_path / "report.json"
     code = world.run(

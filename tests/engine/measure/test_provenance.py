@@ -95,6 +95,7 @@ def test_a_model_is_known_by_what_was_read(tmp_path):
     assert digests.model("draft", "tiny", tmp_path, "bfloat16")["tokenizer"] is None
 
 
+@pytest.mark.long
 def test_what_the_engine_writes_is_what_the_schema_says(tmp_path, python):
     validator = pytest.importorskip("jsonschema").Draft202012Validator
     out = tmp_path / "rd.json"

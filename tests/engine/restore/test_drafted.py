@@ -61,6 +61,7 @@ def test_a_fit_explains_more_than_half_of_a_row_that_it_has_not_seen(pair, fitte
     assert max(errors[:2]) < 0.2  # the first layer reads the embeddings alone
 
 
+@pytest.mark.long
 def test_it_is_loaded_as_it_was_saved(pair, bound, fitted, rows, tmp_path):
     save_drafted(fitted, tmp_path / "restore")
     found = load_drafted(tmp_path / "restore", bound, pair.target, DIGESTS, mx.float32)

@@ -227,6 +227,7 @@ def test_models_and_channels(server):
     assert ask(server, model="tiny@affine-4g64", max_tokens=4).x_kakeya["cache"] == "affine@4g64"
 
 
+@pytest.mark.long
 def test_own_options_override_the_channel(server):
     found = ask(server, model="tiny@raw", max_tokens=4, extra_body={"x_kakeya": {"cache": "e8@q10"}})
     assert found.x_kakeya["cache"] == "e8@q10"

@@ -46,6 +46,7 @@ def test_message(server):
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", word)
 
 
+@pytest.mark.long
 def test_message_that_follows_a_schema(server):
     wanted = {"format": {"type": "json_schema", "schema": CITY}}
     (block,) = messages(server, max_tokens=64, output_config=wanted).json()["content"]

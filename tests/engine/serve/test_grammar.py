@@ -57,6 +57,7 @@ def test_schema_is_followed_even_when_cut_short(server, model, draft, most):
         assert found.x_kakeya["rounds"] > 0
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("draft", ["none", "dflash"])
 @pytest.mark.parametrize("seed", range(6))
 def test_hot_samples_are_json(server, draft, seed):

@@ -122,6 +122,7 @@ def test_body_limit_is_the_one_asked_for(narrow):
     assert narrow.http.post("/v1/chat/completions", content=b" " * 70_000).status_code == 413
 
 
+@pytest.mark.long
 def test_late_request_is_ended(tmp_path):
     with serving(tmp_path, "--request-timeout", "1") as server:
         until(lambda: server.chat(max_tokens=1).status_code == 200)  # the model is loaded, in whatever time
@@ -153,6 +154,7 @@ def test_drain_ends_what_takes_too_long(tmp_path):
             assert late.result().status_code == 503
 
 
+@pytest.mark.long
 def test_key_is_asked_for(tmp_path):
     key = tmp_path / "key"
     key.write_text("sesame-sesame-sesame\n")
@@ -185,6 +187,7 @@ def test_only_loopback_and_own_pages_may_ask_without_a_key(narrow):
     assert narrow.http.get("/v1/models", headers=own).status_code == 200
 
 
+@pytest.mark.long
 def test_allowed_origin_gets_cors(tmp_path):
     with serving(tmp_path, "--allow-origin", "https://app.example") as server:
         found = server.http.get("/v1/models", headers={"Origin": "https://app.example"})

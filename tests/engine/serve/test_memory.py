@@ -62,6 +62,7 @@ def test_process_grows_by_no_more_than_it_accounts_for(budgeted):
     assert after["process_bytes"] - before["process_bytes"] <= 1.05 * (BUDGET - weights) + PAGES
 
 
+@pytest.mark.long
 def test_what_can_never_fit_is_refused(budgeted):
     refused = ask(budgeted, 0, max_tokens=3500)
     assert refused.status_code == 400

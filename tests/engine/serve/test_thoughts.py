@@ -36,6 +36,7 @@ def asked(server, text, **fields):
     return response.json()
 
 
+@pytest.mark.long
 def test_answer_ends(chatting):
     choice = asked(chatting, "Count from 1 to 5.", reasoning_effort="none")["choices"][0]
     assert choice["message"]["content"] == "1, 2, 3, 4, 5"

@@ -109,6 +109,7 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
     assert left_out[0] < len(bad)
 
 
+@pytest.mark.long
 def test_check_names_it_with_a_command_that_is_safe_to_paste(host, poison, tmp_path):
     bad = poison(f"mac-bridge/touch-{new_nonce()};$(touch${{IFS}}x)")
     argv = [sys.executable, "-P", "-m", "runner", "--policy", str(host.policy("one")), "check", "--json"]

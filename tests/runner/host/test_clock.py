@@ -152,6 +152,7 @@ def test_a_clock_that_jumps_while_a_job_runs_and_another_runner_watches(
     wait_for(lambda: "this machine's clock went" in holder.said())
 
 
+@pytest.mark.long
 @shifted
 @pytest.mark.bus
 def test_a_clock_that_jumps_between_polls_and_is_set_right_again(

@@ -224,6 +224,7 @@ def test_a_flood_needs_little_memory():
     assert peak < 8 << 20
 
 
+@pytest.mark.long
 def test_a_flood_of_single_bytes_needs_little_memory():
     tracemalloc.start()
     try:

@@ -72,6 +72,7 @@ def core(encoded: str) -> str:
     return encoded[4:-4]
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @FUZZED
 @given(secret=SECRETS, before=NOISE, after=NOISE, cuts=CUTS)
@@ -89,6 +90,7 @@ def test_no_form_of_a_secret_is_passed_on_however_it_is_cut(encoding, secret, be
     assert REDACTED in passed
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @FUZZED
 @given(cuts=CUTS)

@@ -93,6 +93,7 @@ def finals(git, bus, branch):
 class TestRace:
     """Whoever claims first runs it; nobody else does."""
 
+    @pytest.mark.long
     def test_eight_runners_run_each_of_many_requests_once(self, start, ask, client, git, bus, count):
         branches = [ask("quick") for _ in range(12)]
         started = []
@@ -207,6 +208,7 @@ class TestTakeover:
         assert client.result(branch).runner.id == "two"
         assert client.verify(branch).holds
 
+    @pytest.mark.long
     def test_a_runner_that_comes_back_resumes_its_own_at_once(self, start, ask, client, count, wait_for):
         first = start("one")
         branch = ask("again")
@@ -218,6 +220,7 @@ class TestTakeover:
         assert client.wait(branch, timeout=120).state is State.SUCCEEDED
         assert client.result(branch).token == 2
 
+    @pytest.mark.long
     def test_a_request_whose_runners_all_died_is_lost(self, start, ask, client, count, wait_for):
         limits = {"attempts": 2}
         branch = ask("wait")
@@ -234,6 +237,7 @@ class TestTakeover:
         assert status.exit_code == ExitCode.INFRASTRUCTURE
         assert runs(count) == 2
 
+    @pytest.mark.long
     def test_a_runner_that_slept_past_its_lease_publishes_nothing(
         self, start, ask, client, git, bus, count, wait_for
     ):
@@ -256,6 +260,7 @@ class TestTakeover:
         assert len(finals(git, bus, branch)) == 1
         assert client.verify(branch).holds
 
+    @pytest.mark.long
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "interrupt"])
     def test_a_runner_that_is_stopped_hands_its_job_back(
         self, start, ask, client, git, bus, count, wait_for, signum
@@ -270,6 +275,7 @@ class TestTakeover:
         assert client.wait(branch, timeout=120).state is State.SUCCEEDED
         assert client.result(branch).runner.id == "two"
 
+    @pytest.mark.long
     def test_a_runner_that_is_to_finish_finishes_its_job_before_it_stops(
         self, start, ask, client, count, wait_for
     ):
@@ -289,6 +295,7 @@ class TestTakeover:
         assert runner.stop() == 0
         assert "stopped after 0 requests" in runner.said()
 
+    @pytest.mark.long
     def test_a_second_runner_on_one_state_directory_is_refused(self, start):
         runner = start("one")
         argv = [sys.executable, "-P", "-m", "runner", "--policy", str(runner.policy), "serve"]
@@ -329,6 +336,7 @@ class TestRequester:
         assert len(finals(git, bus, branch)) == 1
         assert client.verify(branch).holds
 
+    @pytest.mark.long
     def test_a_push_in_the_middle_supersedes_the_run(self, start, ask, client, requester, count, wait_for):
         start()
         branch = ask("wait")
@@ -347,6 +355,7 @@ class TestRequester:
         assert client.result(branch).reason.code == "superseded"
         assert runs(count) == 1
 
+    @pytest.mark.long
     def test_a_branch_that_is_deleted_in_the_middle_ends_the_job_and_is_not_made_again(
         self, start, ask, client, git, bus, count, wait_for
     ):
@@ -360,6 +369,7 @@ class TestRequester:
         assert client.wait(following, timeout=120).state is State.SUCCEEDED
         assert git(bus, "for-each-ref", f"refs/heads/{branch}") == ""
 
+    @pytest.mark.long
     def test_a_branch_that_is_rewritten_in_the_middle_ends_the_job(
         self, start, ask, client, requester, count, wait_for
     ):
@@ -378,6 +388,7 @@ class TestRequester:
 class TestEnds:
     """How a job ends is what the client says."""
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         ("preset", "state", "exit_code", "reason", "executed"),
         [
@@ -425,12 +436,14 @@ class TestOnce:
 
         return once
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         ("preset", "code"), [("quick", 0), ("broken", 1), ("liar", 5), ("stuck", 124), ("no-such", 4)]
     )
     def test_its_exit_code_is_the_answer_s(self, once, ask, preset, code):
         assert once(ask(preset)).returncode == code
 
+    @pytest.mark.long
     def test_an_answered_branch_is_left_alone(self, once, ask, git, bus, count):
         branch = ask("broken")
         once(branch)
@@ -440,6 +453,7 @@ class TestOnce:
         assert git(bus, "rev-parse", branch) == tip
         assert runs(count) == 1
 
+    @pytest.mark.long
     def test_the_commit_must_be_the_request(self, once, ask, git, bus, count):
         branch = ask("quick")
 
@@ -450,6 +464,7 @@ class TestOnce:
         assert runs(count) == 0
         assert once(branch, "--commit", git(bus, "rev-parse", branch)).returncode == 0
 
+    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         "branch", ["main", "other/quick-1700000000-abcdef", "--upload-pack=x", "mac-bridge/\u202e"]
     )

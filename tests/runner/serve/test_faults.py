@@ -55,6 +55,7 @@ def _asked(client, requester, preset):
     return requester.send(requester.manifest(preset))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restart", [False, True], ids=["same-runner", "after-SIGKILL"])
 def test_an_answer_that_cannot_be_pushed_is_kept_and_published_once(
     runners, client, requester, counting, decline, git, bus, wait_for, restart
@@ -85,6 +86,7 @@ def test_an_answer_that_cannot_be_pushed_is_kept_and_published_once(
     assert Ledger(ledger).pending() == []
 
 
+@pytest.mark.long
 def test_a_bus_that_declines_is_not_hammered_and_the_request_is_not_lost(
     runners, client, requester, counting, decline, git, bus, wait_for
 ):
@@ -102,6 +104,7 @@ def test_a_bus_that_declines_is_not_hammered_and_the_request_is_not_lost(
     assert _runs(count) == 1
 
 
+@pytest.mark.long
 def test_a_bus_that_is_away_for_a_while_is_waited_out(
     runners, client, requester, counting, bus, git, wait_for
 ):
@@ -120,6 +123,7 @@ def test_a_bus_that_is_away_for_a_while_is_waited_out(
     assert _answers(git, bus, branch) == 1
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
     runners, client, requester, counting, tmp_path
 ):
@@ -166,6 +170,7 @@ def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, 
     assert any("RuntimeError: a bug" in line for line in host.told)
 
 
+@pytest.mark.long
 def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
     runners, client, requester, counting, git, bus
 ):
@@ -186,6 +191,7 @@ def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
     assert len(unanswered) > 150, "the flood came first"
 
 
+@pytest.mark.long
 def test_a_ledger_that_is_garbage_is_named_and_stops_no_request(runners, client, requester, counting):
     folder, count = counting
     state = runners.folder / "state-one"

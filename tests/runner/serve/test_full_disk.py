@@ -32,6 +32,7 @@ def _limit(runner, most: int) -> None:
     resource.prlimit(runner.process.pid, resource.RLIMIT_FSIZE, (most, hard))
 
 
+@pytest.mark.long
 def test_a_job_that_ended_while_the_disk_was_full_is_answered_when_there_is_room(
     runners, client, requester, counting, wait_for
 ):
@@ -58,6 +59,7 @@ def test_a_job_that_ended_while_the_disk_was_full_is_answered_when_there_is_room
     runner.stop()
 
 
+@pytest.mark.long
 def test_a_request_that_comes_while_the_disk_is_full_waits_for_room(
     runners, client, requester, counting, wait_for
 ):

@@ -71,6 +71,7 @@ def code_of(answer: Admitted | Refusal) -> str:
     return answer.code if isinstance(answer, Refusal) else "admitted"
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("preset", SIXTEEN)
 def test_each_preset_with_the_older_clients_defaults_is_no_refusal_of_its_form(answered, preset):
     assert code_of(answered(preset, SIXTEEN[preset])) in ANSWERS
@@ -78,6 +79,7 @@ def test_each_preset_with_the_older_clients_defaults_is_no_refusal_of_its_form(a
     assert code_of(answered(preset, as_typed)) in ANSWERS
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("preset", [name for name, params in SIXTEEN.items() if "block_size" in params])
 @pytest.mark.parametrize("block", [1, 16])
 def test_the_older_range_of_blocks_is_taken(answered, preset, block):
@@ -94,6 +96,7 @@ def test_beyond_the_older_range_is_refused(answered, block):
     assert code_of(answered("k3-step1-incremental", {"block_size": block})) == "out_of_range"
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("path", ["tests/no.py", "tests/test_ok.py/x", "tests/no/", "tests/no.py::test_x"])
 @pytest.mark.parametrize(
     "trust", [{"code_request": "deny"}, {"code_request": "signed", "unapproved": "hold"}]

@@ -71,6 +71,7 @@ def test_labels_that_no_runner_has_are_told_within_one_poll(runners, client, wai
     assert "one comes nearest and lacks gpu" in note.note
 
 
+@pytest.mark.long
 def test_maintenance_takes_nothing_and_says_so(runners, client, wait_for):
     runner = runners.start()
     wait_for(lambda: states(client))
@@ -97,6 +98,7 @@ def test_maintenance_takes_nothing_and_says_so(runners, client, wait_for):
     assert "it was not in maintenance" in order(runner.policy, "maintenance", "off")[1]
 
 
+@pytest.mark.long
 def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, presets, wait_for):
     folder = presets(naps={"steps": [{"argv": ["/bin/sleep", "4"]}]})
     asking = Client(client.git.directory, presets=folder)
@@ -147,6 +149,7 @@ def test_drain_without_a_runner_is_an_error(runners):
     assert "no runner serves with" in said
 
 
+@pytest.mark.long
 def test_once_takes_nothing_in_maintenance(runners, client):
     policy = runners.policy()
     run = client.run("noop")
@@ -157,6 +160,7 @@ def test_once_takes_nothing_in_maintenance(runners, client):
     assert run.status().state is State.REQUESTED
 
 
+@pytest.mark.long
 def test_a_runner_that_is_killed_is_missed(runners, client, wait_for):
     runner = runners.start(bus=SOON)
     wait_for(lambda: states(client))

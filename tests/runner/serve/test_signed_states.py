@@ -374,6 +374,7 @@ def test_a_poll_goes_on_while_a_branch_is_settled(context, run, forger):
     assert look(context, run).stands is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_a_client_with_a_pinned_key_marks_states_that_it_did_not_sign(clone, keyed, client, forger):
     honest, forged, waiting = (client.run("noop") for _ in range(3))
     keyed.handle()

@@ -23,6 +23,7 @@ def commits(client, run):
     return len(history.commits_between(client.git, view.request, view.tip))
 
 
+@pytest.mark.long
 def test_the_end_of_a_step_is_streamed_before_the_next_one_begins(clone, runners, presets, tmp_path):
     """The first step ends before the first heartbeat, and the second one goes on through several."""
     loud = "for i in 1 2 3 4 5 6; do echo second $i; sleep 0.4; done"

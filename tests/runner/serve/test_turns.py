@@ -128,6 +128,7 @@ def turns_of(bus, runners, tmp_path):
     ledger.close()
 
 
+@pytest.mark.long
 def test_with_r_requesters_one_waits_at_most_r_minus_1_jobs(bus, turns_of, now):
     """However many requests the others send, before and meanwhile, and however old they say that these are."""
     for i in range(4):
@@ -192,6 +193,7 @@ def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_pa
     assert found == {(branch, commit): ("signer", "somebody") if bound_to == "its branch" else here}
 
 
+@pytest.mark.long
 def test_with_folders_one_waits_at_most_as_the_shares_of_the_steps_say(bus, turns_of, now):
     who = {
         "claude/mac-bridge-": ("claude/mac-bridge-", "here", "", "one"),
@@ -212,6 +214,7 @@ def test_with_folders_one_waits_at_most_as_the_shares_of_the_steps_say(bus, turn
         assert max(gaps) <= bounds[one] - 1, prefix
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_flood_of_one_requester_does_not_keep_another_waiting(bus, keyed, now):
     flood = put_requests(bus, "flood", 300, began=now)
@@ -235,6 +238,7 @@ def test_a_requester_who_takes_many_names_under_one_prefix_gains_nothing(bus, ke
     assert answered(bus, [other]) == [other]
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(bus, keyed, now):
     for i in range(40):
@@ -246,6 +250,7 @@ def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(bus, keyed
     assert answered(bus, honest) == honest
 
 
+@pytest.mark.long
 def test_row_33_a_name_that_is_new_queues_behind_those_that_are_here(bus, keyed, now):
     """New names without end would always be the ones that had no turn for longest."""
     honest = put_requests(bus, "someone", 2, began=now)
@@ -258,6 +263,7 @@ def test_row_33_a_name_that_is_new_queues_behind_those_that_are_here(bus, keyed,
     assert answered(bus, honest) == honest
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_more_than_the_quota_of_an_hour_waits_and_is_not_refused(bus, keyed, now):
     many = put_requests(bus, "many", 4, began=now)

@@ -62,6 +62,7 @@ def test_without_yes_it_shows_each_step_and_changes_nothing(setup):
     assert files_below(Path.home()) == before
 
 
+@pytest.mark.long
 def test_with_yes_it_does_them_all_and_a_second_time_nothing(setup, clone):
     done = setup("--yes", "--clone", str(clone), "--id", "mini")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,6 +85,7 @@ def test_with_yes_it_does_them_all_and_a_second_time_nothing(setup, clone):
     assert (clone / ".kakeya" / "runner.pub").read_text() == pinned
 
 
+@pytest.mark.long
 def test_the_key_of_another_runner_stays_pinned(setup, clone, small):
     small()
     other = clone / ".kakeya" / "runner.pub"
@@ -96,6 +98,7 @@ def test_the_key_of_another_runner_stays_pinned(setup, clone, small):
     assert other.read_text() == PublicKey(b"\7" * 32).text + ours
 
 
+@pytest.mark.long
 def test_a_host_that_cannot_serve_gets_no_service(setup, tmp_path, small):
     small(str(tmp_path / "nowhere.git"))
     done = setup("--yes", url=str(tmp_path / "nowhere.git"))

@@ -84,6 +84,7 @@ def test_nobody_else_is_killed(tmp_path, hanging, told, content):
     assert (hanging.poll(), told) == (None, [])
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_serving_runner_beats_and_a_stopped_one_is_hanging(runners, wait_for, told):
     runner = runners.start(presets=["noop"])
@@ -190,6 +191,7 @@ def test_a_listener_that_waits_or_works_is_left_alone(tmp_path, listener, told, 
         assert (child.poll(), done_with(folder)) == (None, [])
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_the_command_looks_once(runners, listener, tmp_path):
     folder, _ = listener

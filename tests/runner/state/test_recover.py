@@ -54,6 +54,7 @@ def ledger_of(host):
         return context.policy.state / "ledger.sqlite"
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_replay_is_refused_after_the_ledger_was_damaged(host, requester, ran, answered, damage):
     manifest, branch = answered

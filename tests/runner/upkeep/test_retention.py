@@ -63,6 +63,7 @@ def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
     assert branches(host.bus) == [branch]
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("state", [s for s in State if s.is_final])
 def test_every_answer_goes_when_it_is_old(host, old, state):
     branch = old(state, days=31)
@@ -71,6 +72,7 @@ def test_every_answer_goes_when_it_is_old(host, old, state):
     assert branches(host.bus) == []
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("rule", "left"),
     [
@@ -113,6 +115,7 @@ def test_names_that_cannot_lie_beside_each_other_do_not_stop_the_archive(host, o
         assert context.ledger.seen(below) is not None
 
 
+@pytest.mark.long
 def test_the_archive_verifies_as_the_bus_did(host, client, clone, runners, tmp_path):
     runners.start(presets=["noop"])
     run = client.run("noop")
@@ -284,6 +287,7 @@ def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp
     assert gc().returncode == 2
 
 
+@pytest.mark.long
 def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
     """Row 22 at a small scale: benchmarks/load.py measures 20,000."""
     made = [old(State.SUCCEEDED, days=10) for _ in range(30)]
@@ -415,6 +419,7 @@ def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
     assert branches(host.bus) == made
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_sweep_that_is_killed_is_taken_up_again(host, flood, bus, tmp_path, wait_for):
     """Killed between archive and bus: nothing is lost, and the next sweep does the rest."""
