@@ -99,8 +99,10 @@ def test_maintenance_takes_nothing_and_says_so(runners, client, wait_for):
 
 
 @pytest.mark.long
-def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, presets, wait_for):
-    folder = presets(naps={"steps": [{"argv": ["/bin/sleep", "4"]}]})
+def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, presets, wait_for, tmp_path):
+    go = tmp_path / "go"
+    script = 'until [ -e "$0" ]; do sleep 0.1; done'
+    folder = presets(naps={"steps": [{"argv": ["/bin/sh", "-c", script, str(go)]}]})
     asking = Client(client.git.directory, presets=folder)
     runner = runners.start(preset_folder=str(folder))
     first = asking.run("naps")
@@ -108,6 +110,7 @@ def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, 
     second = asking.run("naps")
     code, said = order(runner.policy, "drain")
     assert (code, "takes no other request" in said) == (0, True), said
+    go.touch()
     assert runner.process.wait(60) == 0
     assert first.status().state is State.SUCCEEDED
     assert second.status().state is State.REQUESTED
