@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 
+from bridge.reports.statistics import bounds_of_median
 from engine import blas_threads
 from engine.cache import make_caches
 from engine.errors import BadInput
-from engine.measure.steady import bounds_of_median
 from engine.models import Pair
 from engine.mx import mx
 
