@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bridge import evidence
+from bridge import gate
 from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.cli import main
@@ -450,7 +450,7 @@ def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clo
         assert code in (2, 5), shown
         assert seconds < MOST_CPU_S
         assert mib < MOST_MIB
-    assert evidence.judge({"a.json": b""}).verdict == "REJECTED"
+    assert gate.judge({"a.json": b""}).verdict == "REJECTED"
 
 
 def test_row_60_tiny_lists_in_a_report_take_no_memory(tmp_path, clone):

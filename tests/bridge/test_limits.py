@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bridge import evidence
+from bridge import gate
 from bridge.bus import history, objects, trees, wire
 from bridge.bus.objects import Identity
 from bridge.cli.gate import reports_in
@@ -68,6 +68,7 @@ LISTS = {
     "survivors": (wire.CommandResult, str, limits.ANSWER_NOTES),
     "peaks": (wire.CommandResult, lambda i: (str(i), 1), limits.ANSWER_NAMES),
     "violations": (wire.Gate, lambda _: FAULT, limits.ANSWER_NOTES),
+    "notes": (wire.Gate, str, limits.ANSWER_NOTES),
     "labels": (wire.StateFile, str, 32),
 }
 OTHERS: dict[object, dict[str, object]] = {
@@ -117,7 +118,7 @@ def test_what_a_runner_writes_stays_within_what_a_reader_takes():
     for i in range(1000):
         skipped.skip(str(i), "no")
     assert len(skipped.skipped) < limits.ANSWER_NOTES
-    assert evidence.MAX_VIOLATIONS == limits.ANSWER_NOTES
+    assert gate.MAX_VIOLATIONS == limits.ANSWER_NOTES
 
 
 def test_every_limit_stands_on_the_page_with_its_value():

@@ -1,6 +1,6 @@
-"""Tell every lie to the gate, push at a real runner, and run every fuzz target: `python tests/fuzz/run.py [SECONDS]`.
+"""Show every edit of a report to the gate, push at a real runner, and run every fuzz target: `python tests/fuzz/run.py [SECONDS]`.
 
-Each but the lies takes so many seconds. Without atheris it says so, and runs no target.
+Each but the edits takes so many seconds. Without atheris it says so, and runs no target.
 
 atheris is not among the locked requirements, because it has no wheel for every system that this is developed on:
 `pip install atheris`. What makes a target fail is left as `crash-*` in the folder that is printed.
@@ -16,17 +16,17 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# A shorter turn is a test of this program; lies take minutes.
-LIES_S = 10
+# A shorter turn is a test of this program; the edits take a minute.
+EDITS_S = 10
 
 
 def main() -> int:
     """Run the targets one after the other, each in a process of its own."""
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    lied = lies() | pushes(seconds) if seconds >= LIES_S else 0
+    failing = edits() | pushes(seconds) if seconds >= EDITS_S else 0
     if importlib.util.find_spec("atheris") is None:
         print("atheris is not installed: nothing else was fuzzed (pip install atheris)")
-        return lied
+        return failing
     failed = []
     folder = Path(tempfile.mkdtemp(prefix="kakeya-fuzz-"))
     for target in sorted(HERE.glob("fuzz_*.py")):
@@ -44,12 +44,12 @@ def main() -> int:
         if done.returncode:
             failed.append(target.stem)
             print(done.stderr[-4000:], f"\nfound in {corpus}", flush=True)
-    return 1 if failed or lied else 0
+    return 1 if failed or failing else 0
 
 
-def lies() -> int:
-    """Tell the gate every lie about every report. Return 1 if it accepts a lie that the table does not list."""
-    argv = [sys.executable, "-m", "tests.bridge.evidence.tell"]
+def edits() -> int:
+    """Show the gate every edit of every kind of report. Return 1 if it accepts one."""
+    argv = [sys.executable, "-m", "tests.bridge.gate.edits"]
     return subprocess.run(argv, cwd=HERE.parents[1], check=False).returncode
 
 

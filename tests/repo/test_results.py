@@ -14,9 +14,8 @@ from benchmarks.results_claims import loss
 from benchmarks.results_kept import Kept, keep, note_of, read, report_of
 from benchmarks.results_page import page
 from benchmarks.results_scores import scores
-from bridge import evidence
 from bridge.report.text import number
-from tests.bridge.evidence import reports
+from tests.bridge.gate import reports
 
 
 def kept(report, name="it", exit_code=0, **told) -> Kept:

@@ -178,4 +178,6 @@ def as_text(counts: Mapping[str, Counter[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(as_text(table(tuple(sys.argv[1:]) or tuple(reports.BUILDERS))))
+    counts = table(tuple(sys.argv[1:]) or tuple(reports.BUILDERS))
+    print(as_text(counts))
+    sys.exit(1 if any(by_verdict["ACCEPTED"] for by_verdict in counts.values()) else 0)

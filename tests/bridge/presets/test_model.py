@@ -11,9 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import kinds as names_of_kinds
 from bridge.errors import PresetError
-from bridge.evidence import KINDS
+from bridge.gate import KINDS
 from bridge.presets import Preset, did_you_mean, find_preset, load_presets
 from tests.properties import examples
 
@@ -659,10 +658,6 @@ def test_the_digest_does_not_depend_on_the_order_of_keys():
 
 def test_a_default_spelled_out_means_the_same():
     assert preset(network=False, gate="none").digest == preset().digest
-
-
-def test_the_kinds_of_report_that_presets_name_are_those_of_the_gate():
-    assert names_of_kinds.KINDS == KINDS
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "_fragments.yaml"])

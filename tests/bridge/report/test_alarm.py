@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from bridge.evidence.stats import two_sided
 
 from bridge.report.alarm import LEAST_AFTER, LEAST_BEFORE, changes
+from bridge.reports.statistics import two_sided
 
 RUNS = 60
 SPREAD = 0.02

@@ -9,10 +9,8 @@ from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
-from bridge.evidence.names import LEGACY
 from markdown_it import MarkdownIt
 from rich.console import Console
-from tests.bridge.evidence.reports import HONEST
 
 from bridge.bus.wire import parse_result
 from bridge.checks import Check
@@ -28,6 +26,8 @@ from bridge.report.svg import figure, figures
 from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
+from bridge.reports.kinds import LEGACY
+from tests.bridge.gate.reports import BUILDERS
 from tests.system import program
 
 PATH = "results/research/report.json"
@@ -194,9 +194,9 @@ def test_a_report_that_is_wrong_in_any_way_is_still_shown(report):
     json.dumps(view.as_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("kind", HONEST)
+@pytest.mark.parametrize("kind", BUILDERS)
 def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
-    report = HONEST[kind]()
+    report = BUILDERS[kind]()
 
     shown = measured(PATH, json.dumps(report).encode())
 
@@ -211,7 +211,7 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
 
 @pytest.mark.parametrize(("kind", "ties"), [("tie", 1), ("fault", 0)])
 def test_answers_of_the_server_are_counted_by_drafts_and_cache(kind, ties):
-    report = HONEST["kakeya.serve-conformance"]()
+    report = BUILDERS["kakeya.serve-conformance"]()
     before = measured(PATH, json.dumps(report).encode()).tables[0]
     changed = next(row for row in report["rows"] if row["draft"] == "lookup")
     changed["tokens"] = "sha256:" + "0" * 64

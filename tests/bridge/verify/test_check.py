@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.bridge.evidence import reports
 
 from bridge.bus import objects, wire
 from bridge.bus.objects import Identity
 from bridge.cli.gate import show_gate
 from bridge.client import Client
 from bridge.errors import UsageError, VerificationError
+from tests.bridge.gate import reports
 
 pytestmark = pytest.mark.bus
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.bridge.evidence.reports import HONEST
 
 from bridge.report.trends import Figure, Value, collected
 from bridge.web.figures import Shown
+from tests.bridge.gate.reports import BUILDERS
 
 MEASURE = """
 import pathlib
@@ -28,7 +28,7 @@ def figure(i, value, runner="one", params="", *, counts=True, name="decode_speed
 @pytest.mark.bus
 def test_claims_of_real_answers_become_trends(web, jobs, keyed, tmp_path):
     (tmp_path / "measure.py").write_text(
-        MEASURE.replace("REPORT", repr(json.dumps(HONEST["kakeya.spec-bench"]())))
+        MEASURE.replace("REPORT", repr(json.dumps(BUILDERS["kakeya.spec-bench"]())))
     )
     runs = [web.client.run("measure") for _ in range(2)]
     keyed.handle(preset_folder=str(jobs))

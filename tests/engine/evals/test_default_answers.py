@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from bridge.presets import load_presets
+from bridge.reports.repetition import MOST, repeats_itself
 from engine.cli.bench import native, spec
 from engine.cli.bench.spec import workloads_of
 from engine.dflash import stream_generate
-from engine.evals.speculation.repeating import MOST, repeats_itself
 from engine.measure import prompts
 from engine.models import load
 

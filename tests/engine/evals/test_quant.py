@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
+from bridge.reports.claims.quant import EQUAL, by_arm, quant_claims, verdicts
 from engine.cache import make_caches
 from engine.cache.spec import parse
 from engine.cli.eval import kv_quant
@@ -13,7 +14,6 @@ from engine.codec.classic_store import row_bytes
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
-from engine.evals.quant_claims import EQUAL, by_arm, quant_claims, verdicts
 from engine.evals.storage import halved, read_back, stored
 from engine.measure.prompts import Prompt
 from engine.mx import mx

@@ -1,5 +1,4 @@
 import json
-import math
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from engine.lm import cache as lm_cache
 from engine.measure import prompts, rows
 from engine.measure.arm import Arm
 from engine.measure.journal import Journal
-from engine.measure.stats import exact_interval
 from engine.mx import mx
 from tests.engine import evals_world as world
 from tests.engine import folders
@@ -73,21 +71,6 @@ def test_prompts_that_cannot_be_made():
         needles.make(Words(), [20], [0.5], 1, 0, chat=False)
     with pytest.raises(BadInput, match="200000 needles"):
         needles.make(Words(), [100], [0.5], 200_000, 0, chat=False)
-
-
-@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (5, 5), (3, 9), (60, 80), (1, 1)])
-def test_the_ends_of_an_interval_are_where_the_tails_hold_a_fortieth(hits, trials):
-    def tail(share, least, most):
-        exact = (
-            math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(least, most + 1)
-        )
-        return math.fsum(exact)
-
-    low, high = exact_interval(hits, trials)
-    assert (low == 0) == (hits == 0)
-    assert (high == 1) == (hits == trials)
-    assert low == 0 or tail(low, hits, trials) == pytest.approx(0.025)
-    assert high == 1 or tail(high, 0, hits) == pytest.approx(0.025)
 
 
 def _last(model, caches, tokens, cuts=(20, 29, 30)):

@@ -1,12 +1,9 @@
-"""No claim of speed or acceptance of answers that repeat themselves: the engine and the gate agree on which do."""
+"""Nothing is claimed about the speed or the acceptance of answers that repeat themselves."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from bridge.evidence import rules_output, stats
-from engine.evals.speculation import claims, repeating, unclaimed
+from bridge.reports.claims.decoding import speculation_claims
+from bridge.reports.claims.unclaimed import why_no_speed
 
 GUESSED = {
     "plain_speedup",
@@ -51,31 +48,21 @@ def prompts(of):
     return [{"id": prompt, "workload": workload} for workload, some in of.items() for prompt in some]
 
 
-@given(st.lists(st.integers(0, 2), max_size=120), st.integers(1, 9), st.integers(0, 14))
-def test_engine_and_gate_agree_on_what_repeats_itself(tokens, size, times):
-    for answer in (tokens, [*tokens, *(tokens[:size] * times), *tokens]):
-        assert repeating.repeats_itself(answer) == stats.loops(answer)
-
-
-def test_engine_and_gate_allow_the_same_share():
-    assert repeating.MOST == rules_output._DEGENERATE
-
-
 def test_nothing_is_claimed_of_the_speed_of_one_set_whose_answers_repeat_themselves():
     answers = {f"a{i}": FINE for i in range(5)} | {"b1": DULL, "b2": FINE}
     about = prompts({"a": [f"a{i}" for i in range(5)], "b": ["b1", "b2"]})
-    made = claims.speculation_claims(rows(answers), ARMS, about)
+    made = speculation_claims({"rows": rows(answers), "arms": ARMS, "prompts": about})
     assert names(made) >= GUESSED
     assert names(made, "a") >= GUESSED
     assert names(made, "b") == {"cache_bytes", "identical_outputs"}
-    (said,) = unclaimed.why_no_speed({"rows": rows(answers), "prompts": about})
+    (said,) = why_no_speed({"rows": rows(answers), "arms": ARMS, "prompts": about, "config": {}})
     assert said == "b: no speed or acceptance is claimed, since native repeats itself on 1 of 2 prompts"
 
 
 def test_nothing_is_claimed_of_any_set_where_all_together_repeat_themselves():
     answers = {f"a{i}": FINE for i in range(3)} | {f"b{i}": DULL for i in range(3)}
     about = prompts({"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]})
-    made = claims.speculation_claims(rows(answers), ARMS, about)
+    made = speculation_claims({"rows": rows(answers), "arms": ARMS, "prompts": about})
     assert not {claim["name"] for claim in made} & GUESSED
-    said = unclaimed.why_no_speed({"rows": rows(answers), "prompts": about})
+    said = [*why_no_speed({"rows": rows(answers), "arms": ARMS, "prompts": about, "config": {}})]
     assert [sentence.split(":")[0] for sentence in said] == ["all prompts", "b"]

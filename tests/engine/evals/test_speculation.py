@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from bridge import evidence
-from bridge.demo.walkthrough import NOISE
+from bridge.reports.claims import decoding
+from bridge.reports.claims.unclaimed import why_no_speed
 from engine import cli, models
 from engine.attention import router
 from engine.cache import make_caches
 from engine.cli.bench import show
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.speculation import arms, claims, package, unclaimed
+from engine.evals.speculation import arms, package
 from engine.evals.speculation import bench as spec
 from engine.evals.speculation import job as spec_report
 from engine.measure import job as evals_job
 from engine.measure import memory, prompts, rows
 from engine.mx import mx
-from tests.engine import folders
+from tests.engine import evals_world, folders
 
 PLAN = spec.SpeculationPlan(drafters=("dflash", "lookup"), max_tokens=34, repeats=3)
 installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reason="needs the dflash package")
@@ -129,8 +129,7 @@ def test_bytes_are_those_of_live_arrays(pair):
 
 
 def test_the_gate_believes_the_report(report):
-    codes = {violation.code for violation in evidence.check_report(report)}
-    assert codes <= NOISE
+    assert evals_world.violations(report) == []
 
 
 @pytest.mark.long
@@ -152,7 +151,7 @@ def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
     }
     kinds = {row["arm"]: row["memory"]["layers"][0]["kind"] for row in report["rows"]}
     assert (kinds["native"], kinds["native e8v@4.25"]) == ("KVCache", "LatticeKVCache")
-    assert {violation.code for violation in evidence.check_report(report)} <= NOISE
+    assert evals_world.violations(report) == []
 
 
 def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
@@ -253,7 +252,7 @@ def _judge(pair, plain, tokens):
     both = [arms.native(pair, "raw"), _broken(pair, tokens)]
     found = _rows(both, encoded)
     spec.explain(found, both, encoded, pair)
-    made = claims.speculation_claims(found, [arm.section() for arm in both])
+    made = decoding.speculation_claims({"rows": found, "arms": [arm.section() for arm in both]})
     same = next(c["value"] for c in made if c["name"] == "identical_outputs")
     return next(row for row in found if row["arm"] == "broken"), spec.faults(found, both), same
 
@@ -354,7 +353,7 @@ def test_claims_are_medians_of_medians():
         for repeat, seconds in enumerate(times, 1):
             rows.append(_row("native", prompt, repeat, seconds))
             rows.append(_row("ours", prompt, repeat, {"a": 0.5, "b": 2.0, "c": 1.0}[prompt], **rounds))
-    made = {(c["name"], c["arm"]): c for c in claims.speculation_claims(rows, told)}
+    made = {(c["name"], c["arm"]): c for c in decoding.speculation_claims({"rows": rows, "arms": told})}
     assert made["decode_tok_s", "native"]["value"] == 20  # of 20, 40 and 10
     assert made["decode_tok_s", "native"]["interval"] == [10, 40]
     assert made["decode_speedup", "ours"]["value"] == 4  # of 80 / 20, 20 / 40 and 40 / 10
@@ -363,9 +362,9 @@ def test_claims_are_medians_of_medians():
     assert made["accept_length", "ours"]["value"] == 20.5
     assert made["accept_rate", "ours"]["value"] == 39 / 40
     assert all(len(c["definition"]) >= 10 for c in made.values())
-    few = claims.speculation_claims([row for row in rows if row["repeat"] < 3], told)
+    few = decoding.speculation_claims({"rows": [row for row in rows if row["repeat"] < 3], "arms": told})
     assert not {c["name"] for c in few} & {"decode_tok_s", "decode_speedup", "worst_speedup", "e2e_speedup"}
-    one = claims.speculation_claims([row for row in rows if row["prompt"] == "a"], told)
+    one = decoding.speculation_claims({"rows": [row for row in rows if row["prompt"] == "a"], "arms": told})
     assert all(c["where"] == {"prompt": "a"} for c in one)
 
 
@@ -392,7 +391,7 @@ def _loops(ours, **seconds):
 
 def _plain_claims(rows, told=LOOPS):
     there = {row["arm"] for row in rows}
-    return claims.plain_speedups(rows, [arm for arm in told if arm["name"] in there])
+    return decoding.plain_speedups(decoding.Table(rows), [arm for arm in told if arm["name"] in there])
 
 
 def test_speed_is_claimed_over_the_fastest_plain_loop_of_each_prompt():
@@ -463,10 +462,10 @@ def test_what_a_claim_of_speed_lacks_is_named_with_the_option_that_helps(keep, m
     fast = {"a": (2, 2, 2), "b": (2, 2, 2)}
     rows = [row | more for row in _loops(fast, native=fast) if keep(row)]
     about = {"rows": rows, "prompts": [{"id": "a", "workload": "w"}], "config": {"max_tokens": 32}}
-    (sentence,) = unclaimed.why_no_speed(about)
+    (sentence,) = why_no_speed(about)
     assert sentence.startswith("nothing is claimed about speed: ")
     assert said in sentence
-    assert not [*unclaimed.why_no_speed(about | {"rows": _loops(fast, native=fast)})]
+    assert not [*why_no_speed(about | {"rows": _loops(fast, native=fast)})]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +492,9 @@ def test_nothing_is_claimed_of_rounds_where_every_answer_ends_with_its_first_tok
     told = [{"name": "ours", "role": "reference", "oracle": None}]
     none = {"commits": [], "drafted": [], "accepted": []}
     rows = [_row("ours", prompt, 1, 0.0, **none) for prompt in ("a", "b")]
-    assert {claim["name"] for claim in claims.speculation_claims(rows, told)} == {"cache_bytes"}
+    assert {claim["name"] for claim in decoding.speculation_claims({"rows": rows, "arms": told})} == {
+        "cache_bytes"
+    }
 
 
 def test_bundled_prompts_are_code_that_goes_on():

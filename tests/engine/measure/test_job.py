@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from bridge.reports import digests
 from engine.measure import chain
 from engine.measure.arm import Arm
-from engine.measure.job import Job, measure
+from engine.measure.job import Job, run
 from engine.measure.schedule import interleave
 
 ARM = Arm("one", "reference", "a loop", lambda _: None)
@@ -19,19 +20,18 @@ def job():
         return [{"block": block} for block in range(1 if turn.prompt == "short" else 3)]
 
     turns = list(interleave([ARM], ["long", "short", "longer"]))
-    return Job(
-        "kakeya.parity", {}, {}, turns, lambda turn: {"prompt": turn.prompt}, rows, claims=lambda _: []
-    )
+    return Job("kakeya.codec-rd", {}, {}, turns, lambda turn: {"prompt": turn.prompt}, rows)
 
 
 def test_rows_that_began_together_are_told_together(job, monkeypatch, capsys):
-    monkeypatch.setenv(chain.VARIABLE, "0" * 64)
+    monkeypatch.setenv(digests.VARIABLE, "0" * 64)
     monkeypatch.setattr(chain, "EVERY_S", 1e9)
 
-    journal, _ = measure(job)
+    report, journal = run(job)
 
-    told = [int(count) for count in re.findall(r"kakeya-rows (\d+) ", capsys.readouterr().err)]
+    told = [int(count) for count in re.findall(r"kakeya-rows \w+ (\d+) ", capsys.readouterr().err)]
     assert told == [3, 7]
+    assert report["rows"] == journal.rows
     starts = [row["started_s"] for row in journal.rows]
     assert starts == sorted(starts)
     assert len({*starts}) == 3

@@ -1,11 +1,8 @@
-import random
 import time
 
 import pytest
 
-from bridge.evidence import stats
-from bridge.evidence.laws import repeats as laws
-from bridge.evidence.rules_speed import DECODE_SPREAD, PREFILL_SPREAD
+from bridge.gate.checks.timing import DECODE_SPREAD, PREFILL_SPREAD
 from engine.errors import BadInput
 from engine.measure import job as jobs
 from engine.measure import steady as at
@@ -55,7 +52,6 @@ def job_of(took, repeats, most, suffice=lambda _: True):
         turns=list(interleave(["a"], ["p"], range(1, repeats + 1))),
         names=lambda turn: {"arm": turn.arm, "prompt": turn.prompt, "repeat": turn.repeat},
         measure=measure,
-        claims=lambda _: [],
         further=until_steady(["a"], ["p"], repeats, most, suffice),
     )
     return made, ran
@@ -75,8 +71,8 @@ def job_of(took, repeats, most, suffice=lambda _: True):
 def test_repeats_go_on_until_times_are_steady(took, most, last):
     job, ran = job_of(took, 3, most)
     totals, steps = [], []
-    measured = jobs.measure(job, None, totals.append, lambda: steps.append(1))
-    assert ran == [*range(1, last + 1)] == [one["repeat"] for one in measured.journal.rows]
+    _, journal = jobs.run_all(job, None, totals.append, lambda: steps.append(1))
+    assert ran == [*range(1, last + 1)] == [one["repeat"] for one in journal.rows]
     assert totals == [*range(3, last + 1)]
     assert len(steps) == last
 
@@ -123,12 +119,12 @@ def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_pa
     took, out = [1, 1, 5, 1, 1, 1, 1, 1], tmp_path / "out.json"
     job, ran = job_of(took[:5], 3, 9)
     with pytest.raises(IndexError):
-        jobs.measure(job, out)
+        jobs.run_all(job, out)
     assert ran == [1, 2, 3, 4, 5, 6]
     job, ran = job_of(took, 3, 9)
-    measured = jobs.measure(job, out)
+    _, journal = jobs.run_all(job, out)
     assert ran == [6, 7, 8]
-    assert len(measured.journal.rows) == 8
+    assert len(journal.rows) == 8
 
 
 def test_warm_up_does_not_count_for_the_time_after_which_no_repeat_begins():
@@ -141,27 +137,5 @@ def test_there_may_not_be_fewer_repeats_than_there_are():
         until_steady([], [], 3, 2)
 
 
-@pytest.mark.parametrize(
-    ("count", "rank"), [(5, 1), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (17, 5), (20, 6), (25, 8)]
-)
-@pytest.mark.parametrize("bounds", [stats.bounds_of_median, at.bounds_of_median])
-def test_the_bounds_of_a_median_are_those_of_the_tables(bounds, count, rank):
-    """The ranks at 95 %, as tables of the sign test give them."""
-    values = random.Random(count).sample(range(1, count + 1), count)
-    assert bounds(values, 0.95) == (rank, count + 1 - rank)
-
-
 def test_the_engine_and_the_gate_agree_on_when_times_are_close():
     assert (PREFILL_SPREAD, DECODE_SPREAD) == at.SPREADS
-    assert laws.BEGINS_WITHIN == at.BEGINS_WITHIN
-    for count in range(1, 30):
-        values = [random.Random(count).random() for _ in range(count)]
-        assert stats.bounds_of_median(values) == at.bounds_of_median(values)
-
-
-def test_of_many_values_the_bounds_lie_as_they_do_for_few():
-    """The exact ranks are 89 and 113 of 201, and 474 and 527 of 1,000."""
-    for count, exact in ((201, (89, 113)), (1000, (474, 527))):
-        found = stats.bounds_of_median(range(1, count + 1))
-        assert all(abs(a - b) <= 1 for a, b in zip(found, exact, strict=True))
-        assert found[0] <= exact[0] <= exact[1] <= found[1]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bridge.evidence.laws.cells import digest_of
+from bridge.gate.checks.served import digest_of
 from engine.dflash import stream_generate
 from engine.models import load
 
