@@ -1,4 +1,6 @@
-"""Show every edit of a report to the gate, push at a real runner, and run every fuzz target: `python tests/fuzz/run.py [SECONDS]`.
+"""Show every edit of a report to the gate, push at a real runner, and run every fuzz target.
+
+Run it as `python tests/fuzz/run.py [SECONDS]`.
 
 Each but the edits takes so many seconds. Without atheris it says so, and runs no target.
 

@@ -6,22 +6,29 @@ import importlib.util
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import results
 from benchmarks.results_claims import loss
-from benchmarks.results_kept import Kept, keep, note_of, read, report_of
+from benchmarks.results_kept import EARLIER, KEY, Kept, read, remember, report_of, run_of
 from benchmarks.results_page import page
 from benchmarks.results_scores import scores
+from bridge.cli import cli
+from bridge.gate import NO_RUN
 from bridge.report.text import number
+from bridge.verify.pins import find_pin
 from tests.bridge.gate import reports
 
 
-def kept(report, name="it", exit_code=0, **told) -> Kept:
-    """Return the run of a report."""
-    data = json.dumps(report).encode() if report is not None else b""
-    return Kept(name, ("bench", "it"), exit_code, report=data, **told)
+def kept(report, name="it", **fields) -> Kept:
+    """Return a measurement with the run that vouches for its report."""
+    if not isinstance(report, dict):
+        return Kept(name, ("bench", "it"), b"" if report is None else json.dumps(report).encode(), **fields)
+    report, run = reports.vouched(report)
+    return Kept(name, ("bench", "it"), json.dumps(report).encode(), run, **fields)
 
 
 def losing() -> dict:
@@ -32,10 +39,12 @@ def losing() -> dict:
             row["e2e_s"] += 2 * row["decode_s"]
             row["decode_s"] *= 3
     made["seconds"] = 1000.0
-    return reports.timed(reports.restate(made))
+    for row, start in zip(made["rows"], range(0, 9999, 20), strict=False):
+        row["started_s"] = float(start)
+    return reports.derived(made)
 
 
-def lying() -> dict:
+def wrong() -> dict:
     made = reports.spec_bench()
     made["claims"][0]["value"] = 7.77
     return made
@@ -80,34 +89,37 @@ def test_codecs_are_shown_by_their_rows():
 
 
 def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures():
-    text = page([kept(reports.native(), "honest"), kept(lying(), "a-lie")])
+    text = page([kept(reports.native(), "honest"), kept(wrong(), "an-error")])
 
     found = parts(text)
-    assert "a-lie" not in found
-    assert "a-lie" not in found["Losses"]
+    assert "an-error" not in found
+    assert "an-error" not in found["Losses"]
     assert "REJECTED (CLAIM_NOT_FROM_ROWS)" in found["Not accepted"]
-    assert "Fix: compute the claim from the rows" in found["Not accepted"]
+    assert "Fix: let kakeya-engine derive the claims" in found["Not accepted"]
     assert "decode_speedup |" not in text
 
 
 def test_incomplete_unreadable_and_missing_reports_are_no_results():
     bare = reports.native()
     del bare["identity"]
-    runs = [kept(bare, "bare"), kept(None, "none", exit_code=2), kept([], "odd")]
+    unvouched = Kept("bare", ("bench", "it"), json.dumps(bare).encode())
+    runs = [unvouched, kept(None, "none"), kept([], "odd")]
 
     found = parts(page(runs))
 
     assert found.keys() == {"Not accepted"}
     assert re.search(r"\*\*bare\*\*.*INCOMPLETE", found["Not accepted"])
-    assert re.search(r"\*\*none\*\*.*no report, exit code 2", found["Not accepted"])
+    assert re.search(r"\*\*none\*\*.*no report", found["Not accepted"])
     assert re.search(r"\*\*odd\*\*.*REJECTED", found["Not accepted"])
 
 
-def test_a_report_of_a_command_that_failed_is_no_result():
-    found = parts(page([kept(reports.native(), exit_code=1)]))
+def test_a_report_that_no_run_vouches_for_is_no_result():
+    loose = replace(kept(reports.native()), run=NO_RUN)
+
+    found = parts(page([loose]))
 
     assert found.keys() == {"Not accepted"}
-    assert "ACCEPTED, exit code 1" in found["Not accepted"]
+    assert "INCOMPLETE (NO_RUN)" in found["Not accepted"]
 
 
 def test_losses_stand_in_the_table_and_before_it():
@@ -185,7 +197,7 @@ def test_machines_are_told_apart():
 
 def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monkeypatch):
     report_of(tmp_path, "spec-tiny").write_text(json.dumps(losing()))
-    keep(tmp_path, kept(losing(), "spec-tiny", earlier=("no report",)))
+    remember(tmp_path, "spec-tiny", "no report")
     written = tmp_path / "page.md"
     monkeypatch.setattr(results, "measure", None)
     monkeypatch.setattr(
@@ -193,65 +205,48 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
     )
 
     assert results.main() == 0
-    assert written.read_text() == page([kept(losing(), "spec-tiny", earlier=("no report",))])
+    assert re.search(r"\*\*spec-tiny\*\*.*INCOMPLETE \(NO_RUN\)", written.read_text())
 
 
-@pytest.mark.long
+@pytest.mark.bus
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
-def test_a_command_is_run_its_report_judged_and_what_lay_there_before_is_gone(tmp_path):
-    rows = tmp_path / "rd.json.rows.jsonl"
-    rows.write_text("of another run")
-    short = ("codec", "rd", "--n-vectors", "64", "--codecs", "affine", "--bits")
+def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_path):
+    folder, keys = tmp_path / "results", tmp_path / "keys"
+    run = results.Run("rd", ("codec", "rd", "--n-vectors", "64", "--codecs", "affine", "--bits", "4"))
 
-    good = results.measure(results.Run("rd", (*short, "4")), tmp_path)
-    bad = results.measure(results.Run("rd", (*short, "7")), tmp_path)
+    first = results.measure_anew(run, folder, key_folder=keys)
+    again = results.measure_anew(run, folder, key_folder=keys)
 
-    assert (good.said, good.accepted) == ("ACCEPTED", True)
-    assert (bad.said, bad.report) == ("no report, exit code 2", b"")
-    assert read(tmp_path, "rd") == bad
-    assert not rows.exists()
+    assert (first.said, first.accepted, first.earlier) == ("ACCEPTED", True, ())
+    assert again.accepted
+    assert len(again.earlier) == 1  # under the published key, which did not sign it: OTHER_SIGNER or NO_RUN
+    assert run_of(folder, "rd").exists()
+    edited = report_of(folder, "rd").read_text().replace('"seed": 0', '"seed": 1')
+    report_of(folder, "rd").write_text(edited)
+    pin = find_pin(None, "", keys / "runner.pub")
+    assert read(folder, "rd", run.argv, pin).said == "REJECTED (EDITED)"
 
 
 @pytest.mark.long
 def test_the_published_page_is_what_its_reports_say():
-    names = [run.name for run in results.runs()]
-    kept = [found for name in names if (found := read(results.PUBLISHED, name))]
+    kept = [found for run in results.runs() if (found := read(results.PUBLISHED, run.name, run.argv))]
 
     assert results.PAGE.read_text(encoding="utf-8") == page(kept, results.earlier(results.PUBLISHED))
     known = {
         file.name
-        for name in names
-        for file in (report_of(results.PUBLISHED, name), note_of(results.PUBLISHED, name))
+        for run in results.runs()
+        for file in (report_of(results.PUBLISHED, run.name), run_of(results.PUBLISHED, run.name))
     }
-    assert {file.name for file in results.PUBLISHED.iterdir()} <= known | {"earlier.md"}
+    assert {file.name for file in results.PUBLISHED.iterdir()} <= known | {"earlier.md", EARLIER}
 
 
-@pytest.mark.long
-def test_the_gate_accepts_the_published_reports():
-    found = {file.name: file.read_bytes() for file in results.PUBLISHED.glob("*.json")}
+def test_the_gate_accepts_the_published_reports_under_the_published_key():
+    kept = [read(results.PUBLISHED, run.name, run.argv) for run in results.runs()]
 
-    told = {name: evidence.judge({name: data}).verdict for name, data in found.items()}
-    kept = {name: read(results.PUBLISHED, name.removesuffix(".json")) for name in found}
-
-    assert len(told) > 10
-    assert told == dict.fromkeys(found, "ACCEPTED")
-    assert {name for name, run in kept.items() if run is None or not run.accepted} == set()
-
-
-def test_publishing_copies_reports_and_notes_and_removes_what_is_gone(tmp_path):
-    there, to = tmp_path / "there", tmp_path / "to"
-    there.mkdir()
-    library = {"identity": {"blas": {"library": "/home/somebody/libblas.so"}}}
-    report_of(there, "one").write_text(json.dumps(library))
-    keep(there, kept(reports.native(), "one"))
-    (there / "one.log").write_text("what was printed")
-    results.publish(there, ["one", "two"], to)
-    report_of(there, "one").unlink()
-
-    assert {file.name for file in to.iterdir()} == {"one.json", "one.run"}
-    assert report_of(to, "one").read_text() == '{"identity": {"blas": {"library": "libblas.so"}}}'
-    results.publish(there, ["one", "two"], to)
-    assert {file.name for file in to.iterdir()} == {"one.run"}
+    assert len(kept) > 10
+    assert {run.name: run.said for run in kept if run and not run.accepted} == {}
+    done = CliRunner().invoke(cli, ["gate", str(results.PUBLISHED), "--key", str(KEY)], standalone_mode=False)
+    assert done.output.startswith("ACCEPTED"), done.output
 
 
 def test_all_that_is_measured_has_a_name_of_its_own():
