@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge import gate, limits
+from bridge import gate
+from bridge.common import limits
+from tests.bridge.gate.reports import large_report
 
 REAL = Path(__file__).parents[1] / "bridge" / "gate" / "real" / "bench.json.gz"
 # Parsing a report of this size takes a while, and the machine may be busy.
@@ -40,12 +42,7 @@ def real_report() -> dict:
 @pytest.fixture(scope="module")
 def large() -> bytes:
     """A report of a few megabytes with as many claims as it may have, each about all of its rows."""
-    report = real_report()
-    rows, claims = report["rows"], report["claims"]
-    times = (4 << 20) // len(json.dumps(rows))
-    report["rows"] = [row | {"repeat": i * 100 + row["repeat"]} for i in range(times) for row in rows]
-    report["claims"] = (claims * 200)[:200]
-    data = json.dumps(report).encode()
+    data = large_report()
     assert 3 << 20 < len(data) < limits.REPORT_BYTES
     return data
 

@@ -142,7 +142,7 @@ def test_a_loss_is_called_one():
         if row["arm"] == "dflash":
             row["decode_s"] *= 3
 
-    assert ": a loss" in printed(reports.restate(report))
+    assert ": a loss" in printed(reports.derived(report))
 
 
 def test_the_claim_in_words_is_that_of_the_strongest_arm():

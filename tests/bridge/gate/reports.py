@@ -456,3 +456,13 @@ def vouched(report: Report, **fields: Any) -> tuple[Report, RunBinding]:
     """Return a report as its job writes it, and the run that vouches for it. ``fields`` change the run."""
     report = in_run(report)
     return report, binding(report, **fields)
+
+
+def large_report(size: int = 4 << 20) -> bytes:
+    """Return a real report that was made so large, with as many claims as it may have, each about all of its rows."""
+    report = real("bench")
+    rows, claims = report["rows"], report["claims"]
+    times = size // len(json.dumps(rows))
+    report["rows"] = [row | {"repeat": i * 100 + row["repeat"]} for i in range(times) for row in rows]
+    report["claims"] = (claims * 200)[:200]
+    return json.dumps(report).encode()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from bridge.report.trends import Figure, Value, collected
 from bridge.web.figures import Shown
-from tests.bridge.gate.reports import BUILDERS
+from tests.bridge.gate import reports
+from tests.bridge.gate.jobs import on_any_host, program
 
-MEASURE = """
-import pathlib
-folder = pathlib.Path("results/research")
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "speed.json").write_text(REPORT)
-"""
+MEASURED = on_any_host(reports.spec_bench())
 
 
 def figure(i, value, runner="one", params="", *, counts=True, name="decode_speedup"):
@@ -27,9 +21,7 @@ def figure(i, value, runner="one", params="", *, counts=True, name="decode_speed
 @pytest.mark.long
 @pytest.mark.bus
 def test_claims_of_real_answers_become_trends(web, jobs, keyed, tmp_path):
-    (tmp_path / "measure.py").write_text(
-        MEASURE.replace("REPORT", repr(json.dumps(BUILDERS["kakeya.spec-bench"]())))
-    )
+    (tmp_path / "measure.py").write_text(program(MEASURED, "results/research/speed.json"))
     runs = [web.client.run("measure") for _ in range(2)]
     keyed.handle(preset_folder=str(jobs))
     assert "No claim was found yet" in web.page("/trends")

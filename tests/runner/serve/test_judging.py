@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.bridge.evidence.slow import slow
 
 from bridge.bus import wire
 from bridge.bus.wire import State
+from tests.bridge.gate.reports import large_report
 
 pytestmark = pytest.mark.bus
 
@@ -18,7 +18,7 @@ REPORTS = 12
 @pytest.fixture
 def judging(runners, presets, requester, client, tmp_path, wait_for):
     """Return a runner that judges for as long as it may, and the branch."""
-    (tmp_path / "slow.json").write_bytes(slow())
+    (tmp_path / "slow.json").write_bytes(large_report())
     script = (
         f'mkdir -p results/research; for i in $(seq {REPORTS}); do cp "$0" results/research/$i.json; done'
     )
