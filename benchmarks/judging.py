@@ -24,10 +24,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.common import print_machine
-from bridge import evidence
+from bridge import gate
 
 ROOT = Path(__file__).resolve().parents[1]
-REAL, PUBLISHED = ROOT / "tests" / "bridge" / "evidence" / "real", ROOT / "docs" / "results"
+REAL, PUBLISHED = ROOT / "tests" / "bridge" / "gate" / "real", ROOT / "docs" / "results"
 SIZES = (0.5, 1.0, 2.0, 4.0)
 MB = 1_000_000
 # One real report of each kind.
@@ -76,7 +76,7 @@ def grown(report: dict[str, Any], size: float) -> bytes:
 def judged(data: bytes) -> tuple[str, float]:
     """Return the verdict on a report, and the processor seconds that it took."""
     began = time.process_time()
-    verdict = evidence.judge({"a.json": data}).verdict
+    verdict = gate.judge({"a.json": data}).verdict
     return verdict, time.process_time() - began
 
 

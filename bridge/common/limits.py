@@ -99,16 +99,20 @@ REPORTS_BYTES = 64 * MIB
 JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# One report: of a model with 64 layers, ten arms, fifty prompts and nine repeats, with every layer of every row.
-REPORT_BYTES = FILE_BYTES
+# One report: of a model with 64 layers, ten arms, fifty prompts and nine repeats, with every layer of every row. Where it
+# is read it takes up to ten times as much: one emoji in a text makes each character of it four bytes long, and the text
+# and the value that is made of it are in memory together. So a report that the request's own code wrote may be smaller
+# only.
+REPORT_BYTES = 48 * MIB
+REQUESTERS_REPORT_BYTES = 8 * MIB
 # Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
 # and 200 of memory, a name 6 and 260.
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
 JSON_NAMES = 250_000
 # The same in a report, whose equal objects are one in memory: so many different objects, each with so many names.
-REPORT_VALUES = 12_000_000
-REPORT_NESTS = 4_000_000
+REPORT_VALUES = 6_000_000
+REPORT_NESTS = 2_500_000
 REPORT_NAMES = 8_000_000
 REPORT_OBJECTS = 250_000
 REPORT_OBJECT_NAMES = 10_000

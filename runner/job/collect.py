@@ -79,7 +79,9 @@ def collect(
 def _most(preset: Preset, name: str) -> int:
     """Return how large a report may be. What the gate judges is parsed here and by each reader."""
     most = preset.limits.report_mb << 20
-    return min(most, bounds.REPORT_BYTES) if preset.gated and name.endswith(".json") else most
+    if not preset.gated or not name.endswith(".json"):
+        return most
+    return min(most, bounds.REQUESTERS_REPORT_BYTES if preset.code == "request" else bounds.REPORT_BYTES)
 
 
 def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:
