@@ -93,6 +93,7 @@ TOO_SHORT: dict[str, set[str]] = {}
 LONGEST = ("scorecard", "acceptance-bench", "k3-step1-incremental")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(n, marks=LONG if n in LONGEST else ()) for n in MEASURING])
 def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pair):
     if "dflash" in PRESETS[name].requires:
@@ -137,6 +138,7 @@ ON_BOTH = (
 ASKED_FOR = (pytest.mark.sweep, pytest.mark.timeout(1800))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bundled", ["tiny", "tiny-hybrid"])
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in ON_BOTH else ASKED_FOR) for n in ON_A_MODEL]
@@ -162,6 +164,7 @@ def test_a_preset_runs_on_a_bundled_pair(name, bundled, answered):
     assert {model["id"] for report in reports.values() for model in report.get("models", [])} == {bundled}
 
 
+@pytest.mark.long
 def test_a_model_with_rings_is_measured_without_trimming_and_its_report_says_so(answered, hybrid):
     result, reports, run = answered("k3-fused-allmlx-code-trim", BLOCKS, env=settings(hybrid))
 
@@ -230,6 +233,7 @@ OWN = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OWN)
 def test_a_preset_for_the_requesters_tests_runs_them(name, answered, clone, git, pair):
     commit(clone, git, OWN[name])
