@@ -136,7 +136,7 @@ def test_the_main_path_over_ssh(ssh, runners, client):
     assert far.verify(run.branch).holds
 
 
-@pytest.mark.rows(1)
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["cut", "flip"])
 def test_a_pack_that_is_damaged_on_its_way_is_fetched_again(
     ssh, how, runners, requester, client, presets, tmp_path, wait_for

@@ -284,6 +284,7 @@ class TestPushes:
             assert context.bus.git.text("count-objects") == before
 
 
+@pytest.mark.long
 def test_a_record_while_a_job_runs_says_with_what(runners, client, presets, wait_for, bus):
     folder = presets(naps={"steps": [{"argv": ["/bin/sleep", "20"]}]})
     # The lease of a silent job is renewed every two seconds: with the first of these after five, the job is announced.
