@@ -11,7 +11,8 @@ import pytest
 from bridge.bus.wire import State
 from bridge.demo.walkthrough import NOISE
 from bridge.presets import load_presets
-from tests.bridge.gate.reports import native
+from tests.bridge.gate.reports import in_run, native
+from tests.bridge.gate.runs import Key, answer, write_pair
 
 pytestmark = [
     pytest.mark.bus,
@@ -245,17 +246,30 @@ def test_a_preset_for_the_requesters_tests_runs_them(name, answered, clone, git,
     assert "1 passed" in run.logs()
 
 
-@pytest.mark.parametrize("honest", [True, False])
-def test_the_evidence_gate_judges_the_reports_of_the_request(honest, answered, clone, git):
-    report = native()
-    if not honest:
-        report["claims"][0]["value"] *= 2
-    commit(clone, git, {"results/research/it.json": json.dumps(report)})
+@pytest.mark.parametrize(
+    ("pinned", "edit", "state", "verdict"),
+    [
+        (True, "", State.SUCCEEDED, "ACCEPTED"),
+        (True, " ", State.FAILED, "EDITED"),
+        (False, "", State.FAILED, "OTHER_SIGNER"),
+    ],
+)
+def test_the_evidence_gate_judges_the_signed_reports_of_the_request(
+    pinned, edit, state, verdict, answered, clone, git, tmp_path
+):
+    key = Key()
+    report = write_pair(tmp_path, answer(key, in_run(native())))
+    files = {
+        f"results/research/{path.name}": path.read_text() for path in (report, report.with_suffix(".run"))
+    }
+    files["results/research/report.json"] += edit
+    commit(clone, git, files)
+    env = {"KAKEYA_PUBLIC_KEY": key.public.text} if pinned else {}
 
-    result, _, run = answered("k3-evidence-gate")
+    result, _, run = answered("k3-evidence-gate", env=env)
 
-    assert result["state"] == (State.SUCCEEDED if honest else State.FAILED), run.logs()
-    assert ("ACCEPTED" if honest else "CLAIM_NOT_FROM_ROWS") in run.logs()
+    assert result["state"] == state, run.logs()
+    assert verdict in run.logs()
 
 
 def commit(clone, git, files):
