@@ -210,7 +210,7 @@ _DECODER = json.JSONDecoder(
 
 def _check(value: object, what: str, depth: int, seen: set[int]) -> None:
     """Walk the parsed value once: depth, and strings that could not be written again. Shared objects are seen once."""
-    if depth < 0:
+    if depth < 0 or (depth == 0 and isinstance(value, list) and value):
         raise ManifestError(f"{what} is nested too deeply", code="bad_json")
     if isinstance(value, str):
         if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):

@@ -397,7 +397,7 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
     for i in range(30):
         crowd.put(f"mac-bridge/noop-1790000000-a{i:05d}", commit=crowd.commit(
             crowd.raw("tree", b"40000 .GIT\0" + bytes.fromhex(wide_tree(crowd, 100 + 40 * i)))))  # fmt: skip
-    monkeypatch.setattr("bridge.limits.SEARCH_S", 0.0)
+    monkeypatch.setattr("bridge.common.limits.SEARCH_S", 0.0)
     # On a busy machine a fetch may be slow, and a search after a slow one is put off for a poll.
     monkeypatch.setattr("bridge.common.limits.FETCH_S", 300.0)
     with crowd.keyed.context() as context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,6 +21,8 @@ ON_PROMPTS = (*DECODED, KV_QUANT, PARITY)
 
 # How far two programs' sums of the same numbers may differ.
 _ROUNDING = 1e-9
+# The name of a model, which is neither a path nor a channel such as ``gemma@bf16-q4``.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 # The counter of rounds that the draft model drafted.
 _DRAFTED = "rounds_dflash"
 
@@ -45,10 +48,11 @@ def models_are_named(index: ReportIndex) -> Iterator[str]:
 
 @check("WRONG_MODEL", *(kind for kind in ALL if kind != kinds.CODEC_RD))
 def configured_model_ran(index: ReportIndex) -> Iterator[str]:
-    """The configured model is the one that was measured."""
+    """The configured model is the one that was measured, as far as both are names of models and not places."""
     wanted = index.option("model")
     measured = [model.id for model in index.report.models if model.role == "target"]
-    if isinstance(wanted, str) and measured and wanted not in measured:
+    names = [name for name in (wanted, *measured) if isinstance(name, str) and _NAME.fullmatch(name)]
+    if measured and len(names) == 1 + len(measured) and wanted not in measured:
         yield f"the configured model is {wanted}, and {measured[0]} was measured"
 
 

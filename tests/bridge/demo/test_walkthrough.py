@@ -114,7 +114,7 @@ def printed(report, *codes: str) -> str:
 def test_figures_of_speed_are_those_that_are_claimed():
     report = reports.spec_bench()
     claims = {(claim["name"], claim.get("arm")): claim for claim in report["claims"]}
-    speedup = claims["decode_speedup", "dflash"]
+    speedup = claims["plain_speedup", "dflash"]
 
     text = printed(report)
 
@@ -159,6 +159,7 @@ def test_the_claim_in_words_is_that_of_the_strongest_arm():
 
 def test_the_speed_over_plain_loops_comes_first_where_it_is_claimed():
     report = reports.spec_bench()
+    report["claims"] = [claim for claim in report["claims"] if "plain_speedup" not in claim["name"]]
     (older,) = [claim for claim in report["claims"] if claim["name"] == "decode_speedup"]
     newer = {**older, "name": "plain_speedup", "value": 1.25, "interval": [0.75, 1.5]}
     both = report | {"claims": [*report["claims"], newer]}

@@ -2,16 +2,16 @@
 
 import pytest
 
-from engine.evals import pace
+from bridge.reports.claims.recall import RECOMPUTE, pace_claims
 from tests.engine import evals_world as world
 from tests.engine import folders
 
 ARMS = [
     {"name": "raw", "role": "baseline", "oracle": None},
-    {"name": pace.RECOMPUTE, "role": "reference", "oracle": "raw"},
+    {"name": RECOMPUTE, "role": "reference", "oracle": "raw"},
     {"name": "restored e8v@4.25", "role": "candidate", "oracle": "raw"},
 ]
-SECONDS = {"raw": 1.0, pace.RECOMPUTE: 8.0, "restored e8v@4.25": 2.0}
+SECONDS = {"raw": 1.0, RECOMPUTE: 8.0, "restored e8v@4.25": 2.0}
 
 
 def rows(repeats=3, tokens=33, prompts=("a", "b")):
@@ -26,14 +26,14 @@ def rows(repeats=3, tokens=33, prompts=("a", "b")):
 
 
 def test_each_arm_has_its_pace_and_candidates_are_held_against_the_recomputation():
-    made = pace.pace_claims(rows(), ARMS)
+    made = pace_claims(rows(), ARMS, {})
 
     found = {(claim["name"], claim["arm"], claim.get("against")): claim["value"] for claim in made}
     assert found == {
         ("decode_tok_s", "raw", None): pytest.approx(32 / 1.02),
-        ("decode_tok_s", pace.RECOMPUTE, None): pytest.approx(32 / 8.16),
+        ("decode_tok_s", RECOMPUTE, None): pytest.approx(32 / 8.16),
         ("decode_tok_s", "restored e8v@4.25", None): pytest.approx(32 / 2.04),
-        ("decode_ratio", "restored e8v@4.25", pace.RECOMPUTE): pytest.approx(4.0),
+        ("decode_ratio", "restored e8v@4.25", RECOMPUTE): pytest.approx(4.0),
     }
 
 
@@ -41,21 +41,21 @@ def test_each_arm_has_its_pace_and_candidates_are_held_against_the_recomputation
     "few", [{"repeats": 2}, {"tokens": 32}, {"prompts": ("a",)}], ids=["repeats", "tokens", "prompts"]
 )
 def test_too_little_allows_no_claim(few):
-    assert pace.pace_claims(rows(**few), ARMS) == []
+    assert pace_claims(rows(**few), ARMS, {}) == []
 
 
 def test_rows_without_a_warm_up_allow_no_claim():
-    assert pace.pace_claims([row for row in rows() if row["repeat"]], ARMS) == []
+    assert pace_claims([row for row in rows() if row["repeat"]], ARMS, {}) == []
 
 
 def test_answers_that_repeat_themselves_allow_no_claim():
-    assert pace.pace_claims([row | {"tokens": [7] * 34} for row in rows()], ARMS) == []
+    assert pace_claims([row | {"tokens": [7] * 34} for row in rows()], ARMS, {}) == []
 
 
 def test_without_the_recomputation_there_is_no_ratio():
-    some = [row for row in rows() if row["arm"] != pace.RECOMPUTE]
+    some = [row for row in rows() if row["arm"] != RECOMPUTE]
 
-    made = pace.pace_claims(some, [arm for arm in ARMS if arm["name"] != pace.RECOMPUTE])
+    made = pace_claims(some, [arm for arm in ARMS if arm["name"] != RECOMPUTE], {})
 
     assert {claim["name"] for claim in made} == {"decode_tok_s"}
 
@@ -81,7 +81,7 @@ def test_a_report_of_pace_holds_all_runs_and_the_gate_believes_its_times(tmp_pat
     assert world.run("restored-prefill", "--model", tmp_path / "model", *asked, *timed, "--out", out) == 0
 
     made = world.report(out)
-    mine = [row for row in made["rows"] if row["arm"] == pace.RECOMPUTE]
+    mine = [row for row in made["rows"] if row["arm"] == RECOMPUTE]
     assert [(row["repeat"], row.get("warmup", False)) for row in mine] == [
         *[(0, True)] * 2, *[(1, False)] * 2, *[(2, False)] * 2,
     ]  # fmt: skip

@@ -105,7 +105,7 @@ def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        jobs.measure(replace(job, measure=stop), out)
+        jobs.run(replace(job, measure=stop), out)
     kept = chosen_before(out)
     assert Threads.of(kept) == chosen
     again = spec_report.baseline(pair, workload, plan, threads=Threads.of(kept))

@@ -199,25 +199,16 @@ def _changed(report, arm, **fields):
 
 
 @pytest.mark.parametrize(
-    ("arm", "fields", "code"),
+    ("arm", "fields"),
     [
-        ("evicted", {"n_positions": 3}, "QUALITY_IMPOSSIBLE"),
-        ("evicted", {"same_top": 10**6}, "QUALITY_IMPOSSIBLE"),
-        ("evicted", {"sum_kl": 0.0, "same_top": 1}, "QUALITY_IMPOSSIBLE"),
-        ("raw", {"sum_kl": 0.5}, "QUALITY_IMPOSSIBLE"),
-        ("identity", {"sum_kl": 5.0}, "QUALITY_IMPOSSIBLE"),
-        ("restored e8v@4.25", {"sum_kl": 0.0}, "CLAIM_NOT_FROM_ROWS"),
-        ("evicted", {"more": 1}, "STRAY_FIELD"),
+        ("evicted", {"n_positions": 3}),
+        ("evicted", {"sum_kl": 0.0}),
+        ("identity", {"sum_kl": 5.0}),
+        ("restored e8v@4.25", {"sum_kl": 0.0}),
     ],
 )
-def test_the_gate_refuses_predictions_that_cannot_be(report, arm, fields, code):
-    assert code in world.violations(_changed(report, arm, **fields))
-
-
-def test_the_gate_wants_predictions_in_every_row_or_in_none(report):
-    made = json.loads(json.dumps(report))
-    del made["rows"][-1]["prediction"]
-    assert "QUALITY_IMPOSSIBLE" in world.violations(made)
+def test_claims_about_predictions_follow_from_the_rows(report, arm, fields):
+    assert "CLAIM_NOT_FROM_ROWS" in world.violations(_changed(report, arm, **fields))
 
 
 def test_the_gate_sees_needles_that_need_no_restoration(report):

@@ -82,7 +82,7 @@ def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poiso
     git(bus, "update-ref", "--stdin", stdin=updates)
     bad = poison()
     asked = []
-    monkeypatch.setattr("bridge.limits.SEARCH_S", 60.0)
+    monkeypatch.setattr("bridge.common.limits.SEARCH_S", 60.0)
     start = fetch.start_fetch
     monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(1), start(*args))[1])
     with host.context() as context:
@@ -95,7 +95,7 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
     """Finding them takes a fetch or more for each, and is no reason to keep a good request waiting for all of it."""
     bad = {poison(f"mac-bridge/touch-{new_nonce()}-z{i}") for i in range(4)}
     good = requester.send(requester.manifest())
-    monkeypatch.setattr("bridge.limits.SEARCH_S", 0.0)
+    monkeypatch.setattr("bridge.common.limits.SEARCH_S", 0.0)
     with host.context() as context:
         poller, left_out = Poller(context), []
         for _ in range(20):
@@ -183,7 +183,7 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
 def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester, rot, monkeypatch):
     sent = [requester.send(requester.manifest()) for _ in range(25)]
     mends = [rot(branch) for branch in sent]
-    monkeypatch.setattr("bridge.limits.SEARCH_S", 60.0)
+    monkeypatch.setattr("bridge.common.limits.SEARCH_S", 60.0)
     with host.context() as context, pytest.raises(Exception, match="cannot fetch from the bus"):
         context.bus.fetch()
     for mend in mends:
