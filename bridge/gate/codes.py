@@ -133,6 +133,18 @@ CODES = {
             "NOTHING_CLAIMED", "NOTE", "too little was measured for a claim about time",
             "measure more, with the option that the message names",
         ),
+        Code(
+            "COLD_START",
+            "NOTE",
+            "the first run of a process is slower than those after it",
+            "leave a first run of each arm uncounted",
+        ),
+        Code(
+            "ANSWERS_CUT",
+            "NOTE",
+            "an answer that was cut off may have been about to name the needle",
+            "let answers go on longer (--max-tokens)",
+        ),
         # Times
         Code(
             "TIMES_CONTRADICT", "REJECTED", "the times of the rows cannot all be of one run",

@@ -9,6 +9,7 @@ from bridge.report.model import Cell, Plot, Point, Series, Table
 from bridge.report.rows import MAX_COLUMNS, without_empty
 from bridge.report.text import number as shown
 from bridge.report.text import size
+from bridge.reports.claims import decoding
 from bridge.reports.statistics import exact_interval
 
 # With more lines than this, the plot shows workloads instead of prompts.
@@ -105,20 +106,24 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
 def rate(row: Row) -> float | None:
     """Return decoded tokens per second."""
     tokens, seconds = number(row.get("decode_tokens")), number(row.get("decode_s"))
-    return tokens / seconds if tokens and seconds and tokens > 0 and seconds > 0 else None
+    if tokens is None or seconds is None or tokens < 0 or seconds < 0:
+        return None
+    return decoding.decode_rate({"decode_tokens": tokens, "decode_s": seconds}) or None
 
 
 def tau(rows: Iterable[Row]) -> float | None:
     """Return committed tokens per round, including the target's own token."""
-    commits = [commit for row in rows for commit in numbers(row.get("commits"))]
-    return sum(commits) / len(commits) if commits else None
+    return decoding.tau(_rounds(rows)) or None
 
 
 def accepted(rows: Iterable[Row]) -> float | None:
     """Return drafts accepted over drafts proposed."""
-    found = list(rows)
-    drafted = sum(sum(numbers(row.get("drafted"))) for row in found)
-    return sum(sum(numbers(row.get("accepted"))) for row in found) / drafted if drafted > 0 else None
+    return decoding.acceptance_rate(_rounds(rows))
+
+
+def _rounds(rows: Iterable[Row]) -> list[dict[str, list[float]]]:
+    """Return what rows count of their rounds, as far as these are numbers."""
+    return [{name: numbers(row.get(name)) for name in ("commits", "drafted", "accepted")} for row in rows]
 
 
 def _rows(report: Row) -> list[Row]:

@@ -146,3 +146,23 @@ def passes_are_claimed(index: ReportIndex) -> Iterator[str]:
     fewest = min(map(len, passes_of(index.data["rows"]).values()), default=0)
     if fewest < LEAST_ROWS:
         yield f"nothing is claimed about time: {fewest} passes of a length; {LEAST_ROWS} are needed (--repeats)"
+
+
+@check("COLD_START", *TIMED, VERIFY_L)
+def runs_are_warmed_up(index: ReportIndex) -> Iterator[str]:
+    """A run that is not counted comes before the timed ones."""
+    if index.claims and not any(row.warmup for row in index.rows):
+        yield "no run is marked as warm-up, so the first counted one may include loading and compiling"
+
+
+@check("ANSWERS_CUT", *NEEDLES)
+def answers_are_long_enough(index: ReportIndex) -> Iterator[str]:
+    """Answers that miss the needle are not cut off by max_tokens."""
+    for arm in index.arms_of("baseline", "candidate"):
+        cut = [
+            row.prompt for row in index.all_decodes(arm.name)
+            if row.stop == "length" and row.prompt in index.prompts and not index.finds(arm.name, row.prompt)
+        ]  # fmt: skip
+        if cut:
+            most = index.report.config.max_tokens
+            yield f"{len({*cut})} answers of {arm.name} that miss their needle were cut off after {most} tokens"

@@ -440,6 +440,15 @@ FEW: Cases = {
             "recall", rows({"arm": "e8"}, tokens=[9] * 30, decode_tokens=29),
         ),
     }),
+    "COLD_START": ("leave a first run", {
+        "no run is marked as warm-up": ("spec", without_row(0)),
+        "may include loading and compiling": ("verify", lambda report: report["rows"].__delitem__(slice(4))),
+    }),
+    "ANSWERS_CUT": ("let answers go on longer", {
+        "6 answers of e8 that miss their needle were cut off after 64 tokens": (
+            "recall", rows({"arm": "e8"}, text="It is", stop="length"),
+        ),
+    }),
     "LOW_POWER": ("plug the machine in", {
         "ran on battery (9 %)": ("spec", identity(power={"plugged": False, "percent": 9})),
         "low-power mode": ("restored", identity(power={"low_power": True})),
