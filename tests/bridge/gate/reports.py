@@ -159,11 +159,11 @@ def spec_bench(kind: str = kinds.SPEC_BENCH, texts: tuple[str, ...] = TEXTS) -> 
     rounds = (TOKENS - 1) // 4
     drafted = {"commits": [4] * rounds, "drafted": [7] * rounds, "accepted": [3] * rounds}
     counted: dict[str, Any] = {"dflash": drafted | {"counters": {"rounds_dflash": rounds}}}
-    rows = [decode(clock, "mlx-lm", prompts[0]["id"], 0, RATES["mlx-lm"], memory=memory(300), warmup=True)]
-    rows += [
+    rows = [
         decode(clock, name, asked["id"], repeat, rate, memory=memory(300), **counted.get(name, {}))
         for asked in prompts for repeat in range(REPEATS) for name, rate in RATES.items()
     ]  # fmt: skip
+    rows.append(decode(clock, "mlx-lm", prompts[0]["id"], REPEATS, 25.0, memory=memory(300), warmup=True))
     arms = [
         arm("mlx-lm", "baseline"),
         arm("one-pass", "verify1"),
@@ -268,14 +268,13 @@ def verify_l() -> Report:
     """Return a report of forward passes over 1 to 8 tokens."""
     clock = Clock()
     rows = []
-    for repeat in range(6):
+    for repeat in range(5):
         for length, cost in {1: 0.047, 2: 0.088, 4: 0.112, 8: 0.143}.items():
             row = {
                 "length": length,
                 "context": 4096,
                 "cache": "raw",
                 "repeat": repeat,
-                "warmup": not repeat,
                 "seconds": clock.about(cost),
             }
             rows.append(row | {"counters": {}, "started_s": clock.pass_by(row["seconds"])})

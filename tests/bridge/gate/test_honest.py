@@ -274,7 +274,7 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "answers alike across prompts": ("spec", alike, set()),
     "lookup that drafted nothing": ("spec", looking_up(0), {"DRAFTED_NOTHING"}),
     "lookup that was refused": ("spec", looking_up(3), set()),
-    "a cache of few bits that loops": ("recall", looping, {"OUTPUT_LOOPS"}),
+    "a cache of few bits that loops": ("recall", looping, {"OUTPUT_LOOPS", "ANSWERS_CUT"}),
     # Loops, rollbacks, caches, codecs and options that no list knows
     "loops three times as fast as mlx-lm": ("spec", three_times_as_fast, {"SLOW_BASELINE"}),
     "a new drafter, rollback and option": ("spec", further_arm, set()),
