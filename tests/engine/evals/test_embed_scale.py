@@ -106,7 +106,6 @@ def test_a_benchmark_shows_both_scalings(gemma, tmp_path, capsys):
     assert drafted["dflash/auto"] == drafted["rescaled/auto"]  # neither changes the answer
     assert not doubts(made)
     assert [*config_mismatches(made, [["kakeya-engine", *argv]])] == []
-    assert [*config_mismatches(made, [["kakeya-engine", *argv[:-2]]])] != []
 
 
 @pytest.mark.rows(1)
