@@ -99,10 +99,10 @@ REPORTS_BYTES = 64 * MIB
 JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# One report: of a model with 64 layers, ten arms, fifty prompts and nine repeats, with every layer of every row. Where it
-# is read it takes up to ten times as much: one emoji in a text makes each character of it four bytes long, and the text
-# and the value that is made of it are in memory together. So a report that the request's own code wrote may be smaller
-# only.
+# One report: of a model with 64 layers, ten arms, fifty prompts and nine repeats, with every layer of every row. Where
+# it is read it takes up to ten times as much: one emoji in a text makes each character of it four bytes long, and the
+# text and the value that is made of it are in memory together. So a report that the request's own code wrote may be
+# smaller only.
 REPORT_BYTES = 48 * MIB
 REQUESTERS_REPORT_BYTES = 8 * MIB
 # Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
