@@ -76,11 +76,13 @@ def stage(
     }
     if preset_folder:
         policy["preset_folder"] = str(preset_folder.absolute())
+    name, email = _REQUESTER  # a run that is published says who asked for it: not this user's address
     try:
         gitpython.make_bare(place.bus)
         gitpython.make_clone(
             place.clone, {"README.md": "A workload, as any repository could be.\n"}, author=_REQUESTER,
-            message="A workload\n", remote=str(place.bus), settings={SETTING: str(state / PUBLIC_KEY)},
+            message="A workload\n", remote=str(place.bus),
+            settings={SETTING: str(state / PUBLIC_KEY), "user.name": name, "user.email": email},
         )  # fmt: skip
         _write_policy(place.policy, policy)
         _provide_key(place, state, key_folder, policy)
