@@ -94,6 +94,12 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
     return [f"{name}=" for preset in named for name in preset.params if name.startswith(incomplete)]
 
 
+param_option = click.option(
+    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
+    help="Set a parameter of the preset; repeatable.",
+)  # fmt: skip
+
+
 def client_of(context: click.Context, **options: Any) -> Client:
     """Return the client for the repository and the remote that were named."""
     options = {"public_key": context.obj.get("public_key"), **options}

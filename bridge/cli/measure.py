@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import complete_param, complete_preset
+from bridge.cli.common import complete_preset, param_option
 from bridge.cli.gate import show_gate
 from bridge.cli.run import split_params
 from bridge.common import environment
@@ -21,10 +21,7 @@ KEY_FOLDER = "~/.config/kakeya/measure"
 
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
-@click.option(
-    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
-    help="Set a parameter of the preset; repeatable.",
-)  # fmt: skip
+@param_option
 @click.option(
     "-e", "--env", "settings", multiple=True, metavar="NAME=VALUE",
     help="Set a ${ENV:NAME} of the preset, such as a model; repeatable.  [default: the bundled model]",

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from bridge.cli.common import client_of, complete_param, complete_preset, finish, follow, remote_option
+from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
 from bridge.console import Duration, json_option, put, put_json, say
 from bridge.errors import UsageError
@@ -37,10 +37,7 @@ _NO_LIMIT = "inf"
 
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
-@click.option(
-    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
-    help="Set a parameter of the preset; repeatable.",
-)  # fmt: skip
+@param_option
 @click.option("--ref", default="HEAD", show_default=True, help="Commit for the job to work on.")
 @click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
 @click.option("--snapshot", is_flag=True, help="Send the working tree with its uncommitted changes.")
