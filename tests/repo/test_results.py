@@ -220,7 +220,8 @@ def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_pat
     assert (first.said, first.accepted, first.earlier) == ("ACCEPTED", True, ())
     assert again.accepted
     assert len(again.earlier) == 1  # under the published key, which did not sign it: OTHER_SIGNER or NO_RUN
-    assert run_of(folder, "rd").exists()
+    answer = json.loads(json.loads(run_of(folder, "rd").read_text())["result"])
+    assert answer["requested_by"] == "requester@localhost"  # who measured is not published with the run
     edited = report_of(folder, "rd").read_text().replace('"seed": 0', '"seed": 1')
     report_of(folder, "rd").write_text(edited)
     pin = find_pin(None, "", keys / "runner.pub")
