@@ -115,8 +115,8 @@ def share(bits: float) -> Figure:
 
 
 def faster(pair: str, arm: str, other: str) -> Figure:
-    """Return what computes by how many percent an arm is faster than another."""
-    return lambda: 100 * (speedup(pair, arm)() / speedup(pair, other)() - 1)
+    """Return what computes how many times as fast as another an arm is."""
+    return lambda: speedup(pair, arm)() / speedup(pair, other)()
 
 
 # What eight tokens cost, and what is accepted, on both pairs.
@@ -169,7 +169,7 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
     (README, "| none: our loop | {:.2f}x |", [plain_loop(TINY)]),
     (README, "{:.2f} times as fast as the `dflash` package's own loop",
      [claim(TINY, "decode_ratio", ADAPTIVE, PACKAGE)]),
-    (README, "there, and {:.0f} % faster than prompt lookup alone", [faster(TINY, ADAPTIVE, LOOKUP)]),
+    (README, "there, and {:.2f} times as fast as prompt lookup alone", [faster(TINY, ADAPTIVE, LOOKUP)]),
     (README, "they give {:.2f}x, {:.2f}x on the worst prompt and {:.2f}x over our loop",
      [speedup(HYBRID, ADAPTIVE), worst(HYBRID, ADAPTIVE), over_plain(HYBRID, ADAPTIVE)]),
 ]  # fmt: skip
