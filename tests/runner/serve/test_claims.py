@@ -37,7 +37,7 @@ def folder(presets, count):
     """Presets that count their executions; `wait` lasts until `go` exists, `again` is quick the second time."""
     note = f'echo ran >> {count}; '  # fmt: skip
     wait = f"while [ ! -e {count}.go ]; do sleep 0.05; done"
-    lie = 'mkdir -p results/research; echo \'{"kind": "kakeya.codec-rd", "rows": []}\' > results/research/x.json'
+    lie = 'mkdir -p results/research; echo \'{"kind": "kakeya.unknown"}\' > results/research/x.json'
 
     def shell(script):
         return {"argv": ["/bin/sh", "-c", note + script]}
