@@ -1,12 +1,16 @@
 """Converts tokens to text incrementally. A character is returned once it is complete, and never retracted."""
 
+import codecs
+import re
 from collections.abc import Sequence
+from itertools import groupby
 
 from engine.tokens import Tokenizer
 
 UNFINISHED = "\ufffd"
 PENDING = 3  # the most U+FFFD that one unfinished character shows as: a byte each, of four
 CONTEXT, LONG = 8, 32
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the name of a token for one byte in SentencePiece's vocabularies
 
 
 class Detokenizer:
@@ -14,15 +18,46 @@ class Detokenizer:
 
     The last few tokens are decoded anew with each addition, since what a token reads as can depend on the ones
     before it (leading spaces, the bytes of one character). How tokens are grouped makes no difference.
+
+    The bytes of tokens that stand for one byte each are decoded here: tokenizers turn a whole run of such tokens into
+    U+FFFD as long as its last character is unfinished, also the characters that were complete before.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._window: list[int] = []
         self._given = 0  # characters of the window's text that were given out
+        self._bytes: dict[
+            int, int | None
+        ] = {}  # by token, of the tokens seen so far; None for all other tokens
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._in_bytes = False  # whether the last token stands for a byte
 
     def add(self, tokens: Sequence[int]) -> str:
         """Return the text that these tokens complete."""
+        new = ""
+        for are_bytes, run in groupby(tokens, lambda token: self._byte(token) is not None):
+            if are_bytes != self._in_bytes:
+                new += self.flush()
+                self._in_bytes = are_bytes
+            new += (self._add_bytes if are_bytes else self._add_text)(list(run))
+        return new
+
+    def flush(self) -> str:
+        """Return what still waits, at the end of the stream."""
+        text = self._decode()
+        if not self._in_bytes:
+            return self._give(text, len(text))
+        self._given = len(text)
+        last = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return last
+
+    def _add_bytes(self, tokens: list[int]) -> str:
+        self._window = [*self._window, *tokens][-LONG:]
+        return self._utf8.decode(bytes(byte for token in tokens if (byte := self._byte(token)) is not None))
+
+    def _add_text(self, tokens: list[int]) -> str:
         self._window.extend(tokens)
         text = self._decode()
         complete = len(text.rstrip(UNFINISHED))
@@ -33,16 +68,22 @@ class Detokenizer:
             self._given = len(self._decode()) - waiting
         return new
 
-    def flush(self) -> str:
-        """Return what still waits, at the end of the stream."""
-        text = self._decode()
-        return self._give(text, len(text))
+    def _byte(self, token: int) -> int | None:
+        """Return the byte that a token stands for, or None."""
+        if token not in self._bytes:
+            name = getattr(self._tokenizer, "convert_ids_to_tokens", lambda _: None)(token)
+            match = BYTE.fullmatch(name) if isinstance(name, str) else None
+            # A vocabulary without such bytes may hold the name as an ordinary text.
+            ordinary = match is None or self._decode([token]) == name
+            self._bytes[token] = None if match is None or ordinary else int(match[1], 16)
+        return self._bytes[token]
 
     def _give(self, text: str, end: int) -> str:
         new = text[self._given : end]
         self._given = max(self._given, end)
         return new
 
-    def _decode(self) -> str:
-        found: str = self._tokenizer.decode(self._window, clean_up_tokenization_spaces=False)
-        return found
+    def _decode(self, tokens: Sequence[int] | None = None) -> str:
+        shown = self._window if tokens is None else tokens
+        text: str = self._tokenizer.decode(shown, clean_up_tokenization_spaces=False)
+        return text

@@ -109,6 +109,66 @@ def test_text_is_that_of_the_whole_and_never_taken_back(seed):
     assert shown + stream.flush() == text
 
 
+def spelling_tokenizer():
+    """As SentencePiece vocabularies are: a token for each byte, which spells what has none of its own."""
+    names = [*(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abcdefgh", "\u2581ab", "<0xZZ>"]
+    bpe = models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[], byte_fallback=True)
+    made = Tokenizer(bpe)
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+SPELLING = spelling_tokenizer()
+
+
+def spelled(text):
+    """Return tokens for a text: bytes for what is not in the vocabulary."""
+    vocabulary, tokens = SPELLING.get_vocab(), []
+    for char in text.replace(" ", "\u2581"):
+        tokens += [vocabulary[char]] if char in vocabulary else list(char.encode())
+    return tokens
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_characters_in_byte_tokens_are_given_once_each_is_complete(seed):
+    rng = random.Random(seed)
+    text = "".join(rng.choice("ab éñ✓日本🙂🧪\n") for _ in range(300)).lstrip()
+    stream, shown, read = Detokenizer(SPELLING), "", b""
+    for block in blocks(spelled(text), sizes(seed) if seed else ones()):
+        shown += stream.add(block)
+        read += b"".join(bytes([t]) if t < 256 else SPELLING.convert_ids_to_tokens(t).encode() for t in block)
+        complete = read.replace("\u2581".encode(), b" ").decode("utf-8", "ignore")
+        assert shown == complete
+    assert shown + stream.flush() == text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a\xc3\xa9\xffb",
+        b"\xf0\x9f\x99\x82\xe6\x97",
+        b"\xe6\x97a\x80\x80\x80\x80\x80a",
+        b"ab\xff\xff\xff\xff\xe2\x82\xac",
+        "日本語".encode() * 20 + b"\xf0",
+    ],
+)
+def test_byte_tokens_that_are_no_text_show_as_in_utf8(data):
+    vocabulary = SPELLING.get_vocab()
+    tokens = [vocabulary[chr(byte)] if chr(byte) in "ab" else byte for byte in data]
+    for size in (1, 2, len(tokens)):
+        stream = Detokenizer(SPELLING)
+        shown = "".join(stream.add(tokens[at : at + size]) for at in range(0, len(tokens), size))
+        assert shown + stream.flush() == data.decode("utf-8", "replace")
+
+
+def test_a_word_behind_byte_tokens_keeps_its_space():
+    stream = Detokenizer(SPELLING)
+    tokens = [*"é".encode(), SPELLING.convert_tokens_to_ids("\u2581ab"), *"é".encode()]
+    assert "".join(stream.add([token]) for token in tokens) + stream.flush() == "é abé"
+
+
 def test_bytes_that_are_no_text():
     tokens = [t for byte in (b"a", b"\xff" * 9, b"b", b"\xe2\x82") for t in _bytes(byte)]
     alone, together = Detokenizer(TOKENIZER), Detokenizer(TOKENIZER)
