@@ -16,11 +16,12 @@ from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.common import environment, install
-from bridge.errors import KakeyaError, ProcessError
+from bridge.errors import KakeyaError, ProcessError, RefusedError
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
+from bridge.requests.send import OTHER_PREFIX
 from bridge.requests.waiting import Place, Seen, WaitingRequest, why
 from bridge.system import engine_probe, git, gitpython
 from bridge.verify.pins import HOW_TO_PIN
@@ -208,7 +209,8 @@ def _push_right(client: Client) -> Check:
     try:
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
-        return Check("push", ok=False, message=error.message, fix=error.fix)
+        fix = OTHER_PREFIX if isinstance(error, RefusedError) else error.fix
+        return Check("push", ok=False, message=error.message, fix=fix)
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"
     return Check("push", ok=True, message=message)
 

@@ -407,6 +407,8 @@ class HttpBus:
     api: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]] | None = None
     # An answer to a request that names one of these objects stops before its end until the event is set.
     held: dict[str, threading.Event] = field(default_factory=dict)
+    # Called after each push, with its path: true hangs up without a reply. It may also change what is served next.
+    loses_reply: Callable[[str], bool] = lambda _: False
 
     @property
     def origin(self) -> str:
@@ -463,6 +465,9 @@ class _GitHandler(BaseHTTPRequestHandler):
             "REMOTE_USER": "tester",
         }
         done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
+        if self.command == "POST" and path.endswith("/git-receive-pack") and self.bus.loses_reply(path):
+            self.close_connection = True
+            return None
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().splitlines() if ": " in line)
         status = int(fields.pop("Status", "200").split()[0]) if head else 500

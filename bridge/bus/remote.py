@@ -6,13 +6,14 @@ import random
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from heapq import nlargest
 from pathlib import Path
 
-from bridge.bus import branch_names, objects, presence
+from bridge.bus import branch_names, history, objects, presence
 from bridge.bus.set_aside import SetAside
 from bridge.bus.slow_commits import SlowCommits
 from bridge.common import limits
@@ -62,6 +63,14 @@ _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory fil
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # Somebody else was faster, between the server's first look at the branch and its last.
 _OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
+# The server was not reached, or said no before git sent anything.
+_NOT_SENT = re.compile(
+    r"^fatal: (?:unable to access |Could not read from remote|unable to find remote helper|transport '[^']*' not )"
+    r"|^fatal: the remote end hung up upon initial contact",
+    re.MULTILINE | re.IGNORECASE,
+)
+# If the reply to a push is lost, the branch is looked at after so many seconds: a server may still be at work.
+_LOOKS_S = (0.0, 1.0, 3.0)
 
 
 class Pushed(Enum):
@@ -334,9 +343,11 @@ class Remote:
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
         """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist).
 
+        A push has three ends. If its reply is lost, the branch is looked at: the server may have done it.
+
         Raises:
             RefusedError: the server says no.
-            InfrastructureError: it cannot be reached.
+            InfrastructureError: it cannot be reached; with code ``unsure`` if it may have done it nevertheless.
         """
         ref = f"refs/heads/{branch}"
         try:
@@ -347,9 +358,8 @@ class Remote:
                 timeout=NETWORK_TIMEOUT,
             )  # fmt: skip
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
+            if self._after_failure(error, branch, commit) is Pushed.STALE:
                 return Pushed.STALE
-            raise self._explain(error, branch) from error
         # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
         shown = f"refs/remotes/{self.name}/{branch}"
         both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
@@ -375,11 +385,38 @@ class Remote:
         try:
             self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
         except GitError as error:
-            if b"[rejected]" in error.stdout or _OVERTAKEN.search(error.printed()):
+            if self._after_failure(error, branch, None) is Pushed.STALE:
                 return Pushed.STALE
-            raise self._explain(error, branch) from error
         self.git("update-ref", "-d", self.private + branch)
         return Pushed.DONE
+
+    def _after_failure(self, error: GitError, branch: str, commit: str | None) -> Pushed:
+        """Return how a push ended that git reports as failed: only a clear refusal, or a look at the branch, says so.
+
+        ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
+        """
+        said = error.printed()
+        is_stale = b"[rejected]" in error.stdout or _OVERTAKEN.search(said) is not None
+        failure = self._explain(error, branch)
+        is_clear = _NOT_SENT.search(said) or b"[remote rejected]" in error.stdout
+        if not is_stale and (is_clear or not isinstance(failure, InfrastructureError)):
+            raise failure from error
+        with suppress(InfrastructureError), within(limits.TIP_S):
+            for wait_s in (0.0,) if is_stale else _LOOKS_S:
+                pause(wait_s)
+                if self._has_arrived(branch, commit):
+                    return Pushed.DONE
+        if is_stale:
+            return Pushed.STALE
+        message = f"the reply of {self.name} to the push of {branch} is lost: {error.words()}"
+        fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
+        raise InfrastructureError(message, fix=fix, code="unsure") from error
+
+    def _has_arrived(self, branch: str, commit: str | None) -> bool:
+        tip = self.fetch(branch).get(branch)
+        if tip is None or commit is None:
+            return tip == commit
+        return history.is_ancestor(self.git, commit, tip)
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
@@ -402,17 +439,14 @@ class Remote:
         blocked = _BLOCKED.search(said)
         if blocked:
             blocking = blocked[1] or branch.rsplit("/", 1)[0]
-            fix = f"Delete the branch {blocking!r} on the remote, or choose another place with --prefix."
+            fix = f"Delete the branch {blocking!r} on the remote."
             return RefusedError(
                 f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
             )
         if _NO_RIGHT.search(said):
-            fix = "Choose a prefix this account may push to with --prefix; `kakeya doctor` tries it without sending."
-            return RefusedError(
-                f"{self.name} does not let you push {branch!r}: {error.words()}",
-                fix=fix,
-                code="no_push_right",
-            )
+            message = f"{self.name} does not let you push {branch!r}: {error.words()}"
+            fix = "Whoever administers the remote can give this account the right to."
+            return RefusedError(message, fix=fix, code="no_push_right")
         return None
 
     def _failed(self, error: ProcessError, said: str) -> InfrastructureError:

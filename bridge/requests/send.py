@@ -7,12 +7,18 @@ from datetime import timedelta
 
 from bridge.bus.branch_names import Namespace
 from bridge.bus.remote import Pushed, Remote
-from bridge.errors import InfrastructureError
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.presets import Preset
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
 from bridge.requests.outbox import Sent
 from bridge.system.git import Git
+
+# What to do about a remote that does not take a branch of this name.
+OTHER_PREFIX = (
+    "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
+    "`kakeya doctor` tries it without sending."
+)
 
 
 def send(
@@ -58,19 +64,39 @@ def send(
             nonce=nonce,
         )
 
-    if idempotency_key is not None:
-        who = requested_by or request_commit.identity(git).email
-        asked = {
-            "preset": preset.name,
-            "params": values,
-            "ref": ref,
-            "snapshot": snapshot,
-            "labels": [*labels],
-        }
-        key = idempotency.Key.of(idempotency_key, who, asked)
-        return idempotency.Once(git, remote, sent, patterns).ask(key, prepare)
-    prepared = prepare()
-    if remote.push(prepared.branch, prepared.commit, expect=None) is Pushed.STALE:
-        raise InfrastructureError(f"{prepared.branch} exists on the remote already", fix="Try again.")
-    sent.add(prepared.branch, prepared.commit)
-    return prepared.branch, prepared.commit, False
+    try:
+        if idempotency_key is not None:
+            who = requested_by or request_commit.identity(git).email
+            asked = {
+                "preset": preset.name,
+                "params": values,
+                "ref": ref,
+                "snapshot": snapshot,
+                "labels": [*labels],
+            }
+            key = idempotency.Key.of(idempotency_key, who, asked)
+            return idempotency.Once(git, remote, sent, patterns).ask(key, prepare)
+        return (*_send_new(remote, sent, prepare()), False)
+    except RefusedError as error:
+        error.fix = OTHER_PREFIX
+        raise
+    except InfrastructureError as error:
+        if error.code == "unsure" and idempotency_key is not None:
+            error.fix = "Call it again with the same key: the request is sent only once."
+        raise
+
+
+def _send_new(remote: Remote, sent: Sent, prepared: request_commit.Prepared) -> tuple[str, str]:
+    """Push a request. It is noted before that, so that it is known here even if the reply to the push is lost."""
+    branch, commit = prepared.branch, prepared.commit
+    sent.add(branch, commit)
+    try:
+        if remote.push(branch, commit, expect=None) is Pushed.STALE:
+            raise InfrastructureError(f"{branch} exists on the remote already", fix="Try again.")
+    except KakeyaError as error:
+        if error.code == "unsure":
+            error.fix = f"Look before you send it again, or it may run twice: kakeya status {branch}"
+        else:
+            sent.forget(branch)
+        raise
+    return branch, commit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
-from bridge.bus.remote import Remote
+from bridge.bus.remote import Pushed, Remote
 from bridge.requests.outbox import Sent, asked_at
 from bridge.system.git import Git
 
@@ -54,17 +54,18 @@ def sweep(
     old = remote.fetch_listed(old)
     views = history.read_views(git, old)
     finished = [branch for branch, view in views.items() if view.stands.is_final]
+    unanswered = len(views) - len(finished)
     known = sent.branches()
     mine = [branch for branch in known if asked_at(branch) < before]
     if not dry_run:
         for branch in mine:
             sent.forget(branch)
-        for branch in finished if on_remote else ():
-            remote.delete(branch, expect=old[branch])
+        if on_remote:
+            finished = [b for b in finished if remote.delete(b, expect=old[b]) is Pushed.DONE]
     young = {branch for branch in (*known, *(listed if on_remote else ())) if asked_at(branch) >= before}
     return Swept(
         gone=sorted({*mine, *(finished if on_remote else ())}),
         young=len(young),
-        unanswered=len(views) - len(finished) if on_remote else 0,
+        unanswered=unanswered if on_remote else 0,
         only_remote=0 if on_remote else len(finished),
     )

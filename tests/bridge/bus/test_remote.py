@@ -110,7 +110,7 @@ def test_a_remote_that_declines_is_told_as_a_refusal(remote, bus, git):
     with pytest.raises(RefusedError, match="does not let you push") as caught:
         remote.push(BRANCH, another(remote), expect=None)
     assert (caught.value.code, int(caught.value.exit_code)) == ("no_push_right", 4)
-    assert "--prefix" in caught.value.fix
+    assert "--prefix" not in caught.value.fix
     assert tip(bus, git) is None
 
 
