@@ -35,8 +35,15 @@ REPORTS = "results/research"
 # Prefix of the detail of a state in which the request waits for the operator's approval.
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# What a runner writes: ASCII without white space or control characters.
-_PLAIN_PATH = re.compile(r"[!-~]+")
+# One part of a report's path. No shell, option parser or Unicode folding changes its meaning, and it is not hidden.
+_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+# Names that git looks for in a repository, in lower case. Without them, no folder of an answer is one.
+_OF_GIT = frozenset((
+    "head", "fetch_head", "orig_head", "merge_head", "config", "config.worktree", "commondir", "gitdir", "objects",
+    "refs", "hooks", "packed-refs", "index", "info", "reftable", "shallow", "modules", "worktrees",
+))  # fmt: skip
+# Devices on Windows, with any ending.
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|(?:com|lpt)[0-9])(?:\..*)?")
 
 MAX_STATE = limits.STATE_BYTES
 MAX_RESULT = limits.RESULT_BYTES
@@ -277,11 +284,20 @@ class Result(_Wire):
 
 
 def is_answer_path(path: str) -> bool:
-    """Return whether an answer may contain a file of that name: the runner's files and reports, in plain characters."""
-    plain = _PLAIN_PATH.fullmatch(path) is not None and not any(
-        part in ("", ".", "..") or part.lower() == ".git" for part in path.split("/")
+    """Return whether an answer may contain a file of that name, which readers write to their disks.
+
+    It is below the runner's folder or that of reports. Each part of it is a plain ASCII name to which neither git nor a
+    shell nor a file system gives a meaning.
+    """
+    inner = next(
+        (path.removeprefix(top) for top in (f"{FOLDER}/", f"{REPORTS}/") if path.startswith(top)), ""
     )
-    return plain and path.startswith((f"{FOLDER}/", f"{REPORTS}/"))
+    return all(map(_is_plain, inner.split("/")))
+
+
+def _is_plain(part: str) -> bool:
+    name = part.lower()
+    return bool(_PART.fullmatch(part)) and name not in _OF_GIT and not _DEVICE.fullmatch(name)
 
 
 def parse_state(data: bytes | None) -> StateFile | None:

@@ -24,6 +24,9 @@ from bridge.verify.check import Report
 RESULTS = "kakeya-results"
 
 _IGNORE = b"*\n"
+# What git finds in the folder of an answer, so that it looks for a repository neither in it nor above it.
+_CLOSED = ".git"
+_NO_REPOSITORY = b"gitdir: /dev/null/an-answer-is-no-repository\n"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -61,7 +64,8 @@ def read_answer(git: Git, view: View, report: Report) -> Answer:
 def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -> Fetched:
     """Write all files of an answer below ``out``, or none. An earlier fetch into the same folder is replaced.
 
-    By default, ``out`` is a folder below ``kakeya-results``, which git ignores.
+    Git that runs in the folder takes neither it nor a folder around it for a repository. By default, ``out`` is a
+    folder below ``kakeya-results``, which git ignores.
 
     Raises:
         VerificationError: a check of the answer fails.
@@ -121,11 +125,13 @@ def _check_place(folder: Path, parent: int) -> None:
 def _others_in(folder: Path) -> bool:
     """Return whether a folder contains files that no earlier fetch wrote."""
     ours = {folder / path for path in (wire.RESULT, wire.EVIDENCE)}
+    if read_regular(folder / _CLOSED, len(_NO_REPOSITORY)) == _NO_REPOSITORY:
+        ours.add(folder / _CLOSED)
     try:
         earlier = wire.parse_result(read_regular(folder / wire.RESULT, wire.MAX_RESULT))
         ours |= {folder / file.path for file in earlier.files}
     except VerificationError:
-        ours = set()
+        ours.clear()
     return any(path not in ours and not path.is_dir() for path in folder.rglob("*"))
 
 
@@ -136,6 +142,7 @@ def _replace(parent: int, name: str, contents: Contents, paths: list[str]) -> No
     try:
         made = os.open(apart, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
         try:
+            _write(made, _CLOSED, iter([_NO_REPOSITORY]))
             for path, pieces in contents.copies(paths):
                 _write(made, path, pieces)
             os.fchmod(made, 0o755)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,8 +18,6 @@ from runner.job.redact import Redactor
 
 MAX_SEEN = 100_000
 _MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
-# Name lengths that every file system, git tree and log accepts.
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -100,10 +97,10 @@ def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[t
                 path = f"{base}/{name}"
                 if not any(_matches(path, pattern) for pattern in patterns):
                     continue
-                if _PLAIN.fullmatch(path):
+                if wire.is_answer_path(path):
                     yield path, name, folder
                 else:
-                    found.skip(ascii(path), "not a plain name")
+                    found.skip(ascii(path), "not a plain name, or one with a meaning to git or a file system")
             if seen > MAX_SEEN:
                 found.skip(base, f"more than {MAX_SEEN} files: the rest was not looked at")
                 return

@@ -345,7 +345,8 @@ def test_an_answer_is_written_whole(answer):
         wire.RESULT, wire.SUMMARY, REPORT, ".mac-bridge/logs/job-0.log", ".mac-bridge/logs/job-1.log",
     }  # fmt: skip
     assert (answer.out / ".mac-bridge/logs/job-1.log").read_text() == "3\n"
-    assert sorted(path for path in answer.out.rglob("*") if path.is_file()) == sorted(fetched.files)
+    written = [path for path in answer.out.rglob("*") if path.is_file()]
+    assert sorted(written) == sorted([*fetched.files, answer.out / ".git"])
 
 
 def test_a_second_fetch_replaces_the_first(answer):
