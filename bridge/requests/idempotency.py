@@ -1,49 +1,108 @@
 """Idempotent requests: a call with the same key finds the run of the first call, even if the first call was killed.
 
-The record is the request branch itself. Its nonce contains a digest of the requester and the key, and a digest of the
-request's content, so any clone can find the request on the remote. In this clone, a private reference also keeps the
-request's commit from before the push. So after a crash, the next call pushes the same commit to the same branch, and
-the remote accepts it only once.
+The record is a private reference of this clone, which keeps the request's commit from before the push. So after a
+crash, the next call pushes the same commit to the same branch, and the remote accepts it only once.
 
-Not covered: two clones use one key in different minutes, and neither sees the other's branch yet.
+A branch on the remote is taken for an earlier call's only if its request commit proves it: anyone who may push can
+choose branch names, requesters and keys. The proof is a code made with the clone's secret, over the key, the branch,
+the tree and the workload. The branch's name depends on the secret too, so nobody can occupy it before the push. Clones
+that share a secret find each other's requests: see ``read_secret``.
+
+Not covered: two clones with one secret use one key in different minutes, and neither sees the other's branch yet.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
+import re
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from bridge.bus import branch_names, history, objects, wire
+from bridge.bus import branch_names, history, objects
 from bridge.bus.remote import Pushed, Remote
-from bridge.common import strict_json
-from bridge.errors import InfrastructureError, KakeyaError, UsageError
-from bridge.manifest import Request, parse_manifest
-from bridge.requests.outbox import KEYS, Sent, by_age
-from bridge.requests.request_commit import Prepared
+from bridge.common import limits, strict_json
+from bridge.errors import InfrastructureError, UsageError
+from bridge.requests.outbox import Sent, by_age
+from bridge.requests.request_commit import Content, Prepared
+from bridge.system import git_output
 from bridge.system.git import Git
+from bridge.system.local_files import read_regular
 
 MAX_KEY = 200
+# The setting by which clones share a secret, and the file below the git folder with a clone's own one.
+SETTING = "kakeya.idempotencySecret"
+FILE_NAME = "kakeya-secret"
 
+_SECRET_BYTES = 32
+_MAX_SECRET = 4096
 # Requests with one key within one minute have the same name, so that the remote accepts only one of them.
 _WINDOW_S = 60
 _HALF = 16
-_MANIFEST_BYTES = 64 * 1024
+# How many names a key has. A name is used up if somebody overwrote its branch between a push and the end of the call.
+_NAMES = 8
+_PROOF = re.compile(rb"^Key: ([0-9a-f]{64})$", re.MULTILINE)
+
+
+def read_secret(git: Git) -> bytes:
+    """Return the secret of this clone, which is made at the first call.
+
+    Clones of the same requester share a secret if git's setting ``kakeya.idempotencySecret`` names one.
+
+    Raises:
+        InfrastructureError: it can be neither read nor made.
+    """
+    if shared := git.maybe("config", "--get", SETTING):
+        return shared.encode()
+    file = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir")) / FILE_NAME
+    try:
+        if not file.exists():
+            _make_secret(file)
+        secret = read_regular(file, _MAX_SECRET)
+    except OSError as error:
+        raise InfrastructureError(f"cannot write {file}: {error.strerror}") from error
+    if not secret or len(secret) < _SECRET_BYTES:
+        raise InfrastructureError(f"{file} holds no secret", fix="Remove it: a new one is made.")
+    return secret
+
+
+def _make_secret(file: Path) -> None:
+    """Write a new secret that only this user can read, unless another process has made one meanwhile."""
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(secrets.token_hex(_SECRET_BYTES))
+            opened.flush()
+            os.fsync(opened.fileno())
+        try:
+            file.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            draft.rename(file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Key:
-    """A caller's key with the digests for the nonce."""
+    """A caller's key."""
 
     text: str
-    requester: str
-    # Hexadecimal digests of the requester with the key, and of the request's content.
-    digest: str
+    # A code for the content of the request, and the name of the private reference.
     asked: str
+    note: str
+    # The first halves of the nonces' digits, in the order in which they are used.
+    names: tuple[str, ...]
+    _secret: bytes = field(repr=False)
+    _requester: str = field(repr=False)
 
     @classmethod
-    def of(cls, text: str, requester: str, asked: Mapping[str, object]) -> Key:
+    def of(cls, text: str, requester: str, asked: Mapping[str, object], secret: bytes) -> Key:
         """Return the key for a request.
 
         Raises:
@@ -52,11 +111,33 @@ class Key:
         if not (0 < len(text) <= MAX_KEY and text.isprintable()):
             fix = "Use a short name of the task, such as eval-2026-01-31."
             raise UsageError(f"an idempotency key is 1 to {MAX_KEY} printable characters", fix=fix)
-        return cls(text, requester, _digest([requester, text]), _digest(asked))
+        names = tuple(_code(secret, "name", requester, text, i)[:_HALF] for i in range(_NAMES))
+        note = _code(secret, "note", requester, text)
+        return cls(text, _code(secret, "content", asked)[:_HALF], note, names, secret, requester)
 
-    def nonce(self) -> str:
-        """Return the nonce for a request that is made now."""
-        return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.digest}{self.asked}"
+    def nonce(self, name: int) -> str:
+        """Return a nonce for a request that is made now, with one of the key's names."""
+        return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.asked}"
+
+    def name_in(self, branch: str) -> int | None:
+        """Return which of the key's names a branch has; None if it has none."""
+        parsed = branch_names.parse_branch(branch)
+        digits = parsed.nonce.partition("-")[2] if parsed else ""
+        return self.names.index(digits[:_HALF]) if digits[:_HALF] in self.names else None
+
+    def proof(self, content: Content) -> str:
+        """Return the trailer by which this key's holder recognizes a request commit."""
+        code = _code(self._secret, "proof", self._requester, self.text, *content)
+        return f"Key: {code}\n"
+
+    def proves(self, branch: str, raw: bytes) -> bool:
+        """Return whether a request commit, given as git stores it, was made with this key for this branch."""
+        parts = re.match(rb"tree ([0-9a-f]+)\nparent ([0-9a-f]+)\n(?!parent )", raw)
+        codes = _PROOF.findall(git_output.last_paragraph(raw))
+        if not parts or len(codes) != 1:
+            return False
+        content = Content(branch, parts[1].decode(), parts[2].decode())
+        return hmac.compare_digest(self.proof(content).encode(), b"Key: " + codes[0] + b"\n")
 
     def check(self, branch: str) -> None:
         """Raise UsageError if the request on a branch with this key has other content."""
@@ -85,73 +166,74 @@ class Once:
         Raises:
             UsageError: with code ``idempotency_conflict`` if the key was used for other content.
         """
-        noted = self.sent.keyed(key.digest)
+        noted = self._noted(key)
         existing = noted is not None
         if noted is None:
-            found = self._on_remote(key)
-            if found:
-                key.check(found[0])
-                self.sent.add(*found)
-                return (*found, True)
-            prepared = prepare(key.nonce())
-            # Another process may have recorded its request meanwhile; then that one counts.
-            self.git(
-                "update-ref", KEYS + key.digest, prepared.commit, "0" * len(prepared.commit), ok=(0, 128)
-            )
-            noted = self.sent.keyed(key.digest)
-            if noted is None:
+            on_remote = self._on_remote(key)
+            if on_remote:
+                key.check(on_remote[0])
+                self.sent.add(*on_remote)
+                return (*on_remote, True)
+            noted = self._note(key, prepare(key.nonce(0)))
+        while True:
+            branch, commit = noted
+            key.check(branch)
+            known = self.sent.commit_of(branch)
+            if known:
+                return branch, known, True
+            if self.remote.push(branch, commit, expect=None) is Pushed.DONE:
+                self.sent.add(branch, commit)
+                return branch, commit, existing
+            if made := self._made_here(key, [branch]):
+                # Pushed by another clone with the same secret, in the same minute.
+                self.sent.add(*made)
+                return (*made, True)
+            # The branch that has this name now is somebody else's.
+            name = (key.name_in(branch) or 0) + 1
+            if name == _NAMES:
                 raise InfrastructureError(
-                    "the request could not be noted in this repository", fix="Try again."
+                    f"{branch} exists on the remote, and is not yours", fix="Use another idempotency key."
                 )
-        branch, commit = noted
-        key.check(branch)
-        known = self.sent.commit_of(branch)
-        if known:
-            return branch, known, True
-        if self.remote.push(branch, commit, expect=None) is Pushed.STALE:
-            there = self._ours(key, [branch])
-            if not there:
-                fix = "Use another idempotency key."
-                raise InfrastructureError(f"{branch} exists on the remote, and is not yours", fix=fix)
-            # Pushed by a call that died before it could record the push, or by another clone in the same minute.
-            existing, (_, commit) = True, there[0]
-        self.sent.add(branch, commit)
-        return branch, commit, existing
+            existing = False
+            noted = self._note(key, prepare(key.nonce(name)), instead_of=commit)
+
+    def _noted(self, key: Key) -> tuple[str, str] | None:
+        """Return the branch and the commit that an earlier call noted here.
+
+        A mirror's references follow its remote, so a note proves no more than a branch does. A foreign one is removed.
+        """
+        noted = self.sent.keyed(key.note)
+        if noted is None or self._proves(key, *noted):
+            return noted
+        self.sent.drop_note(key.note, noted[1])
+        return None
+
+    def _note(self, key: Key, prepared: Prepared, instead_of: str | None = None) -> tuple[str, str]:
+        """Note a request before it is pushed, and return what is noted: another process may have been faster."""
+        self.sent.note(key.note, prepared.commit, instead_of)
+        noted = self._noted(key)
+        if noted is None:
+            raise InfrastructureError("the request could not be noted in this repository", fix="Try again.")
+        return noted
 
     def _on_remote(self, key: Key) -> tuple[str, str] | None:
         """Return the oldest request with a key, and its commit, if the remote has one."""
-        listed = self.remote.listed(*self.patterns)
-        parsed = {branch: branch_names.parse_branch(branch) for branch in listed}
-        under = [b for b, p in parsed.items() if p and p.nonce.partition("-")[2].startswith(key.digest)]
-        return next(iter(self._ours(key, sorted(under, key=by_age))), None)
+        listed = [branch for branch in self.remote.listed(*self.patterns) if key.name_in(branch) is not None]
+        return self._made_here(key, sorted(listed, key=by_age))
 
-    def _ours(self, key: Key, branches: Iterable[str]) -> list[tuple[str, str]]:
-        """Return the branches with requests by this requester, each with the request's commit.
-
-        The check is needed because anyone who may push can choose a matching name.
-        """
-        found = []
+    def _made_here(self, key: Key, branches: Iterable[str]) -> tuple[str, str] | None:
+        """Return the first branch whose request commit was made with this key, and that commit."""
         for branch in branches:
             tip = self.remote.fetch(branch).get(branch)
             request = history.read_view(self.git, branch, tip).request if tip else ""
-            manifest = self._manifest(request) if tip else None
-            parsed = branch_names.parse_branch(branch)
-            if (
-                manifest
-                and parsed
-                and manifest.nonce == parsed.nonce
-                and manifest.requested_by == key.requester
-            ):
-                found.append((branch, request))
-        return found
+            if self._proves(key, branch, request):
+                return branch, request
+        return None
 
-    def _manifest(self, request: str) -> Request | None:
-        try:
-            raw = objects.read_blob(self.git, request, wire.REQUEST, max_bytes=_MANIFEST_BYTES)
-            return parse_manifest(raw) if raw else None
-        except KakeyaError:
-            return None
+    def _proves(self, key: Key, branch: str, commit: str) -> bool:
+        (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        return raw is not None and key.proves(branch, raw)
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(strict_json.dumps(value).encode()).hexdigest()[:_HALF]
+def _code(secret: bytes, *about: object) -> str:
+    return hmac.new(secret, strict_json.dumps(about).encode(), hashlib.sha256).hexdigest()

@@ -19,9 +19,8 @@ from bridge.system.git import Git
 
 _REFS = "refs/kakeya-sent/"
 _ORDER = "refs/kakeya-order/"
-# The request made with an idempotency key, by the key's digest: see bridge.requests.idempotency.
+# The request made with an idempotency key, by a code for the key: see bridge.requests.idempotency.
 KEYS = "refs/kakeya-keys/"
-_KEY = re.compile(r"[0-9]+-([0-9a-f]{16})[0-9a-f]{16}")
 # The trailer in the last part of a request commit's message.
 _BRANCH = re.compile(rb"^Branch: ([^\n]*)$", re.MULTILINE)
 _TRIES = 100
@@ -53,14 +52,26 @@ class Sent:
         """Return the request commit that was sent on a branch, or None."""
         return objects.resolve(self.git, _REFS + branch)
 
-    def keyed(self, digest: str) -> tuple[str, str] | None:
-        """Return the branch and commit of the request made with an idempotency key, even if it was not pushed."""
-        commit = objects.resolve(self.git, KEYS + digest)
+    def note(self, key: str, commit: str, instead_of: str | None = None) -> None:
+        """Record the request made with an idempotency key, unless another one is recorded than ``instead_of``."""
+        before = instead_of or "0" * len(commit)
+        self.git("update-ref", KEYS + key, commit, before, ok=(0, 128))
+
+    def keyed(self, key: str) -> tuple[str, str] | None:
+        """Return the branch and commit of the request made with an idempotency key, even if it was not pushed.
+
+        The branch is empty if what is recorded is no request commit.
+        """
+        commit = objects.resolve(self.git, KEYS + key)
         # Not by `git log`, whose output the user's settings change: about signatures, encodings and trailers.
         (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
         found = _BRANCH.findall(git_output.last_paragraph(raw or b""))
         branch = git_output.decode(found[0]) if len(found) == 1 else ""
-        return (branch, commit) if commit and branch_names.parse_branch(branch) else None
+        return (branch if branch_names.parse_branch(branch) else "", commit) if commit else None
+
+    def drop_note(self, key: str, commit: str) -> None:
+        """Remove what is recorded for an idempotency key if it still is this commit."""
+        self.git("update-ref", "-d", KEYS + key, commit, ok=(0, 1, 128))
 
     def branches(self) -> list[str]:
         """Return all branches in the order in which they were sent. Older records, without a number, come first."""
@@ -71,11 +82,10 @@ class Sent:
 
     def forget(self, branch: str) -> None:
         """Remove a record."""
-        number = self._numbers().get(self.commit_of(branch) or "")
-        if number is not None:
-            self.git("update-ref", "-d", f"{_ORDER}{number}")
-        self.git("update-ref", "-d", _REFS + branch)
-        parsed = branch_names.parse_branch(branch)
-        key = _KEY.fullmatch(parsed.nonce) if parsed else None
-        if key:
-            self.git("update-ref", "-d", KEYS + key[1])
+        commit = self.commit_of(branch)
+        if commit is None:
+            return
+        listed = self.git("for-each-ref", "--format=%(objectname) %(refname)", _ORDER, KEYS).stdout
+        of_it = [ref for ref, oid in git_output.refs(listed).items() if oid == commit]
+        drop = "".join(f"delete {ref}\n" for ref in (*of_it, _REFS + branch))
+        self.git("update-ref", "--stdin", stdin=drop)

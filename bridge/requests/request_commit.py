@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Namespace
@@ -31,6 +31,14 @@ class Prepared:
     request: Request
 
 
+class Content(NamedTuple):
+    """What a request commit is about: its branch, and the ids of its tree and of the workload."""
+
+    branch: str
+    tree: str
+    workload: str
+
+
 def prepare(
     git: Git,
     preset: str,
@@ -45,12 +53,14 @@ def prepare(
     requested_by: str | None = None,
     bind: Callable[[str], Binding] | None = None,
     nonce: str | None = None,
+    prove: Callable[[Content], str] | None = None,
 ) -> Prepared:
     """Build the request commit in the user's repository with plumbing commands.
 
     HEAD, branches, index and working tree do not change. With ``snapshot``, the current working tree (tracked and
     untracked files, but not ignored ones) becomes the workload. With ``bind``, the commit is signed for the binding
-    that it returns for the branch. Without ``nonce``, a new one is made.
+    that it returns for the branch. Without ``nonce``, a new one is made. ``prove`` returns one more trailer
+    for the commit's message.
 
     Raises:
         UsageError: ``ref`` is not a commit, or if the user has no key to sign with.
@@ -90,6 +100,7 @@ def prepare(
     tree = objects.overlay(git, f"{workload}^{{tree}}", files)
     branch = namespace.branch(preset, request.nonce)
     trailers = bind(branch).trailers if bind else f"Branch: {branch}\n"
+    trailers += prove(Content(branch, tree, workload)) if prove else ""
     message = f"Request {preset}\n\n{trailers}"
     make = _commit_signed if bind else objects.commit
     commit = make(git, tree, [workload], message, who)

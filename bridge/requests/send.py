@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from bridge.bus.branch_names import Namespace
@@ -48,7 +48,9 @@ def send(
     def bind(branch: str) -> Binding:
         return Binding(branch, repository_name(remote.url, git.directory), preset.digest)
 
-    def prepare(nonce: str | None = None) -> request_commit.Prepared:
+    def prepare(
+        nonce: str | None = None, prove: Callable[[request_commit.Content], str] | None = None
+    ) -> request_commit.Prepared:
         return request_commit.prepare(
             git,
             preset.name,
@@ -62,6 +64,7 @@ def send(
             requested_by=requested_by,
             bind=bind if sign else None,
             nonce=nonce,
+            prove=prove,
         )
 
     try:
@@ -74,8 +77,9 @@ def send(
                 "snapshot": snapshot,
                 "labels": [*labels],
             }
-            key = idempotency.Key.of(idempotency_key, who, asked)
-            return idempotency.Once(git, remote, sent, patterns).ask(key, prepare)
+            key = idempotency.Key.of(idempotency_key, who, asked, idempotency.read_secret(git))
+            once = idempotency.Once(git, remote, sent, patterns)
+            return once.ask(key, lambda nonce: prepare(nonce, key.proof))
         return (*_send_new(remote, sent, prepare()), False)
     except RefusedError as error:
         error.fix = OTHER_PREFIX

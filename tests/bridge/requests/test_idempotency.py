@@ -1,7 +1,8 @@
-"""One key, one request: however often it is asked, from wherever, and whatever died on the way."""
+"""One key, one request: however often it is asked, whatever died on the way, and whatever strangers push."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from bridge.bus import objects, wire
 from bridge.bus.remote import Remote
 from bridge.client import Client
 from bridge.errors import InfrastructureError, UsageError
+from bridge.requests.idempotency import FILE_NAME, SETTING
 from bridge.requests.outbox import KEYS
 from bridge.system.git import Git
 
@@ -29,6 +31,19 @@ def asked(presets):
 @pytest.fixture
 def client(clone, asked):
     return Client(clone, presets=asked)
+
+
+@pytest.fixture
+def elsewhere(git, bus, tmp_path, asked):
+    """A clone that knows nothing of the first."""
+    git(tmp_path, "clone", "--quiet", str(bus), "second")
+    return Client(tmp_path / "second", presets=asked)
+
+
+@pytest.fixture
+def shared(git, clone):
+    """A secret that all clones of the requester have."""
+    git(clone, "config", "--global", SETTING, "of one requester")
 
 
 def on_bus(git, bus):
@@ -57,11 +72,11 @@ def test_another_key_and_none_send_requests_of_their_own(client, git, bus):
     ids=["params", "preset", "ref", "labels"],
 )
 @pytest.mark.parametrize("again", ["here", "elsewhere"])
-def test_something_else_under_the_same_key_is_an_error(client, git, bus, tmp_path, asked, other, again):
+@pytest.mark.usefixtures("shared")
+def test_something_else_under_the_same_key_is_an_error(client, git, bus, elsewhere, other, again):
     client.run("count", {"n": 5}, idempotency_key="a")
     if again == "elsewhere":
-        git(tmp_path, "clone", "--quiet", str(bus), "second")
-        client = Client(tmp_path / "second", presets=asked)
+        client = elsewhere
     call = {"preset": "count", "params": {"n": 5}, "idempotency_key": "a"} | other
 
     with pytest.raises(UsageError, match="was used for another request") as caught:
@@ -77,21 +92,42 @@ def test_a_default_that_is_spelled_out_is_the_same_request(client):
     assert client.run("count", {"n": 5}, idempotency_key="a").branch == first.branch
 
 
-def test_a_clone_that_knows_nothing_finds_the_request(client, git, bus, tmp_path, asked):
+@pytest.mark.usefixtures("shared")
+def test_a_clone_with_the_same_secret_finds_the_request(client, elsewhere):
     first = client.run("noop", idempotency_key="a")
-    git(tmp_path, "clone", "--quiet", str(bus), "second")
 
-    second = Client(tmp_path / "second", presets=asked).run("noop", idempotency_key="a")
+    second = elsewhere.run("noop", idempotency_key="a")
 
     assert (second.branch, second.commit, second.existing) == (first.branch, first.commit, True)
 
 
-def test_another_requester_has_keys_of_its_own(client, git, bus, tmp_path, asked):
+@pytest.mark.usefixtures("shared")
+def test_a_clone_with_the_same_secret_finds_a_request_that_has_its_answer(client, keyed, elsewhere):
+    first = client.run("noop", idempotency_key="a")
+    keyed.handle()
+
+    second = elsewhere.run("noop", idempotency_key="a")
+
+    assert (second.branch, second.commit, second.existing) == (first.branch, first.commit, True)
+
+
+@pytest.mark.usefixtures("shared")
+def test_another_requester_has_keys_of_its_own(client, git, elsewhere, tmp_path):
     client.run("noop", idempotency_key="a")
-    git(tmp_path, "clone", "--quiet", str(bus), "second")
     git(tmp_path / "second", "config", "user.email", "other@example.invalid")
 
-    assert not Client(tmp_path / "second", presets=asked).run("noop", idempotency_key="a").existing
+    assert not elsewhere.run("noop", idempotency_key="a").existing
+
+
+def test_a_clone_keeps_its_secret_to_its_user(client, clone):
+    client.run("noop", idempotency_key="a")
+    secret = (clone / ".git" / FILE_NAME).read_text()
+    client.run("noop", idempotency_key="b")
+
+    assert (clone / ".git" / FILE_NAME).read_text() == secret
+    assert len(secret) == 64
+    assert (clone / ".git" / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in (clone / ".git").glob(f"{FILE_NAME}*")] == [FILE_NAME]
 
 
 @pytest.mark.parametrize("moment", ["before the push", "after the push"])
@@ -126,10 +162,10 @@ def test_calls_side_by_side_send_one_request(clone, asked, git, bus):
     assert len(branches) == 1
 
 
-def test_clones_side_by_side_in_one_minute_send_one_request(client, git, bus, tmp_path, asked, monkeypatch):
+@pytest.mark.usefixtures("shared")
+def test_clones_side_by_side_in_one_minute_send_one_request(client, git, bus, elsewhere, monkeypatch):
     monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
-    git(tmp_path, "clone", "--quiet", str(bus), "second")
-    other = Client(tmp_path / "second", presets=asked)
+    other = elsewhere
     # Neither sees the other's branch before it pushes.
     with monkeypatch.context() as patch:
         patch.setattr(Remote, "listed", lambda *_: {})
@@ -151,32 +187,102 @@ def forged(bus, branch, **changes):
     there("update-ref", f"refs/heads/{branch}", commit)
 
 
-def test_a_strangers_branch_of_that_name_is_not_taken_for_the_request(
-    client, git, bus, tmp_path, asked, monkeypatch
+def mine(run, git, bus):
+    """Return whether a run is on the bus with the commit that this clone made, upon this clone's workload."""
+    there = git(bus, "rev-parse", f"refs/heads/{run.branch}")
+    return there == run.commit and git(bus, "log", "-1", "--format=%s", f"{there}^") == "A workload"
+
+
+def strangers_commit(elsewhere, message="x\n"):
+    """Return a commit that nobody but a stranger made, pushed nowhere."""
+    who = objects.Identity("A Stranger", "stranger@example.invalid")
+    return objects.commit(elsewhere.git, elsewhere.git.text("rev-parse", "HEAD^{tree}"), [], message, who)
+
+
+@pytest.mark.parametrize("again", ["here", "after the notes were lost"])
+def test_row_116_a_request_that_a_stranger_sends_under_my_name_and_key_is_not_mine(
+    client, elsewhere, git, bus, again
 ):
-    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
-    first = client.run("noop", idempotency_key="a")
-    forged(bus, first.branch, requested_by="stranger@example.invalid")
-    git(tmp_path, "clone", "--quiet", str(bus), "second")
+    """The stranger runs the same program, with the requester's e-mail address and a key that is easy to guess."""
+    theirs = elsewhere.run("noop", idempotency_key="job-17", requested_by="tester@example.invalid")
+    if again != "here":
+        run = client.run("noop", idempotency_key="job-17")
+        client.sent.forget(run.branch)
 
-    with pytest.raises(InfrastructureError, match="is not yours"):
-        Client(tmp_path / "second", presets=asked).run("noop", idempotency_key="a")
+    run = client.run("noop", idempotency_key="job-17")
+
+    assert run.branch != theirs.branch
+    assert mine(run, git, bus)
+    assert run.existing is (again != "here")
 
 
-def test_a_branch_without_a_manifest_is_not_taken_for_the_request(
-    client, git, bus, tmp_path, asked, monkeypatch
+def test_row_116_names_that_depend_on_what_is_public_keep_no_key_from_use(
+    client, elsewhere, git, bus, monkeypatch
 ):
+    """Names as earlier versions made them: of the minute, the requester, the key and the content alone."""
     monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_050.0)
-    first = client.run("noop", idempotency_key="a")
-    git(bus, "update-ref", f"refs/heads/{first.branch}", "refs/heads/main")
-    git(tmp_path, "clone", "--quiet", str(bus), "second")
-    # In a later minute its name is another one.
-    monkeypatch.setattr("bridge.requests.idempotency.time.time", lambda: 1_700_000_200.0)
 
-    second = Client(tmp_path / "second", presets=asked).run("noop", idempotency_key="a")
+    def half(value):
+        return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()[:16]
 
-    assert not second.existing
-    assert second.branch != first.branch
+    asked = {"preset": "noop", "params": {}, "ref": "HEAD", "snapshot": False, "labels": []}
+    digits = half(["tester@example.invalid", "job-17"]) + half(asked)
+    squatted = f"mac-bridge/noop-1700000040-{digits}"
+    elsewhere.git("push", "--quiet", "origin", f"HEAD:refs/heads/{squatted}")
+
+    run = client.run("noop", idempotency_key="job-17")
+
+    assert mine(run, git, bus)
+    assert run.branch != squatted
+
+
+@pytest.mark.parametrize("by", ["a request", "a commit of mine", "my request under another name"])
+def test_row_116_a_branch_that_somebody_overwrote_does_not_use_up_the_key(
+    client, elsewhere, git, bus, monkeypatch, by
+):
+    """The client dies between the push and its end. Before the next call, somebody puts another commit there."""
+    push = Remote.push
+
+    def dying(self, *args, **more):
+        push(self, *args, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "push", dying)
+        with pytest.raises(KeyboardInterrupt):
+            client.run("noop", idempotency_key="a")
+    (squatted,) = on_bus(git, bus)
+    if by == "a request":
+        forged(bus, squatted, params={})
+    elif by == "a commit of mine":
+        git(bus, "update-ref", f"refs/heads/{squatted}", "refs/heads/main")
+    else:
+        other = client.run("noop", idempotency_key="b")
+        git(bus, "update-ref", f"refs/heads/{squatted}", other.commit)
+
+    run = client.run("noop", idempotency_key="a")
+
+    assert run.branch != squatted
+    assert mine(run, git, bus)
+    assert client.run("noop", idempotency_key="a").branch == run.branch
+    client.sent.forget(run.branch)
+    assert client.run("noop", idempotency_key="a").branch == run.branch
+
+
+def test_row_116_a_note_that_a_mirror_fetched_is_not_mine(client, elsewhere, git, bus, clone):
+    client.run("noop", idempotency_key="a")
+    (note,) = client.git.text("for-each-ref", "--format=%(refname)", KEYS).splitlines()
+    sent = client.sent.branches()[0]
+    client.sent.forget(sent)
+    theirs = strangers_commit(elsewhere, f"Request noop\n\nBranch: {sent}\nKey: {'0' * 64}\n")
+    elsewhere.git("push", "--quiet", "origin", f"{theirs}:{note}")
+    git(clone, "fetch", "--quiet", "origin", "+refs/kakeya-keys/*:refs/kakeya-keys/*")
+    git(bus, "update-ref", "-d", f"refs/heads/{sent}")
+
+    run = client.run("noop", idempotency_key="a")
+
+    assert not run.existing
+    assert mine(run, git, bus)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\nb"])
