@@ -19,9 +19,12 @@ from bridge.system.stop import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.litter import end_orphans, remove_litter
+from runner.bus.others import Others
+from runner.bus.presences import Presences
 from runner.bus.tips import HEADS
 from runner.host.clock import Clock
 from runner.host.facts import describe_host, describe_versions
+from runner.host.fitness import Fitness
 from runner.host.interpreter import Interpreter
 from runner.host.models import Models
 from runner.job import workspace
@@ -56,7 +59,10 @@ class RunnerContext:
     host: dict[str, Any]
     versions: dict[str, str | None]
     interpreter: Interpreter
-    models: Models
+    # Which presets this host can run.
+    fitness: Fitness
+    # The other runners of the bus.
+    others: Others
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
     # Signs this runner's states and answers; None if it has no key.
@@ -71,6 +77,8 @@ class RunnerContext:
     status_file: StatusFile = field(default_factory=StatusFile)
     # What the operator ordered from another terminal.
     orders: Orders = field(default_factory=Orders)
+    # For the operator: why requests that were handled last wait, by branch. Whoever shows a reason removes it.
+    waits: dict[str, str] = field(default_factory=dict)
     # Announces this runner on the bus, only while it serves.
     announcer: Announcer | None = None
 
@@ -132,6 +140,8 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 version=version("kakeya-bridge"),
             )
             signer = signing_key.load_signer(state)
+            interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
+            fitness = Fitness(policy, presets, interpreter, Models(policy))
             context = RunnerContext(
                 policy=policy,
                 bus=bus,
@@ -140,8 +150,9 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 identity=identity,
                 host=host,
                 versions=describe_versions(policy.interpreter),
-                interpreter=Interpreter(policy.interpreter, policy.interpreter_version),
-                models=Models(policy),
+                interpreter=interpreter,
+                fitness=fitness,
+                others=Others(Presences(policy.bus, state, reader.keys), identity.instance),
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=signer,
@@ -152,7 +163,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 ),
                 status_file=StatusFile(state),
                 orders=Orders(state),
-                announcer=Announcer(bus, policy, presets, identity, signer),
+                announcer=Announcer(bus, policy, fitness, identity, signer),
                 stop=stop,
             )
             with stopped_by(stop):

@@ -37,5 +37,19 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault
         self.request = request
 
 
+class Unable(Refusal):
+    """A request that this runner cannot run, by its policy or its installation. Another runner may be able to.
+
+    ``definition`` is the digest of the preset that does not fit the request: another runner with the same definition
+    cannot run it either.
+    """
+
+    def __init__(
+        self, code: str, message: str, request: Request | None = None, *, definition: str | None = None
+    ) -> None:
+        super().__init__(code, message, request)
+        self.definition = definition
+
+
 class Held(Refusal):
     """A request that waits: it is neither run nor refused now, because the operator may still approve it."""

@@ -34,6 +34,8 @@ REPORTS = "results/research"
 
 # Prefix of the detail of a state in which the request waits for the operator's approval.
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
+# Part of the detail of a state in which runners that cannot run the request leave it to others; their ids follow.
+LEFT_BY = "left to other runners by"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # One part of a report's path. No shell, option parser or Unicode folding changes its meaning, and it is not hidden.
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")

@@ -10,7 +10,7 @@ from bridge.bus import branch_names, lookup, objects, wire
 from bridge.bus.history import View
 from bridge.common import limits
 from bridge.errors import PresetError
-from bridge.manifest import Request, parse_time
+from bridge.manifest import MAX_LIFETIME, Request, parse_time
 from bridge.presets import Checked, Preset, find_preset
 from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
@@ -18,7 +18,7 @@ from bridge.system.git_output import Found
 from runner.admit import trust
 from runner.admit.manifests import Candidate
 from runner.policy import Policy
-from runner.refusal import Refusal
+from runner.refusal import Refusal, Unable
 from runner.state.ledger import Ledger
 
 
@@ -44,6 +44,7 @@ def admit(
 
     Raises:
         Refusal: it is refused; the message gives the requester the reason.
+        Unable: it is refused on account of this runner.
         Held: the decision has to wait.
     """
     view, request = candidate.view, candidate.demand()
@@ -89,13 +90,12 @@ def _check_time(request: Request, policy: Policy) -> None:
     made = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
     if max(made, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
-    ends = (
-        parse_time(request.expires_at).timestamp()
-        if request.expires_at
-        else nonce_at + policy.limits.max_age_s
-    )
-    if min(ends, nonce_at + policy.limits.max_age_s) + skew < now:
+    latest = nonce_at + MAX_LIFETIME.total_seconds()
+    ends = parse_time(request.expires_at).timestamp() if request.expires_at else latest
+    if min(ends, latest) + skew < now:
         raise Refusal("expired", "the request expired before a runner took it")
+    if nonce_at + policy.limits.max_age_s + skew < now:
+        raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")
 
 
 def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
@@ -164,15 +164,18 @@ def _check_folders(git: Git, commit: str) -> None:
 def _check_preset(
     request: Request, presets: Mapping[str, Preset], policy: Policy
 ) -> tuple[Preset, Checked, list[list[str]]]:
+    definition = None
     try:
         preset = find_preset(presets, request.preset)
         if not policy.allows(preset.name):
-            raise Refusal("preset_not_allowed", _not_run(preset.name, policy))
+            raise Unable("preset_not_allowed", _not_run(preset.name, policy))
+        definition = preset.digest
         if request.schema_version == 1:
             # The older client sends every value as the text that the user typed.
             params = preset.check_texts({name: str(value) for name, value in request.params.items()})
         else:
             params = preset.check_params(request.params)
+        definition = None
         commands = preset.build_commands(params, policy.settings)
     except PresetError as error:
         fix = f" {error.fix}" if error.fix else ""
@@ -180,9 +183,9 @@ def _check_preset(
             fix = (
                 f" That is what the runner {policy.id} has installed; its operator can change it there.{fix}"
             )
-        raise Refusal(error.code, f"{error.message}.{fix}" if fix else error.message) from error
+        message = f"{error.message}.{fix}" if fix else error.message
+        raise Unable(error.code, message, definition=definition) from error
     if request.code is not None and request.code != preset.code:
-        raise Refusal(
-            "code_mismatch", f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here"
-        )
+        message = f"the manifest says code {request.code!r}; {preset.name} is {preset.code!r} here"
+        raise Unable("code_mismatch", message, definition=preset.digest)
     return preset, params, commands

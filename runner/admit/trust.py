@@ -15,7 +15,7 @@ from bridge.system.git import Git
 from runner.admit.approvals import Approvals
 from runner.admit.signature import BadSignature, read_signed, signer_of
 from runner.policy import Policy
-from runner.refusal import Held, Refusal
+from runner.refusal import Held, Unable
 
 CODE = "untrusted_code"
 APPROVAL = "approval"
@@ -26,7 +26,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
     """Return why the request's own code may run; None if its preset runs none.
 
     Raises:
-        Refusal: the code may not run.
+        Unable: the code may not run here.
         Held: the operator may still approve it.
     """
     trust = policy.trust
@@ -36,7 +36,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
     if trust.code_request == "allow":
         return "the policy allows it to everyone who can push"
     if trust.code_request == "deny":
-        raise Refusal(
+        raise Unable(
             CODE, f"{what} does not allow: its operator decides, by trust.code_request in its policy"
         )
     approved_by = Approvals(policy.state).of(view.branch, view.request)
@@ -50,7 +50,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
         fix = (
             "Sign it on your machine (kakeya run --sign), or ask the runner's operator to approve the commit."
         )
-        raise Refusal(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
+        raise Unable(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
 
 
 def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:

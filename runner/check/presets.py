@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from bridge.checks import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
 from runner.context import RunnerContext
+from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Models, Need, need_of, read_answer
 from runner.job.command import Command, job_environment
@@ -99,13 +100,6 @@ def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check
     yield Check("presets", True if ready == len(allowed) else None if ready else False, ", ".join(told), fix)
 
 
-def refusal_of(preset: Preset, policy: Policy) -> str | None:
-    """Return why the policy refuses a preset that it names, or None."""
-    if preset.code == "request" and policy.trust.code_request == "deny":
-        return "it runs the requester's own code, and trust.code_request is deny"
-    return None
-
-
 def refused_by(policy: Policy) -> list[str]:
     """Return a line with the reason for each installed preset that the policy refuses."""
     lines = []
@@ -154,8 +148,7 @@ def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Se
     if refused:
         fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'
         return Check("preset", None, f"{preset.name}: refused: {refused}", fix)
-    missing = [name for name in preset.env_names if not policy.settings.get(name)]
-    if missing:
+    if missing := missing_settings(preset, policy):
         fix = f"Set {', '.join(missing)} under env in the policy."
         return Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
     problem = interpreter.problem_for(preset)

@@ -28,7 +28,7 @@ def command(policy: Path | None, branch: str, commit: str | None, results: Path 
     """Handle one request branch and exit with its exit code.
 
     GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
-    holds the request, or if it waits for approval, the exit code is 3.
+    holds the request, if it is left to one, or if it waits for approval, the exit code is 3.
 
     KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, if the policy's
     actions.models allows them.

@@ -12,9 +12,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,16 @@ _ASK_S = 120.0
 _TOKEN = f"${{ENV:{INTERPRETER}}}"
 # Modules may print while they are imported, so the answer goes to a copy of the original standard output.
 _ASK = """
-import importlib, json, os, platform, sys
+import importlib.util, json, os, platform, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 lacking = []
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     try:
-        importlib.import_module(name)
+        if sys.argv[1] == "import":
+            importlib.import_module(name)
+        elif importlib.util.find_spec(name.partition(".")[0]) is None:
+            lacking.append(name)
     except BaseException:
         lacking.append(name)
 about = {"python": sys.executable, "version": platform.python_version(), "venv": sys.prefix != sys.base_prefix}
@@ -61,13 +64,16 @@ class Interpreter:
         self.version = version
         self._known: dict[tuple[str, ...], tuple[float, tuple[object, ...], dict[str, Any]]] = {}
 
-    def problem(self, modules: Sequence[str] = ()) -> Problem | None:
-        """Return why it cannot run a job that imports these modules, or None."""
+    def problem(self, modules: Sequence[str] = (), *, imports: bool = True) -> Problem | None:
+        """Return why it cannot run a job that imports these modules, or None.
+
+        Without ``imports``, it is only looked whether their packages are there, which takes no time.
+        """
         if not os.access(self.path, os.X_OK):
             fix = "Pin another one: kakeya-runner pin --python PATH, and restart the runner."
             return Problem(f"there is no interpreter at {self.path}", fix)
         try:
-            said = self._ask(tuple(modules))
+            said = self._ask("import" if imports else "find", *modules)
         except ProcessError as error:
             fix = f"See why: {self.path} -I -c 'import {', '.join(modules) or 'sys'}'"
             return Problem(f"{self.path} does not work: {error.message}", fix)
@@ -81,9 +87,14 @@ class Interpreter:
 
     def problem_for(self, preset: Preset) -> Problem | None:
         """Return why it cannot run a preset, or None. A preset that does not use it always can."""
-        if INTERPRETER not in preset.env_names and not preset.requires:
-            return None
-        return self.problem(_modules(preset))
+        return self.problem(_modules(preset)) if _is_used_by(preset) else None
+
+    def absent_for(self, presets: Iterable[Preset]) -> set[str]:
+        """Return the names of those presets for which the interpreter or a package is not there. Imports nothing."""
+        needs = {preset.name: _modules(preset) for preset in presets if _is_used_by(preset)}
+        if not needs or self.problem(list(dict.fromkeys(chain(*needs.values()))), imports=False) is None:
+            return set()
+        return {name for name, modules in needs.items() if self.problem(modules, imports=False)}
 
     def _install(self, lacking: Sequence[str]) -> str:
         """Return the command that installs missing modules: the engine's extras, or packages of the same name."""
@@ -98,14 +109,14 @@ class Interpreter:
         """Return whether a version matches the pinned one; ``3.13`` matches every 3.13.x."""
         return self.version is None or f"{version}.".startswith(f"{self.version}.")
 
-    def _ask(self, modules: tuple[str, ...]) -> dict[str, Any]:
-        known = self._known.get(modules)
+    def _ask(self, *asked: str) -> dict[str, Any]:
+        known = self._known.get(asked)
         if known:
             when, files, said = known
             if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, said["folders"]):
                 return said
-        said = _ask(self.path, *modules)
-        self._known[modules] = (time.monotonic(), _stamp(self.path, said["folders"]), said)
+        said = _ask(self.path, *asked)
+        self._known[asked] = (time.monotonic(), _stamp(self.path, said["folders"]), said)
         return said
 
 
@@ -123,7 +134,7 @@ def find(program: str | None = None) -> tuple[Path, str]:
         raise PolicyError(f"there is no interpreter {program}", fix="Name one: --python /path/to/python3")
     path = Path(os.path.abspath(named))  # noqa: PTH100 - the last link may be a virtual environment's
     try:
-        said = _ask(path)
+        said = _ask(path, "import")
     except ProcessError as error:
         raise PolicyError(f"{path} is no working Python: {error.message}") from error
     real = path.parent.resolve() / path.name if said["venv"] else path.resolve()
@@ -149,13 +160,13 @@ def pin(policy: Path, path: Path, version: str) -> None:
     draft.replace(policy)
 
 
-def _ask(path: Path, *modules: str) -> dict[str, Any]:
-    """Query an interpreter for its version and the modules that it cannot import.
+def _ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
+    """Query an interpreter for its version and the modules that it cannot import (``how`` is "find": not find).
 
     Raises:
         ProcessError: it cannot be started, or fails.
     """
-    argv = (str(path), "-I", "-c", _ASK, *modules)
+    argv = (str(path), "-I", "-c", _ASK, how, *modules)
     done = run(*argv, env={"LC_ALL": "C.UTF-8"}, cwd="/", timeout=_ASK_S, own_session=True)
     try:
         said: dict[str, Any] = json.loads(done.stdout)
@@ -176,6 +187,10 @@ def _stat(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _is_used_by(preset: Preset) -> bool:
+    return INTERPRETER in preset.env_names or bool(preset.requires)
 
 
 def _modules(preset: Preset) -> list[str]:

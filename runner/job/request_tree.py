@@ -13,7 +13,7 @@ from bridge.common import limits
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry
-from runner.refusal import Refusal
+from runner.refusal import Refusal, Unable
 
 _ENTRY_BYTES = 512
 _SPARE_BYTES = 64
@@ -39,14 +39,14 @@ def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False)
         for chunk in child.chunks():
             size += len(chunk)
             if size > (most + 1) * _ENTRY_BYTES:
-                raise Refusal("tree_too_large", f"the tree holds far more than {most} {what}")
+                raise Unable("tree_too_large", f"the tree holds far more than {most} {what}")
             whole, _, rest = (rest + chunk).rpartition(b"\0")
             for entry in git_output.entries(whole + b"\0") if whole else ():
                 count += 1
                 if count <= most:
                     yield entry
         if count > most:
-            raise Refusal("tree_too_large", f"the tree holds {count} {what}; {most} are the most")
+            raise Unable("tree_too_large", f"the tree holds {count} {what}; {most} are the most")
     finally:
         child.close()
 
@@ -92,7 +92,7 @@ class Names:
         if is_folder:
             self._folders += 1
             if self._folders > self._most_folders:
-                raise Refusal("tree_too_large", f"the tree holds more than {self._most_folders} folders")
+                raise Unable("tree_too_large", f"the tree holds more than {self._most_folders} folders")
         elif folded in _TAKEN:
             raise Refusal("hostile_tree", f"the tree holds {path!a}, where the folder of reports is")
         spelled = _digest(f"{here}\0{is_folder}")
@@ -118,7 +118,7 @@ def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> No
         (raw,) = objects.read_many(git, [oid], max_bytes=limits.TREE_BYTES, kind="tree")
         if raw is None:
             message = f"a folder with a submodule has more than {limits.TREE_BYTES >> 20} MiB of names"
-            raise Refusal("tree_too_large", message)
+            raise Unable("tree_too_large", message)
         if any(mode & 0o170000 not in _KINDS for mode in _modes(raw, len(oid) // 2)):
             raise Refusal("hostile_tree", "the tree holds an entry of a kind that git does not know")
 

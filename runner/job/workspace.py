@@ -23,7 +23,7 @@ from runner.job import request_tree
 from runner.job.remove import remove
 from runner.lfs.pointer import Pointer, parse_pointer
 from runner.policy import Limits
-from runner.refusal import Refusal
+from runner.refusal import Refusal, Unable
 
 _BATCH_FILES = 2_000
 _BATCH_BYTES = 32 << 20
@@ -121,11 +121,11 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
         names.check(entry.path)
         odd += [] if entry.is_file else [entry]
         if len(odd) > _MOST_ODD:
-            raise Refusal("tree_too_large", f"the tree holds more than {_MOST_ODD} links and submodules")
+            raise Unable("tree_too_large", f"the tree holds more than {_MOST_ODD} links and submodules")
         if i % _BATCH_FILES == 0:
             attend()
     if size > limits.tree_mb << 20:
-        raise Refusal("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
+        raise Unable("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
     request_tree.check_modes(
         git, commit, [entry for entry in odd if entry.kind == "commit"], limits.tree_files
     )

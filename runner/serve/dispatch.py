@@ -13,10 +13,11 @@ from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
-from runner.refusal import Held, Refusal, with_place
+from runner.refusal import Held, Refusal, Unable, with_place
 from runner.serve.answer import Outcome, publish
 from runner.serve.execute import answer_without_running, execute
 from runner.serve.lease import Lease
+from runner.serve.leave import leave
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
@@ -54,7 +55,9 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
         _check_host(context, admitted)
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
-    return execute(context, admitted)
+    # If this runner left it before, it failed here after the claim.
+    is_left = context.others.has_left(view) and leave(context, view, admitted.request)
+    return State.REQUESTED if is_left else execute(context, admitted)
 
 
 def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
@@ -75,6 +78,12 @@ def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | 
         return hold(context, view, refusal)
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
+    if (
+        isinstance(refusal, Unable)
+        and refusal.request
+        and leave(context, view, refusal.request, refusal.message, refusal.definition)
+    ):
+        return State.REQUESTED
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
     return answer_without_running(context, Lease(context, view), refusal.request, outcome)
@@ -82,11 +91,10 @@ def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | 
 
 def _check_host(context: RunnerContext, admitted: Admitted) -> None:
     """Refuse a request for which this host lacks the interpreter, packages or models, and say who can install them."""
-    for code, judge in (("interpreter", context.interpreter), ("models", context.models)):
-        problem = judge.problem_for(admitted.preset)
-        if problem:
-            where = f"The operator of the runner {context.identity.id} can fix it there"
-            raise Refusal(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
+    if found := context.fitness.problem_for(admitted.preset):
+        code, problem = found
+        where = f"The operator of the runner {context.identity.id} can fix it there"
+        raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
 
 
 def hold(context: RunnerContext, view: View, held: Held) -> State:

@@ -28,12 +28,13 @@ from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
-from runner.refusal import Refusal, with_place
+from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, answer
 from runner.serve.deliver import deliver
 from runner.serve.gate import judge_reports
 from runner.serve.heartbeat import Heartbeat
 from runner.serve.lease import Lease
+from runner.serve.leave import hand_on
 from runner.serve.watch_job import Halt, Halted, attend, attendant
 from runner.state import signing_key
 
@@ -83,12 +84,16 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
     with workspace(context.policy.state, request.preset) as place:
         try:
             left = _prepare(context, lease, admitted, place)
+            if left and hand_on(context, lease, admitted.request, lfs.told(left)):
+                return None
             if left:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
             halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
             if halt is None:
                 _gather(context, lease, admitted, place, outcome)
         except Refusal as refusal:
+            if isinstance(refusal, Unable) and hand_on(context, lease, request, refusal.message):
+                return None
             message = with_place(refusal.code, refusal.message, context.identity.id)
             outcome.end(State.REFUSED, refusal.code, message)
             halt = None

@@ -37,6 +37,9 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     box = context.sandbox
     context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
     _begin(context)
+    if context.announcer:
+        # Before the first request, so that other runners leave alone what only this one can run.
+        context.announcer.maybe()
     while not context.stop.is_set():
         context.pulse.beat()
         try:

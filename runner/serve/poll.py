@@ -43,8 +43,8 @@ class Poller:
         self._died = context.ledger.attempts()
         # Waiting requests without a state on their branches: there may be very many of them, poll after poll.
         self._views: dict[str, View] = {}
-        # When each request that waits for approval was last checked.
-        self._held: dict[str, float] = {}
+        # When each request that waits for approval, or for another runner, was last checked, and why it waits.
+        self._held: dict[str, tuple[float, str]] = {}
         self._manifests = Manifests(context.bus.git)
         self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
         self._warned: set[str] = set()
@@ -102,7 +102,7 @@ class Poller:
             and self._backoff.allows(_at(branch, tip))
             and self._again.allows(branch)
         }
-        self._held = {branch: looked for branch, looked in self._held.items() if branch in fresh}
+        self._held = {branch: held for branch, held in self._held.items() if branch in fresh}
         for view in self._in_turn(self._read(fresh)):
             if self._context.stop.is_set():
                 break
@@ -245,8 +245,7 @@ class Poller:
                 return False
             published = self._handle(candidate, action)
             if published is State.REQUESTED:
-                self._held[view.branch] = time.monotonic()
-                self._why[view.branch] = self._why_held(view)
+                self._note_wait(view)
                 return False
         except Exception as error:
             if isinstance(error, InfrastructureError) and error.code == "unreachable":
@@ -280,17 +279,22 @@ class Poller:
             ledger.survived([tip])
 
     def _was_just_held(self, view: View) -> bool:
-        """Return whether a request waits for approval and was checked a moment ago."""
-        looked = self._held.get(view.branch)
-        if looked is None:
+        """Return whether a request waits for a decision and was checked a moment ago."""
+        if view.branch not in self._held:
             return False
-        self._why[view.branch] = self._why_held(view)
+        looked, self._why[view.branch] = self._held[view.branch]
         return time.monotonic() - looked < APPROVAL_RECHECK_S
 
-    def _why_held(self, view: View) -> str:
-        if self._context.clock.is_doubtful():
-            return "waits until this machine's clock can be trusted"
-        return f"waits for approval: kakeya-runner approve {view.request}"
+    def _note_wait(self, view: View) -> None:
+        """Record why a request waits, and tell the operator if it is left to another runner."""
+        why = self._context.waits.pop(view.branch, None)
+        if why and self._held.get(view.branch, (0.0, ""))[1] != why:
+            self._context.tell(f"{view.branch}: {why}")
+        if why is None and self._context.clock.is_doubtful():
+            why = "waits until this machine's clock can be trusted"
+        why = why or f"waits for approval: kakeya-runner approve {view.request}"
+        self._held[view.branch] = time.monotonic(), why
+        self._why[view.branch] = why
 
     def _failed(self, branch: str, tip: str, error: Exception) -> None:
         """Record that a branch could not be handled.

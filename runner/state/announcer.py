@@ -1,17 +1,18 @@
 """Announces this runner on the bus: a small signed record on its own git reference, within the push budget.
 
 The record is added to pushes that happen anyway. It is pushed alone only at the start, at the end, after an operator's
-order, and when nothing else was pushed for an interval. Runners do not read each other's records, so no record can
-decide what is run.
+order, when the list of presets changes, and when nothing else was pushed for an interval. No record decides what is
+run: a runner only leaves to another one what it would refuse.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bridge.bus import presence, wire
 from bridge.bus.presence import Presence, Quota, Standing
@@ -19,7 +20,6 @@ from bridge.bus.writer import Writer
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.manifest import format_time
-from bridge.presets import Presets
 from bridge.system.deadline import within
 from bridge.verify.state_signature import signed_presence
 from runner.bus.bus import Bus
@@ -39,6 +39,20 @@ _REFUSED_S = 3600.0
 _LAST_S = 5.0
 # First delay before a failed push of a record alone is retried. It doubles up to one interval.
 _AGAIN_S, _MOST_DOUBLED = 10.0, 10
+# After the start, requests come first: the host is checked after so many seconds.
+_CHECK_S = 1.0
+
+
+class Fitness(Protocol):
+    """Knows which presets the runner can run."""
+
+    @property
+    def presets(self) -> dict[str, str]:
+        """The presets as of the last check, with their digests."""
+        return {}
+
+    def check(self) -> None:
+        """Check the host."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +61,21 @@ class _Made:
 
     commit: str
     objects: tuple[str, ...]
-    said: tuple[Standing, str, str | None]
+    said: tuple[Standing, str, dict[str, str] | None, str | None]
 
 
 class Announcer:
     """Announces one runner. Announces nothing before ``begin``, or if the policy sets no interval."""
 
     def __init__(
-        self, bus: Bus, policy: Policy, presets: Presets, identity: wire.Runner, signer: Signer | None
+        self, bus: Bus, policy: Policy, fitness: Fitness, identity: wire.Runner, signer: Signer | None
     ) -> None:
         self._bus = bus
         self._policy = policy
         self._identity = identity
         self._signer = signer
-        allowed = {name: preset.digest for name, preset in presets.items() if policy.allows(name)}
-        self._presets = allowed if len(allowed) <= limits.PRESENCE_PRESETS else None
+        self._fitness = fitness
+        self._checked_at = math.inf
         self._every_s = policy.bus.presence_s
         self._serves = False
         self._order = Order()
@@ -78,6 +92,12 @@ class Announcer:
         self._serves = self._every_s is not None
         if self._serves:
             self._bus.rider = self
+            self._checked_at = time.monotonic() + _CHECK_S - (self._every_s or 0.0)
+
+    def lists(self, preset: str) -> bool:
+        """Return whether other runners may think that this one runs a preset."""
+        presets = self._said()[2]
+        return self._serves and (presets is None or preset in presets)
 
     def obeys(self, order: Order) -> None:
         """Record the operator's order for the next announcement."""
@@ -121,6 +141,9 @@ class Announcer:
 
     def maybe(self) -> None:
         """Push the record alone if it is due and the push budget allows it."""
+        if time.monotonic() - self._checked_at >= (self._every_s or 0.0):
+            self._checked_at = time.monotonic()
+            self._fitness.check()
         if not self._is_due() or not self._bus.budget.spare():
             return
         spec = self.take()
@@ -139,7 +162,7 @@ class Announcer:
             return False
         return (
             self._last is None
-            or self._last.said[:2] != self._said()[:2]
+            or self._last.said[:3] != self._said()[:3]
             or now - self._last_at >= (self._every_s or 0.0)
         )
 
@@ -151,9 +174,11 @@ class Announcer:
                 self.maybe()
         self._serves, self._bus.rider = False, None
 
-    def _said(self) -> tuple[Standing, str, str | None]:
+    def _said(self) -> tuple[Standing, str, dict[str, str] | None, str | None]:
         is_long = time.monotonic() - self._job_since >= _BUSY_S
-        return self._order.state, self._order.reason, self._job if is_long else None
+        presets = self._fitness.presets
+        few = presets if len(presets) <= limits.PRESENCE_PRESETS else None
+        return self._order.state, self._order.reason, few, self._job if is_long else None
 
     def _make(self) -> _Made:
         git, said = self._bus.git, self._said()
@@ -166,7 +191,7 @@ class Announcer:
         return _Made(commit, (commit, tree, blob), said)
 
     def _record(self) -> Presence:
-        state, reason, job = self._said()
+        state, reason, presets, job = self._said()
         quota, patterns = self._policy.limits.per_requester, self._policy.bus.patterns
         few = len(patterns) <= limits.PRESENCE_LABELS and max(map(len, patterns)) <= limits.BRANCH_CHARS
         return Presence(
@@ -178,7 +203,7 @@ class Announcer:
             reason=reason,
             busy_with=job,
             labels=self._policy.labels,
-            presets=self._presets,
+            presets=presets,
             patterns=list(patterns) if few else None,
             quota=Quota(waiting=min(quota.waiting, limits.COUNTER), per_hour=quota.per_hour),
             at=format_time(datetime.now(UTC)),

@@ -1,0 +1,97 @@
+"""The other runners of this bus, to which this one leaves what it cannot run: a refusal is the last runner's answer.
+
+A runner that cannot run a request leaves it alone while the presence record of another one says that it may. If its
+own record says that it runs the preset, it notes on the branch that it leaves the request. So of several runners that
+cannot run it, the last one knows that it is the last. Presence records only delay a refusal: if no runner runs it, a
+request is refused once the records lapse, or it expires.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+from bridge.bus import wire
+from bridge.bus.history import View
+from bridge.bus.presence import Standing
+from bridge.errors import InfrastructureError
+from bridge.manifest import Request
+from bridge.presets import Preset
+from bridge.requests.waiting import Seen
+from runner.bus.presences import Presences
+
+# How often the records are read while a request waits for another runner.
+_LOOK_S = 2.0
+# A runner that has just stopped is often back soon: it was updated, or its machine was restarted.
+_RESTART_S = 15.0
+# A record that is older than this by this machine's clock is of a runner that is gone, even if the clocks differ.
+_SKEW_S = 3600.0
+_REASON_CHARS = 400
+_MOST_LEFT = 16
+_LEFT = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
+
+
+class Others:
+    """The live runners beside this one, which is called ``instance``."""
+
+    def __init__(self, presences: Presences, instance: str) -> None:
+        self._presences = presences
+        self._instance = instance
+        self._seen: Sequence[Seen] = ()
+        self._looked: float | None = None
+
+    def who_may(
+        self, view: View, request: Request, preset: Preset | None, definition: str | None = None
+    ) -> list[str]:
+        """Return the names of other runners that may run a request, most recently announced first.
+
+        ``preset`` is the preset as it is installed here. With ``definition``, a runner with this definition of the
+        preset does not count.
+        """
+        wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+        left = left_by(view)
+        names = []
+        for seen in self._look():
+            record = seen.record
+            listed = record.presets is None or record.presets.get(request.preset) not in (None, definition)
+            if record.instance == self._instance or record.instance in left or not _may_be_alive(seen):
+                continue
+            if listed and wanted <= set(record.labels) and record.serves(view.branch):
+                names.append(record.id)
+        return names
+
+    def has_left(self, view: View) -> bool:
+        """Return whether this runner has noted on a request's branch that it leaves the request."""
+        return self._instance in left_by(view)
+
+    def note(self, view: View, reason: str, name: str) -> str:
+        """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
+        left = [*left_by(view), self._instance][-_MOST_LEFT:]
+        return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {' '.join(left)}"
+
+    def _look(self) -> Sequence[Seen]:
+        """Return the records, read a moment ago. If the bus does not answer, the records of the last time count."""
+        if self._looked is None or time.monotonic() - self._looked >= _LOOK_S:
+            try:
+                self._seen = self._presences.read()
+            except InfrastructureError:
+                if self._looked is None:
+                    raise
+            self._looked = time.monotonic()
+        return self._seen
+
+
+def left_by(view: View) -> list[str]:
+    """Return the instances of the runners that have noted on a request's branch that they leave it."""
+    state = view.state
+    note = _LEFT.search(state.detail) if state and state.state is wire.State.REQUESTED else None
+    return note[1].split() if note else []
+
+
+def _may_be_alive(seen: Seen) -> bool:
+    """Return whether a runner may still be there, or be back soon, by this process's own observation."""
+    record = seen.record
+    ends = record.state in (Standing.STOPPED, Standing.DRAINING)
+    lasts_s = _RESTART_S if ends else record.valid_s
+    return seen.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S

@@ -1,0 +1,61 @@
+"""Which presets this runner can run: by its policy, and by the interpreter, packages and models that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bridge.presets import Preset
+from runner.host.interpreter import Interpreter, Problem
+from runner.host.models import Models
+from runner.policy import Policy
+
+
+def refusal_of(preset: Preset, policy: Policy) -> str | None:
+    """Return why the policy refuses a preset that it names, or None."""
+    if preset.code == "request" and policy.trust.code_request == "deny":
+        return "it runs the requester's own code, and trust.code_request is deny"
+    return None
+
+
+def missing_settings(preset: Preset, policy: Policy) -> list[str]:
+    """Return the settings that a preset needs and the policy does not give."""
+    return [name for name in preset.env_names if not policy.settings.get(name)]
+
+
+class Fitness:
+    """What this host can run. It remembers the presets that failed their last check."""
+
+    def __init__(
+        self, policy: Policy, presets: Mapping[str, Preset], interpreter: Interpreter, models: Models
+    ) -> None:
+        self._allowed = {
+            name: preset
+            for name, preset in presets.items()
+            if policy.allows(name) and not refusal_of(preset, policy) and not missing_settings(preset, policy)
+        }
+        self._interpreter = interpreter
+        self._models = models
+        self._failed: set[str] = set()
+
+    @property
+    def presets(self) -> dict[str, str]:
+        """The digests of the presets that this runner takes, by name, as of the last check."""
+        return {name: one.digest for name, one in self._allowed.items() if name not in self._failed}
+
+    def problem_for(self, preset: Preset) -> tuple[str, Problem] | None:
+        """Check the host before a job. Returns a refusal's code and the problem, or None if the preset can run."""
+        for code, judge in (("interpreter", self._interpreter), ("models", self._models)):
+            if problem := judge.problem_for(preset):
+                self._failed.add(preset.name)
+                return code, problem
+        self._failed.discard(preset.name)
+        return None
+
+    def check(self) -> None:
+        """Check all presets. Modules are only looked for; they are imported before a job."""
+        absent = self._interpreter.absent_for(self._allowed.values())
+        for name, preset in self._allowed.items():
+            if name in self._failed and name not in absent:
+                self.problem_for(preset)
+            elif name in absent or self._models.problem_for(preset):
+                self._failed.add(name)
