@@ -8,7 +8,11 @@ outweigh all others.
 
 from __future__ import annotations
 
-from bridge.bus import branch_names
+import re
+from collections.abc import Sequence
+
+from bridge.bus import branch_names, objects
+from bridge.common import limits
 from bridge.system.git import Git
 
 # Differences between machines' clocks up to this size are normal.
@@ -16,6 +20,18 @@ TOLERANCE_S = 300.0
 
 # By whom runners commit.
 RUNNER_EMAIL = "kakeya-mac-bridge@localhost"
+
+_COMMITTED = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
+
+
+def committed_at(git: Git, commits: Sequence[str]) -> list[float | None]:
+    """Return when each commit was made, in Unix seconds by its maker's clock; None for one that is not here.
+
+    A request's branch name holds the time too, but cut to the minute if the request has an idempotency key.
+    """
+    raws = objects.read_many(git, list(commits), max_bytes=limits.COMMIT_BYTES, kind="commit")
+    stated = (_COMMITTED.search(raw.partition(b"\n\n")[0]) if raw else None for raw in raws)
+    return [float(time[1]) if time else None for time in stated]
 
 
 def requested_below(git: Git, prefix: str) -> list[float]:

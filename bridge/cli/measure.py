@@ -8,12 +8,11 @@ import click
 
 from bridge.cli.common import complete_preset, param_option
 from bridge.cli.gate import show_gate
-from bridge.cli.run import split_params
 from bridge.common import environment
 from bridge.console import json_option, put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError
-from bridge.presets import find_preset, load_presets
+from bridge.presets import find_preset, load_presets, split_params
 from bridge.requests.status import Event
 
 KEY_FOLDER = "~/.config/kakeya/measure"
@@ -56,7 +55,7 @@ def command(
     known = find_preset(load_presets(environment.get("KAKEYA_PRESETS")), preset)
     env = {**MODELS, **_settings(settings)}
     measured = measure(
-        preset, split_params(params, list(known.params)), out, env,
+        preset, split_params(params, known.params), out, env,
         key_folder=key_folder.expanduser(), on_event=lambda event: _show(event, as_json=as_json),
     )  # fmt: skip
     result = measured.result

@@ -10,8 +10,7 @@ import click
 from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
 from bridge.console import Duration, json_option, put, put_json, say
-from bridge.errors import UsageError
-from bridge.presets import did_you_mean, find_preset, load_presets
+from bridge.presets import find_preset, load_presets, split_params
 
 
 class _Limit(Duration):
@@ -95,7 +94,7 @@ def command(
     known = find_preset(client.presets, preset)
     run = client.run(
         preset,
-        known.read_params(split_params(params, list(known.params))),
+        known.read_params(split_params(params, known.params)),
         ref=ref,
         snapshot=snapshot,
         lifetime=expires,
@@ -116,21 +115,3 @@ def command(
         return 0
     status = follow(run, limit, as_json=as_json, logs=not quiet)
     return finish(run, status, as_json=as_json)
-
-
-def split_params(params: tuple[str, ...], known: list[str]) -> dict[str, str]:
-    """Split ``k=v`` texts.
-
-    Raises:
-        UsageError: one has no ``=``, or is given twice.
-    """
-    split: dict[str, str] = {}
-    for text in params:
-        name, equals, value = text.partition("=")
-        if not equals:
-            fix = did_you_mean(name, dict.fromkeys(known)) or f"Parameters: {', '.join(known) or 'none'}."
-            raise UsageError(f"-p {text}: write it as -p NAME=VALUE", fix=fix)
-        if name in split:
-            raise UsageError(f"parameter {name} is given twice")
-        split[name] = value
-    return split

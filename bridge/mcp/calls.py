@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
+from bridge.bus.times import committed_at
 from bridge.client import Client, Run
 from bridge.doctor import examine
 from bridge.errors import ExitCode, UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
-from bridge.presets import Preset, find_preset
+from bridge.presets import Preset, find_preset, split_params
 from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
 from bridge.verify.check import Report
@@ -85,12 +87,15 @@ def run(place: Place, args: models.Ask) -> models.Sent:
     """Request a job."""
     client = place.client()
     preset = find_preset(client.presets, args.preset)
-    # Agents may write numbers as text, which is parsed as on the command line.
-    values = dict(args.params)
-    for name, value in args.params.items():
-        if isinstance(value, str):
-            values.update(preset.read_params({name: value}))
-    sent = client.run(args.preset, values, ref=args.ref, idempotency_key=args.idempotency_key or None)
+    sent = client.run(
+        args.preset,
+        preset.read_params(split_params(args.params, preset.params)),
+        ref=args.ref,
+        snapshot=args.snapshot,
+        lifetime=timedelta(seconds=args.expires_s),
+        labels=args.labels,
+        idempotency_key=args.idempotency_key or None,
+    )
     return models.Sent(branch=sent.branch, existing=sent.existing)
 
 
@@ -113,7 +118,7 @@ def standing(found: Run) -> models.Standing:
         branch=now.branch,
         state=str(now.state),
         done=now.state.is_final,
-        elapsed_s=_elapsed(now),
+        elapsed_s=None if now.state.is_final else _ages(found.client, [now])[0],
         untrusted_detail=short(now.detail) or None,
         position=now.queue.before + 1 if now.queue else None,
         waits_for=str(now.reason.code) if now.reason else None,
@@ -123,10 +128,14 @@ def standing(found: Run) -> models.Standing:
     return _conclude(found, now, answer) if now.state.is_final else answer
 
 
-def _elapsed(now: Status) -> float | None:
-    """Return the age of an unanswered request in seconds."""
-    at = asked_at(now.branch)
-    return None if now.state.is_final or not at else round(max(0.0, time.time() - at), 1)
+def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
+    """Return the age of each request in seconds, from when it was made."""
+    made = committed_at(client.git, [status.request for status in statuses])
+    now = time.time()
+    return [
+        round(max(0.0, now - (at or asked_at(status.branch))), 1)
+        for status, at in zip(statuses, made, strict=True)
+    ]
 
 
 def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standing:
@@ -204,8 +213,9 @@ def _below(repo: str, out: str) -> str:
 def recent(place: Place, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one more than needed, to know whether there are more.
-    found = place.client().list(args.offset + args.limit + 1)
-    rows = list(_rows(found[: args.offset + args.limit]))
+    client = place.client()
+    found = client.list(args.offset + args.limit + 1)
+    rows = list(_rows(client, found[: args.offset + args.limit]))
     last = len(found) <= args.offset + args.limit
 
     def make(some: list[models.Row], more: int | None) -> models.Rows:
@@ -215,15 +225,14 @@ def recent(place: Place, args: models.Recent) -> models.Answer:
     return page(rows, args.offset, make)
 
 
-def _rows(found: list[Status]) -> Iterator[models.Row]:
-    for one in found:
-        age = max(0, int(time.time()) - asked_at(one.branch))
+def _rows(client: Client, found: list[Status]) -> Iterator[models.Row]:
+    for one, age in zip(found, _ages(client, found), strict=True):
         stuck = one.reason is not None and one.reason.is_stuck
         detail = one.reason.text(said=False) if one.reason and stuck else one.detail
         yield models.Row(
             branch=one.branch,
             state=str(one.state),
-            age_s=age,
+            age_s=int(age),
             waits_for=str(one.reason.code) if one.reason else None,
             untrusted_detail=short(detail, 200 if stuck else 120) or None,
         )

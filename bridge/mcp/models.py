@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bridge.common.limits import BRANCH_CHARS
+from bridge.manifest import MAX_LIFETIME
 
+# Clients give up on a call that was silent for 60 seconds.
 SECONDS = 50
 
 _Offset = Annotated[int, Field(ge=0, le=1_000_000)]
 _Request = Annotated[
     str, Field(description="Branch or a part of it; default: your last one", max_length=BRANCH_CHARS)
 ]
+
+
+def _as_texts(value: object) -> object:
+    """Return parameters given as an object as ``NAME=VALUE`` texts."""
+    if not isinstance(value, dict):
+        return value
+    return [f"{name}={item if isinstance(item, str) else json.dumps(item)}" for name, item in value.items()]
 
 
 class Arguments(BaseModel):
@@ -46,8 +56,14 @@ class Ask(Arguments):
     """Arguments of ``kakeya_run``."""
 
     preset: Annotated[str, Field(max_length=64)]
-    params: dict[str, Any] = {}
+    # The schema asks for texts, because hosts with strict schemas cannot fill an object whose names they do not know.
+    params: Annotated[list[str], BeforeValidator(_as_texts), Field(description="NAME=VALUE each")] = []
     ref: Annotated[str, Field(description="Commit or branch to run on", max_length=255)] = "HEAD"
+    snapshot: Annotated[bool, Field(description="Send the working tree with its changes")] = False
+    labels: Annotated[list[str], Field(description="Labels that the runner must have")] = []
+    expires_s: Annotated[
+        int, Field(description="May wait for a runner so long", ge=1, le=int(MAX_LIFETIME.total_seconds()))
+    ] = 86_400
     idempotency_key: Annotated[
         str, Field(description="Repeating a call with the same key never starts a second run", max_length=200)
     ] = ""
@@ -213,4 +229,6 @@ def _plain(node: Any, parts: dict[str, Any]) -> Any:
 
 
 def _says_nothing(key: str, value: object) -> bool:
-    return (key == "default" and value in ("", None, {})) or (key == "additionalProperties" and value is True)
+    return (key == "default" and value in ("", None, [], False)) or (
+        key == "additionalProperties" and value is True
+    )

@@ -6,7 +6,7 @@ import importlib
 import traceback
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -25,13 +25,12 @@ from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 from bridge.system import ending, process
 
-if TYPE_CHECKING:
-    from bridge.mcp.calls import Place
-
 Context = ServerRequestContext[Any, Any]
 
 # How long calls may go on once the agent has left, so that a push is not cut off.
 _LAST_CALLS_S = 5.0
+# What a wait may take besides its time, for the last fetch and for verifying.
+_VERIFY_S = 5.0
 
 
 def make_server(repo: str, remote: str, public_key: str | None = None) -> Server[Any]:
@@ -51,14 +50,25 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
             return _failed(error)
 
     async def _call(tool: Tool, args: Arguments, context: Context) -> Answer:
-        place = await anyio.to_thread.run_sync(partial(_place, repo, remote, public_key))
-        if tool.call == "wait":
-            return await _wait(place, args, context)
+        # The first call imports the client, so that the server starts in less than a second.
+        bounded = await anyio.to_thread.run_sync(partial(importlib.import_module, "bridge.mcp.wait"))
         calls = importlib.import_module("bridge.mcp.calls")
-        function = getattr(calls, tool.call)
-        answer: Answer = await anyio.to_thread.run_sync(
-            partial(function, place, args), abandon_on_cancel=True
-        )
+        place = calls.Place(repo, remote, public_key)
+        sees_progress = bool(context.meta and context.meta.get("progress_token") is not None)
+        seconds = getattr(args, "seconds", None)
+        limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
+
+        def work(progress: object) -> Answer:
+            if tool.call == "wait":
+                answer: Answer = bounded.wait(place, args, limit_s, progress)
+            else:
+                answer = getattr(calls, tool.call)(place, args)
+            return answer
+
+        async def tell(elapsed: float, message: str) -> None:
+            await context.session.report_progress(elapsed, seconds, message)
+
+        answer: Answer = await bounded.call(work, limit_s if seconds is None else limit_s + _VERIFY_S, tell)
         return answer
 
     return Server(
@@ -71,22 +81,6 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
     )
 
 
-def _place(repo: str, remote: str, public_key: str | None) -> Place:
-    """Return the repository for the calls. The first call imports the client."""
-    from bridge.mcp.calls import Place  # noqa: PLC0415 - so that the server starts in less than a second
-
-    return Place(repo, remote, public_key)
-
-
-async def _wait(place: Place, args: Any, context: Context) -> Answer:
-    from bridge.mcp.wait import wait  # noqa: PLC0415 - likewise
-
-    async def tell(elapsed: float, message: str) -> None:
-        await context.session.report_progress(elapsed, args.seconds, message)
-
-    return await wait(place, args, tell)
-
-
 def _read(tool: Tool, name: str, given: dict[str, Any]) -> Arguments:
     """Return a call's validated arguments.
 
@@ -94,7 +88,8 @@ def _read(tool: Tool, name: str, given: dict[str, Any]) -> Arguments:
         UsageError: the arguments do not fit the tool.
     """
     try:
-        return tool.takes.model_validate(given)
+        # Hosts with strict schemas send null for what they leave out.
+        return tool.takes.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         message, _ = describe(error)
         known = ", ".join(tool.takes.model_fields) or "none"
@@ -109,16 +104,14 @@ def _told(answer: Answer) -> types.CallToolResult:
 
 
 def _failed(error: Exception) -> types.CallToolResult:
-    """Return an error in the form of the command line's --json."""
+    """Return an error as text: what the command line prints with --json."""
     failure = as_told(error)
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)
-    content = told(failure)
+    # Clients hold structured content against the tool's output schema, which describes no errors.
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text_of(content))],
-        structured_content=content,
-        is_error=True,
+        content=[types.TextContent(type="text", text=text_of(told(failure)))], is_error=True
     )
 
 

@@ -1,4 +1,4 @@
-"""Waits for an answer in a thread, while the event loop reports progress to the agent."""
+"""Runs one call in a thread, within a time limit, while the event loop reports progress to the agent."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 
-from bridge.errors import WaitTimeout
+from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.mcp.bounds import short
 from bridge.mcp.calls import Place, standing
-from bridge.mcp.models import Standing, Wait
+from bridge.mcp.models import SECONDS, Standing, Wait
 from bridge.requests.status import Event
 from bridge.system.deadline import stopped_by, within
 
 # Progress is reported after each change and at least this often, because clients give up on silent calls.
 TELL_S = 8.0
+# How long a call may take whose client sees progress; `kakeya_wait` takes as long as it was asked to.
+LONGEST_S = 600.0
 _LOOK_S = 0.5
 # Part of the time that is reserved for the last fetch and for verifying.
 _REST_S = 2.0
 _LAST_LOOK_S = 8.0
+# After the limit git is ended at once. Whatever else hangs is left to its thread, and the client gets an error.
+_GRACE_S = 3.0
 
 Tell = Callable[[float, str], Awaitable[None]]
+_Answer = TypeVar("_Answer")
 
 
 class Progress:
-    """The progress of a request during the wait."""
+    """The progress of a call. Only a wait knows more of it than the time."""
 
     def __init__(self) -> None:
         self._state, self._outlook, self._line = "", "", ""
@@ -53,21 +60,36 @@ class Progress:
         return "; ".join(filter(None, (self._state, self._outlook, line)))
 
 
-async def wait(place: Place, args: Wait, tell: Tell) -> Standing:
-    """Wait at most ``seconds`` for an answer, and return the request's status after that.
+async def call(work: Callable[[Progress], _Answer], limit_s: float, tell: Tell) -> _Answer:
+    """Return the answer of ``work``, which runs in a thread for at most ``limit_s`` seconds.
 
-    A cancelled call returns at once, and its thread stops polling soon after. Otherwise the thread would block later
-    calls, because the number of threads is small.
+    If the client cancels the call, it returns at once, and git is ended soon after. Otherwise the thread would block
+    later calls, because the number of threads is small.
+
+    Raises:
+        InfrastructureError: it took too long.
     """
     progress, over = Progress(), threading.Event()
     telling = asyncio.create_task(_tell(progress, tell))
     try:
-        return await anyio.to_thread.run_sync(
-            partial(_follow, place, args, progress, over), abandon_on_cancel=True
-        )
+        with anyio.fail_after(limit_s + _GRACE_S):
+            bounded = partial(_bounded, work, progress, over, limit_s)
+            return await anyio.to_thread.run_sync(bounded, abandon_on_cancel=True)
+    except TimeoutError as error:
+        fix = "Call again; kakeya_doctor checks the remote."
+        raise InfrastructureError(
+            f"the call took longer than {limit_s:g} s", fix=fix, code="timeout"
+        ) from error
     finally:
         over.set()
         telling.cancel()
+
+
+def _bounded(
+    work: Callable[[Progress], _Answer], progress: Progress, over: threading.Event, limit_s: float
+) -> _Answer:
+    with stopped_by(over), within(limit_s):
+        return work(progress)
 
 
 async def _tell(progress: Progress, tell: Tell) -> None:
@@ -81,14 +103,24 @@ async def _tell(progress: Progress, tell: Tell) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-def _follow(place: Place, args: Wait, progress: Progress, over: threading.Event) -> Standing:
-    with stopped_by(over):
-        found = place.find(args.request)
-        try:
-            for event in found.follow(max(0.0, args.seconds - _REST_S)):
-                progress.take(event)
-        except WaitTimeout:
-            # A missing answer is not an error here. An unreachable remote is reported by the last fetch.
-            with within(_LAST_LOOK_S):
-                return standing(found)
-        return standing(found)
+def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
+    """Return how long a call may take in seconds. ``seconds``: how long a wait was asked for.
+
+    A client that sees no progress gives up after a minute of silence, whatever it asked for.
+    """
+    if seconds is None:
+        return LONGEST_S if sees_progress else SECONDS
+    return seconds if sees_progress else min(seconds, SECONDS)
+
+
+def wait(place: Place, args: Wait, seconds: float, progress: Progress) -> Standing:
+    """Wait at most ``seconds`` for an answer, and return the request's status after that."""
+    found = place.find(args.request)
+    try:
+        for event in found.follow(max(0.0, seconds - _REST_S)):
+            progress.take(event)
+    except WaitTimeout:
+        # A missing answer is not an error here. An unreachable remote is reported by the last fetch.
+        with within(_LAST_LOOK_S):
+            return standing(found)
+    return standing(found)

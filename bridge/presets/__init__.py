@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from bridge.presets.load import Presets, find_preset, load_presets
-from bridge.presets.model import ENV_LONGEST, ENV_VALUE, Checked, Inputs, Limits, Preset, did_you_mean
+from bridge.presets.model import (
+    ENV_LONGEST,
+    ENV_VALUE,
+    Checked,
+    Inputs,
+    Limits,
+    Preset,
+    did_you_mean,
+    split_params,
+)
 
 __all__ = [
     "ENV_LONGEST",
@@ -16,4 +25,5 @@ __all__ = [
     "did_you_mean",
     "find_preset",
     "load_presets",
+    "split_params",
 ]

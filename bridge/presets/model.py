@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, NewType
 
@@ -279,3 +279,21 @@ def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
     """Return a sentence with the nearest known words, or None."""
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def split_params(texts: Sequence[str], known: Mapping[str, object]) -> dict[str, str]:
+    """Split ``NAME=VALUE`` texts.
+
+    Raises:
+        PresetError: a text has no ``=``, or a name is given twice.
+    """
+    split: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fix = did_you_mean(name, known) or f"Parameters: {', '.join(known) or 'none'}."
+            raise PresetError(f"parameter {text!r}: write it as NAME=VALUE", fix=fix, code="usage")
+        if name in split:
+            raise PresetError(f"parameter {name} is given twice", code="usage")
+        split[name] = value
+    return split

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+from datetime import timedelta
 
 import anyio
 import jsonschema
@@ -11,6 +13,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.client import Client
+from bridge.manifest import parse_time
 
 pytestmark = pytest.mark.bus
 
@@ -142,14 +145,43 @@ def test_a_job_that_fails_is_an_answer_and_no_error(served):
 
 
 @pytest.mark.long
-def test_numbers_may_be_written_as_text(door, clone):
-    async def scene(agent):
-        return await agent.good("kakeya_run", preset="count", params={"n": "7"}, idempotency_key="seven")
+def test_parameters_may_be_written_in_every_form_and_nulls_count_as_absent(door, clone):
+    forms = [["n=7"], {"n": "7"}, {"n": 7}]
 
-    branch = door.play(scene)["branch"]
+    async def scene(agent):
+        given = {"preset": "count", "idempotency_key": "seven", "ref": None, "labels": None}
+        return [(await agent.good("kakeya_run", params=params, **given))["branch"] for params in forms]
+
+    branches = door.play(scene)
 
     (found,) = Client(clone).list()
-    assert found.branch == branch
+    assert branches == [found.branch] * len(forms)
+
+
+@pytest.mark.long
+def test_a_request_with_labels_and_an_expiry_has_its_true_age(door, clone, git):
+    async def scene(agent):
+        branch = (
+            await agent.good(
+                "kakeya_run",
+                preset="noop",
+                labels=["metal"],
+                expires_s=3600,
+                snapshot=True,
+                idempotency_key="k",
+            )
+        )["branch"]
+        return await agent.good("kakeya_status", request=branch), await agent.good("kakeya_list")
+
+    began = time.time()
+    status, listed = door.play(scene)
+    most = time.time() - began + 1
+
+    assert status["elapsed_s"] <= most
+    assert listed["requests"][0]["age_s"] <= most
+    request = json.loads(git(clone, "show", f"refs/kakeya/{status['branch']}:{wire.REQUEST}"))
+    assert request["labels"] == ["metal"]
+    assert parse_time(request["expires_at"]) - parse_time(request["created_at"]) == timedelta(hours=1)
 
 
 @pytest.mark.long
@@ -184,3 +216,49 @@ def test_a_wait_that_is_cancelled_stops_asking_the_remote(door, http_bus, git, c
 
     assert during > 6
     assert after == before
+
+
+@pytest.mark.long
+def test_a_git_that_hangs_ends_within_a_minute_for_a_client_that_sees_no_progress(door, git, clone, tmp_path):
+    """As with a credential program that waits for somebody."""
+    branch = Client(clone, presets=door.presets).run("noop").branch
+    waits = tmp_path / "waits"
+    waits.write_text("#!/bin/sh\nexec sleep 600\n")
+    waits.chmod(0o755)
+    git(clone, "remote", "set-url", "origin", f"ext::{waits}")
+    git(clone, "config", "protocol.ext.allow", "always")
+    calls = {"kakeya_run": {"preset": "noop"}, "kakeya_wait": {"request": branch, "seconds": 3600}}
+
+    async def scene(agent):
+        took = {}
+
+        async def call(tool, args):
+            began = time.monotonic()
+            result = await agent.client.call_tool(tool, args)
+            took[tool] = (
+                time.monotonic() - began,
+                result.is_error,
+                json.loads(result.content[0].text)["exit_code"],
+            )
+
+        async with anyio.create_task_group() as group:
+            for tool, args in calls.items():
+                group.start_soon(call, tool, args)
+        return took
+
+    for seconds, is_error, exit_code in door.play(scene).values():
+        assert (seconds < 60, is_error, exit_code) == (True, True, 3)
+
+
+@pytest.mark.long
+def test_a_wait_of_an_hour_returns_within_a_minute_to_a_client_that_sees_no_progress(door):
+    async def scene(agent):
+        branch = (await agent.good("kakeya_run", preset="noop"))["branch"]
+        began = time.monotonic()
+        result = await agent.client.call_tool("kakeya_wait", {"request": branch, "seconds": 3600})
+        return time.monotonic() - began, result
+
+    took, result = door.play(scene)
+
+    assert 40 < took < 60
+    assert result.structured_content["state"] == "requested"

@@ -86,7 +86,7 @@ USAGE = {
     "a choice that is none": (("run", "kv-codec-rd", "-p", "dim=100"), "one of 64, 128, 256, 512", ""),
     "a parameter without a value": (
         ("run", "kv-codec-rd", "-p", "n_vectors"),
-        "write it as -p NAME=VALUE",
+        "write it as NAME=VALUE",
         "n_vectors",
     ),
     "a parameter twice": (("run", "kv-codec-rd", "-p", "dim=64", "-p", "dim=128"), "dim is given twice", ""),
