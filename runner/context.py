@@ -18,6 +18,7 @@ from bridge.system.deadline import stopped_by
 from bridge.system.stop import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
+from runner.bus.damage import open_whole
 from runner.bus.litter import end_orphans, remove_litter
 from runner.bus.others import Others
 from runner.bus.presences import Presences
@@ -128,6 +129,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 tell(
                     f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
                 )
+        open_whole(state / "store.git", tell)
         reader = signing_key.reader(policy)
         bus, host = Bus(policy.bus, state), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from bridge.errors import ProcessError
@@ -48,7 +48,7 @@ class Child:
         own_session: bool = False,
         allowance: Allowance = NO_BOUNDS,
         timeout: float | None = None,
-        error: type[ProcessError] = ProcessError,
+        error: Callable[..., ProcessError] = ProcessError,
     ) -> None:
         self._error = error
         self.argv = tuple(argv)

@@ -7,7 +7,7 @@ Git is called as a program, with argv lists, and never through a library: reposi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -74,6 +74,8 @@ class Git:
     talking_memory: int | None = None
     locate: str = "-C"
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Called with each failure, before it is raised.
+    on_failure: Callable[[GitError], None] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_user(cls, directory: Path | str) -> Git:
@@ -129,9 +131,9 @@ class Git:
                 allowance=self._allowance(args),
             )
         except ProcessError as error:
-            raise GitError(argv, None, message=error.message) from error
+            raise self._failed(argv, None, message=error.message) from error
         if done.returncode not in set(ok):
-            failed = GitError(argv, done.returncode, done.stdout, done.stderr)
+            failed = self._failed(argv, done.returncode, done.stdout, done.stderr)
             failed.message = f"git {args[0]} failed: {failed.words()}"
             failed.args = (failed.message,)
             raise failed
@@ -153,10 +155,24 @@ class Git:
                 own_session=self.own_session,
                 allowance=self._allowance(args),
                 timeout=timeout,
-                error=GitError,
+                error=self._failed,
             )
         except ProcessError as error:
-            raise GitError(argv, None, message=error.message) from error
+            raise self._failed(argv, None, message=error.message) from error
+
+    def _failed(
+        self,
+        argv: tuple[str, ...],
+        returncode: int | None,
+        stdout: bytes = b"",
+        stderr: bytes = b"",
+        *,
+        message: str | None = None,
+    ) -> GitError:
+        error = GitError(argv, returncode, stdout, stderr, message=message)
+        if self.on_failure:
+            self.on_failure(error)
+        return error
 
     def _argv(self, args: tuple[str, ...]) -> tuple[str, ...]:
         talks = args[0] in _TALKING

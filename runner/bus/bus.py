@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +12,7 @@ from typing import Protocol
 from bridge.bus import history
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
-from bridge.system.git import NETWORK_TIMEOUT
+from bridge.system.git import NETWORK_TIMEOUT, Git
 from bridge.system.process import Completed
 from runner import policy
 from runner.bus.fetch import Fetcher
@@ -62,9 +63,20 @@ class Bus:
         self.budget = Budget(settings.budget)
         self.rider: Rider | None = None
         self._secret = token_of(settings)
-        self.git = open_store(settings, state / "store.git", self._secret)
+        # Set by each failure of git: the store may be damaged.
+        self.is_suspect = False
+        opened = open_store(settings, state / "store.git", self._secret)
+        self.git = replace(opened, on_failure=self._suspect)
         self._tips = Tips(self.git)
         self._fetcher = Fetcher(self.git, self.url, self.patterns, self._tips)
+
+    def _suspect(self, _error: GitError) -> None:
+        self.is_suspect = True
+
+    @property
+    def durable_git(self) -> Git:
+        """Git that syncs the objects that it writes, for what only this store has."""
+        return replace(self.git, options=(*self.git.options, "-c", "core.fsync=committed"))
 
     @property
     def secrets(self) -> list[str]:
@@ -208,6 +220,12 @@ class Bus:
         if tip is not None and (tip == commit or history.is_ancestor(self.git, commit, tip)):
             return Pushed.DONE
         return Pushed.FAILED if tip == expect else Pushed.STALE
+
+    def is_damaged(self, branch: str, commit: str) -> bool:
+        """Return whether parts of a commit are missing here, although the branch that it is built upon was fetched."""
+        tip = self._tips.at.get(branch)
+        walk = ("rev-list", "--objects", "--quiet", commit, f"^{tip}")
+        return tip is not None and self.git(*walk, ok=(0, 128)).returncode != 0
 
     def keep(self, commit: str) -> None:
         """Keep a commit that is on no branch yet from being collected."""

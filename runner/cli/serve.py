@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from bridge.errors import InfrastructureError
 from runner.check.presets import allowed_names
 from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
 from runner.host.awake import awake
-from runner.policy import load_policy
-from runner.serve.loop import serve
+from runner.policy import Policy, load_policy
+from runner.serve.loop import DAMAGED, serve
 
 
 @click.command()
@@ -26,7 +27,21 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
     SIGTERM and ^C return a running job to the queue (or finish it, with `on_stop: finish` in the policy) and stop the
     runner.
     """
-    with open_runner(load_policy(policy), tell) as context:
+    rules = load_policy(policy)
+    handled = None
+    while handled is None:
+        try:
+            handled = _serve(rules, limit, keep_awake=keep_awake)
+        except InfrastructureError as error:
+            if error.code != DAMAGED:
+                raise
+            tell(error.message)
+    tell(f"stopped after {handled} requests")
+
+
+def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
+    """Serve with one context, and return how many requests were handled."""
+    with open_runner(rules, tell) as context:
         stop_on_signals(context.stop)
         context.pulse.begin(context.policy.state)
         tell(
@@ -39,7 +54,6 @@ def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None
             tell(f"invalid preset ignored: {error.message}")
         try:
             with awake() if keep_awake else nullcontext():
-                handled = serve(context, limit=limit)
+                return serve(context, limit=limit)
         finally:
             context.pulse.end()
-        tell(f"stopped after {handled} requests")

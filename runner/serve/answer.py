@@ -54,7 +54,7 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     """
     parent = lease.tip
     piece = lease.log.piece()
-    writer = lease.writer()
+    writer = lease.writer(durable=True)
     if piece.data:
         # One more state, pushed together with the answer, so that followers see the end of the log.
         parent = lease.running(piece, parent, writer=writer)
@@ -98,6 +98,8 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         pushed = bus.push(pending.branch, commit, expect=expect)
         if pushed is Pushed.FAILED and bus.quarantine.is_hostile(pending.branch):
             _drop(context, pending, "git refuses what was pushed to it")
+        elif pushed is Pushed.FAILED and bus.is_damaged(pending.branch, commit):
+            _drop(context, pending, "the answer that was kept is damaged")
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
@@ -146,7 +148,7 @@ def _upon(context: RunnerContext, pending: Pending, parent: str) -> str:
     tree = git.text("rev-parse", "--verify", f"{pending.answer}^{{tree}}")
     message = git.text("log", "-1", "--format=%B", pending.answer) + "\n"
     message = signed_message(message, context.signer, branch=pending.branch, parent=parent, tree=tree)
-    return objects.commit(git, tree, [parent], message, WHO)
+    return objects.commit(context.bus.durable_git, tree, [parent], message, WHO)
 
 
 def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mapping[str, bytes]) -> Result:

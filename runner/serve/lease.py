@@ -128,9 +128,9 @@ class Lease:
             made.store()
         return commit
 
-    def writer(self) -> Writer:
-        """Return a writer of objects of this runner's store."""
-        return Writer(self._bus.git, self.tip)
+    def writer(self, *, durable: bool = False) -> Writer:
+        """Return a writer of objects of this runner's store; a durable one syncs them."""
+        return Writer(self._bus.durable_git if durable else self._bus.git, self.tip)
 
     def moved(self) -> View | None:
         """Fetch the branch. Return its view if somebody else added a commit, None if not.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 
 from bridge.bus import branch_names
 from bridge.bus.nearby import Changes
@@ -12,6 +14,7 @@ from bridge.errors import InfrastructureError, RefusedError
 from bridge.system.git import NETWORK_TIMEOUT
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
+from runner.bus.damage import damage
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.serve.dispatch import flush, handle
@@ -21,16 +24,22 @@ from runner.upkeep.chores import Chores
 
 PAUSE_GROWTH = 1.5
 LONGEST_TROUBLE_S = 60.0
+DAMAGED = "damaged"
+# Git fails for many reasons. So often at most the store is searched for damage after that.
+_LOOK_AGAIN_S = 600.0
 
 
 def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     """Poll the bus and handle requests until the runner is told to stop or has handled ``limit`` requests.
 
     Requesters take turns. While the bus cannot be reached, polling is retried. Returns how many requests were handled.
+
+    Raises:
+        InfrastructureError: with code ``DAMAGED`` if the store has to be made anew, which needs a new context.
     """
     shortest, longest = context.policy.bus.poll
     poller, chores = Poller(context), Chores(context)
-    pause, handled = shortest, 0
+    pause, handled, looked_at = shortest, 0, -math.inf
     changes = Changes(
         context.policy.bus.url, [pattern.rpartition("/")[0] for pattern in context.bus.patterns]
     )
@@ -42,6 +51,9 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         context.announcer.maybe()
     while not context.stop.is_set():
         context.pulse.beat()
+        if context.bus.is_suspect and time.monotonic() - looked_at >= _LOOK_AGAIN_S:
+            looked_at = time.monotonic()
+            _check_store(context)
         try:
             order = context.obey()
             if order.state is Standing.DRAINING:
@@ -73,6 +85,13 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     if context.announcer:
         context.announcer.end()
     return handled
+
+
+def _check_store(context: RunnerContext) -> None:
+    """Raise InfrastructureError with code ``damaged`` if the store is damaged."""
+    context.bus.is_suspect = False
+    if why := damage(context.bus.git.directory, quick=False):
+        raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
 
 
 def _begin(context: RunnerContext) -> None:

@@ -7,13 +7,17 @@ copied state folder gets a new id.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from bridge.bus import times
 from bridge.bus.objects import Identity
+from bridge.system import local_files
 
+_INSTANCE = re.compile(r"[0-9a-f]{16}")
+_MOST_BYTES = 1024
 # Author and committer of runners' commits.
 WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
 
@@ -26,7 +30,10 @@ def instance_of(state: Path, fingerprint: str, tell: Callable[[str], None]) -> s
     """
     path = state / "instance"
     bound_to = hashlib.sha256(f"{fingerprint}:{state.stat().st_ino}".encode()).hexdigest()
-    known = path.read_text(encoding="ascii").split() if path.exists() else []
+    known = (local_files.read_regular(path, _MOST_BYTES) or b"").decode("ascii", "replace").split()
+    if known and not _INSTANCE.fullmatch(known[0]):
+        tell(f"{path} is damaged: this runner gets a new id")
+        known = []
     # Earlier versions wrote one line, without the binding.
     if known and known[1:] in ([], [bound_to]):
         instance = known[0]
@@ -38,7 +45,5 @@ def instance_of(state: Path, fingerprint: str, tell: Callable[[str], None]) -> s
                 f"this runner is {instance} from now on, and no longer {known[0]}"
             )
     if known != [instance, bound_to]:
-        draft = path.with_name("instance.new")
-        draft.write_text(f"{instance}\n{bound_to}\n", encoding="ascii")
-        draft.replace(path)
+        local_files.replace(path, f"{instance}\n{bound_to}\n")
     return instance

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.bus import history, wire
+from bridge.bus import history, presence, wire
 from bridge.bus.wire import State
 from runner.admit.admission import admit
 from runner.admit.manifests import read_candidate
@@ -184,6 +184,14 @@ def test_an_id_of_an_older_version_is_kept(tmp_path):
     (tmp_path / "instance").write_text("0123456789abcdef")
     assert instance_of(tmp_path, "this host", print) == "0123456789abcdef"
     assert len((tmp_path / "instance").read_text().split()) == 2
+
+
+@pytest.mark.parametrize("content", [bytes(80), b"", b"\xff" * 40])
+def test_a_damaged_id_is_replaced(tmp_path, content):
+    (tmp_path / "instance").write_bytes(content)
+    instance = instance_of(tmp_path, "this host", print)
+    assert presence.is_ref(presence.REFS + instance)
+    assert instance_of(tmp_path, "this host", print) == instance
 
 
 def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):

@@ -1,0 +1,140 @@
+"""Finds damage in the runner's store, as a power cut or a bad disk leaves it, and makes a new store of what is whole.
+
+Git does not sync single objects by default, so a power cut can leave them empty. Git then takes each of these files for
+an object that it has, and never fetches it again. The store is a cache of the bus: all but the answers that were not
+pushed yet, which are synced when they are written, can be fetched again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bridge.common import limits
+from bridge.errors import GitError
+from bridge.system.git import Git
+
+_OBJECT = re.compile(r"[0-9a-f]{38}")
+_HEAD = re.compile(rb"ref: refs/\S+\n?|[0-9a-f]{40}\n?")
+_SUM_BYTES = hashlib.sha1(usedforsecurity=False).digest_size
+_PIECE = 1 << 20
+# In a quick look, only objects that were written so long before the last one are read: those that may not be synced.
+_LAST_S = 600.0
+# How long git may look for objects that are missing. A history that takes longer counts as whole.
+_WALK_S = 20.0
+
+
+def open_whole(store: Path, tell: Callable[[str], None]) -> None:
+    """Move a damaged store aside, and put a new one in its place. Call it while the state folder is locked."""
+    if not store.exists() or not (why := damage(store)):
+        return
+    aside, new = (store.with_name(f"{store.name}.{what}") for what in ("damaged", "new"))
+    for folder in (aside, new):
+        shutil.rmtree(folder, ignore_errors=True)
+    _isolated(new)("init", "--bare", "--quiet", "--template=", str(new))
+    for path in [path for path, is_whole in _objects(store, quick=False) if is_whole]:
+        copy = new / path.relative_to(store)
+        copy.parent.mkdir(exist_ok=True)
+        copy.hardlink_to(path)
+    store.rename(aside)
+    new.rename(store)
+    tell(f"the store is damaged: {why}; it was moved to {aside} and is filled again from the bus")
+
+
+def damage(store: Path, *, quick: bool = True) -> str:
+    """Return what is damaged in a bare repository, or an empty string. A quick look reads only the last objects.
+
+    A file that this user may not read is no damage, and neither is a full disk.
+    """
+    head = store / "HEAD"
+    if not head.is_file() or not _HEAD.fullmatch(head.read_bytes()):
+        return f"{head} is missing or no reference"
+    for path, is_whole in _objects(store, quick=quick):
+        if not is_whole:
+            return f"{path} is not what it was when it was written"
+    return _complaint(_isolated(store))
+
+
+def _complaint(git: Git) -> str:
+    """Return what git says of the references and of what they lead to, if anything is wrong with them."""
+    try:
+        listed = git("for-each-ref", "--format=%(objectname)")
+        if b"broken ref" in listed.stderr:
+            return listed.stderr.decode("utf-8", "replace").strip()
+        git("rev-list", "--objects", "--quiet", "--all", timeout=_WALK_S)
+    except GitError as error:
+        return "" if error.returncode is None else error.words()
+    return ""
+
+
+def _objects(store: Path, *, quick: bool) -> Iterator[tuple[Path, bool]]:
+    """Yield each file with objects, and whether it is whole. A pack counts as whole only together with its index."""
+    loose = [path for path in store.glob("objects/[0-9a-f][0-9a-f]/*") if _OBJECT.fullmatch(path.name)]
+    written = {path: path.stat().st_mtime for path in loose}
+    last = max(written.values(), default=0.0)
+    for path in loose:
+        is_read = not quick or written[path] >= last - _LAST_S
+        yield path, _is_whole_object(path) if is_read else path.stat().st_size > 0
+    # A pack without an index is not used yet.
+    for index in store.glob("objects/pack/pack-*.idx"):
+        pack = index.with_suffix(".pack")
+        is_whole = _fits(pack, index) and (quick or (_is_summed(pack) and _is_summed(index)))
+        yield pack, is_whole
+        yield index, is_whole
+
+
+def _is_whole_object(path: Path) -> bool:
+    """Return whether a loose object is what its name says."""
+    name, unpack = hashlib.sha1(usedforsecurity=False), zlib.decompressobj()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                while piece:
+                    name.update(unpack.decompress(piece, _PIECE))
+                    piece = unpack.unconsumed_tail
+    except PermissionError:
+        return True
+    except (OSError, zlib.error):
+        return False
+    return unpack.eof and name.hexdigest() == path.parent.name + path.name
+
+
+def _fits(pack: Path, index: Path) -> bool:
+    """Return whether a pack ends with the checksum that its index has."""
+    try:
+        return _end(pack, _SUM_BYTES) == _end(index, 2 * _SUM_BYTES)[:_SUM_BYTES]
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _end(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-size, os.SEEK_END)
+        return file.read()
+
+
+def _is_summed(path: Path) -> bool:
+    """Return whether a file ends with the checksum of what is before it."""
+    total = hashlib.sha1(usedforsecurity=False)
+    try:
+        with path.open("rb") as file:
+            left = path.stat().st_size - _SUM_BYTES
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                total.update(piece)
+                left -= len(piece)
+            return file.read() == total.digest()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _isolated(store: Path) -> Git:
+    return Git.isolated(store, memory=limits.GIT_MEMORY_BYTES)
