@@ -1,5 +1,6 @@
 """The routes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,12 +14,12 @@ from starlette.exceptions import HTTPException
 from bridge.common import host
 from engine.serve import chat, completions, listing, messages, responses, webpage
 from engine.serve.body import read_body
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, late
 from engine.serve.guard import Guard
 from engine.serve.messages import MessagesRequest
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.responses import ResponsesRequest
-from engine.serve.server import Asked, Server
+from engine.serve.server import OVERDUE, Asked, Server
 from engine.serve.streams import EventStream, attended
 
 REF = "#/components/schemas/{model}"
@@ -69,7 +70,11 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
         found = parse(kind, await read_body(request, server.settings))
-        begun = await made.begin(server, found)
+        try:
+            async with asyncio.timeout(server.settings.request_seconds + OVERDUE):
+                begun = await made.begin(server, found)
+        except TimeoutError as error:
+            raise late() from error
         return await _answer(server, request, begun.asked, found, made, begun)
 
 
@@ -83,8 +88,10 @@ def _figures(app: FastAPI, server: Server) -> None:
         return listing.model(server, name)
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
-        return listing.health(server)
+    async def health(response: Response) -> dict[str, Any]:
+        found = listing.health(server)
+        response.status_code = 200 if found["reason"] is None else 503
+        return found
 
     @app.get("/v1/kakeya/stats")
     async def stats() -> dict[str, Any]:

@@ -3,6 +3,9 @@
 The engine's thread may be in the middle of something that nothing can interrupt: loading a model, or a forward pass
 over a long prompt. So whoever waits for it waits for a limited time. The process always ends without Python's own
 cleanup, which waits for threads without a limit, and during which MLX's threads can abort it.
+
+If the engine's thread has ended by itself or is stuck for good, the process ends with a reason and an exit code that
+has its service restart it.
 """
 
 import logging
@@ -18,9 +21,10 @@ from typing import NoReturn
 import uvicorn
 
 from bridge.common.errors import ExitCode
-from engine.serve.thread import ENDING, EngineThread
+from engine.serve.thread import ENDING, STUCK, EngineThread
 
 log = logging.getLogger("engine.serve")
+LOOK = 1.0  # seconds between looks at the engine's thread
 DELIVERY = 5  # seconds after the drain in which clients can still read how their answers ended
 
 
@@ -38,10 +42,14 @@ class Ending(uvicorn.Server):
         super().__init__(config)
         self._engine, self._drain = engine, drain
         self._signal: int | None = None
+        self._reason = ""  # why it ends without a signal
 
     def until_signal(self, listening: socket.socket) -> NoReturn:
         """Serve until a signal, then end the process."""
+        threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
         self.run(sockets=[listening])
+        if self._reason:
+            _leave(ExitCode.FAILED)
         if self._engine.running:
             _leave(ExitCode.FAILED, "the engine did not stop in time")
         _leave(ExitCode.INTERRUPTED if self._signal == signal.SIGINT else ExitCode.SUCCEEDED)
@@ -52,6 +60,23 @@ class Ending(uvicorn.Server):
             _leave(ExitCode.INTERRUPTED, "ended by a second signal")
         self._signal, self.should_exit = sig, True
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
+
+    def _supervise(self) -> None:
+        """End the process if the engine's thread cannot go on."""
+        most = max(STUCK, self._engine.settings.request_seconds)  # every request is over by then
+        silent, beat = 0.0, self._engine.beat
+        while silent <= most and self._engine.failure is None:
+            time.sleep(LOOK)
+            # Counted, not read from a clock: a process that was suspended is not stuck.
+            still = self._engine.beat == beat and self._engine.silent > 0 and self._engine.running
+            silent, beat = silent + LOOK if still else 0.0, self._engine.beat
+        self._reason = (
+            self._engine.trouble or f"the engine's thread has not completed a step for {silent:.0f} s"
+        )
+        log.error("%s; the server ends", self._reason)
+        self.should_exit = True
+        time.sleep(DELIVERY)
+        _leave(ExitCode.FAILED)
 
     def _watch(self) -> None:
         time.sleep(self._drain)

@@ -70,6 +70,18 @@ def bug(error_id: str) -> ApiError:
     )
 
 
+def late() -> ApiError:
+    """Return the error for a request that exceeds the time limit."""
+    return ApiError(408, "The request took longer than this server allows.", code="timeout")
+
+
+def failed() -> ApiError:
+    """Return the error for a request that the server does not finish because its engine has failed."""
+    return ApiError(
+        503, "The server's engine has failed, and the server ends. Try again later.", code="engine_failed"
+    )
+
+
 def closing() -> ApiError:
     """Return the error for a request that the server does not finish because it ends."""
     return ApiError(503, "The server is shutting down. Try again later.", code="shutting_down")

@@ -57,7 +57,9 @@ class Guard:
             if not started:
                 await JSONResponse(closing().body(), 503)(scope, receive, send)
             raise
-        except Exception:  # this connection and all others continue
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic in a library is one; this connection and all others continue
             error_id = f"err-{secrets.token_hex(6)}"
             log.exception("%s", error_id)
             if not started:

@@ -35,11 +35,11 @@ def model(server: Server, name: str) -> dict[str, Any]:
 
 
 def health(server: Server) -> dict[str, Any]:
-    """Return the answer to ``GET /health``."""
-    residents = server.engine.residents
+    """Return the answer to ``GET /health``: 503 if it has a reason why no request can be served."""
+    residents, reason = server.engine.residents, server.engine.trouble
     loading, broken = residents.loading, residents.broken
-    status = "loading" if loading else "degraded" if broken else "ok"
-    return {"status": status, "loading": loading, "broken": broken, "backend": "mlx"}
+    status = "failed" if reason else "loading" if loading else "degraded" if broken else "ok"
+    return {"status": status, "reason": reason, "loading": loading, "broken": broken, "backend": "mlx"}
 
 
 def stats(server: Server) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Residents:
         try:
             logits = self.by_name[name].pair.target(mx.zeros((1, 1), mx.int32))
             return bool(mx.isfinite(logits).all().item())
-        except Exception:
+        except BaseException:  # a panic in a library is no Exception
             log.exception("%s cannot run a token", name)
             return False
 

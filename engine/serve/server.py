@@ -10,7 +10,7 @@ from typing import Any
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
 from engine.serve.channels import Channel
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, late
 from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
@@ -22,6 +22,7 @@ from engine.serve.thread import EngineThread
 SEEDS = (1 << 63) - 1
 RAW = "raw"
 DEFAULT_TEMPERATURE = 1.0  # OpenAI's
+OVERDUE = 5.0  # seconds after a request's deadline in which the engine's thread should have ended it itself
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Asked:
         self._outbox = server.outbox
         self._held: Piece | Failed | None = None
         self.waits: Callable[[], Awaitable[None]] | None = None
-        deadline = time.monotonic() + server.settings.request_seconds
+        self._deadline = deadline = time.monotonic() + server.settings.request_seconds
         self.jobs = [
             Job(i, chosen.reference, ids, _seeded(options, i), self._emit, deadline)
             for i, ids in enumerate(ids for ids in prompts for _ in range(n))
@@ -203,7 +204,7 @@ class Asked:
     async def settled(self, seconds: float) -> None:
         """Wait briefly for the first event; raises the error of a request that fails at once."""
         try:
-            self._held = await asyncio.wait_for(self._events.get(), seconds)
+            self._held = await asyncio.wait_for(self._next(), seconds)
         except TimeoutError:
             return
         if isinstance(self._held, Failed):
@@ -215,13 +216,21 @@ class Asked:
         while self._left:
             if self._held is None and self._events.empty() and self.waits is not None:
                 await self.waits()
-            event = self._held if self._held is not None else await self._events.get()
+            event = self._held if self._held is not None else await self._next()
             self._held = None
             if isinstance(event, Failed):
                 self.cancel()
                 raise event.error
             self._left -= event.finish_reason is not None
             yield event
+
+    async def _next(self) -> Piece | Failed:
+        """Wait for the next event. The request ends in time even if the engine's thread is stuck."""
+        try:
+            async with asyncio.timeout(max(0.0, self._deadline + OVERDUE - time.monotonic())):
+                return await self._events.get()
+        except TimeoutError:
+            return Failed(0, late())
 
     def cancel(self) -> None:
         """End all answers within one round; has no effect on complete ones. Call it only in the event loop."""

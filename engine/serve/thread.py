@@ -1,4 +1,8 @@
-"""The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones."""
+"""The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones.
+
+It gives signs of life (:attr:``EngineThread.beat``), by which others can tell that it is stuck. If it cannot go on, it
+ends all requests with an error and says why (:attr:``EngineThread.failure``): the process has to end then.
+"""
 
 import logging
 import queue
@@ -11,7 +15,7 @@ from dataclasses import dataclass, field
 
 from engine.mx import mx
 from engine.serve.admission import Admission
-from engine.serve.errors import ApiError, closing
+from engine.serve.errors import ApiError, closing, failed, late
 from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
 from engine.serve.metrics import Metrics
@@ -20,7 +24,7 @@ from engine.serve.prefix import Prefixes
 from engine.serve.residents import Residents
 from engine.serve.settings import Settings
 from engine.serve.store import Store
-from engine.serve.turns import Turns
+from engine.serve.turns import Turns, close
 
 log = logging.getLogger("engine.serve")
 ENDING = 10.0  # seconds in which the thread should end once it is closed
@@ -28,6 +32,8 @@ IDLE = 1.0  # seconds between checks for idle models
 GRACE = 2.0  # seconds for which a model that was just loaded waits for the answers of the request that asked for it
 TICK = 0.05  # seconds between looks at a queue that waits for such answers
 PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after a cycle that failed, longer each time in a row
+HOPELESS = 60.0  # seconds in which every cycle fails, until the thread gives up
+STUCK = 60.0  # seconds without a sign of life after which the thread counts as stuck
 
 
 @dataclass(eq=False)
@@ -50,6 +56,10 @@ class EngineThread:
         settings: the server's.
         metrics: counts what happens.
         wake: called when jobs have emitted what they had, so that it can be delivered together.
+
+    Attributes:
+        beat: time of the thread's last sign of life, by ``time.monotonic``.
+        failure: why the thread ended by itself, in one line; None if it did not.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, wake: Callable[[], None] = lambda: None) -> None:
@@ -60,7 +70,12 @@ class EngineThread:
         self._queue: deque[Job | Load] = deque()
         self._granted: dict[str, float] = {}  # until when just loaded models wait for their first answer
         self._stopping = threading.Event()
-        self._failures = 0  # number of consecutive failed cycles
+        self._failures, self._failing = (
+            0,
+            0.0,
+        )  # number of consecutive failed cycles, and the time of the first
+        self.beat = time.monotonic()
+        self.failure: str | None = None
         self._looked = 0.0  # time of the last check for idle models
         self.store = (
             Store(settings.prefix_store, settings.prefix_store_bytes, metrics.stored)
@@ -71,8 +86,8 @@ class EngineThread:
         self.prefixes = Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store) if kept else None
         self.residents = Residents(settings, self._forget)
         self._admission = Admission(settings, self.residents, self.prefixes)
-        self._turns = Turns(metrics, self.residents, wake)
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._turns = Turns(metrics, self.residents, wake, self._live)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -98,7 +113,7 @@ class EngineThread:
         """
         with self._count:
             if self._stopping.is_set():
-                raise closing()
+                raise self._over()
             if self._waiting + len(jobs) > self.settings.max_queue:
                 self.metrics.refused.inc()
                 raise ApiError(
@@ -121,7 +136,7 @@ class EngineThread:
         else:
             with self._count:
                 if self._stopping.is_set():
-                    raise closing()
+                    raise self._over()
                 self._inbox.put(wanted)
         return wanted.found
 
@@ -129,6 +144,20 @@ class EngineThread:
     def running(self) -> bool:
         """Whether the thread has not ended yet."""
         return self._thread.is_alive()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the last sign of life; 0 while a model is loaded, which may take long."""
+        return 0.0 if self.residents.loading else time.monotonic() - self.beat
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no request can be served now; None if nothing is known to be wrong."""
+        if self.failure is not None:
+            return f"the engine's thread has ended: {self.failure}"
+        if self.silent > STUCK:
+            return f"the engine's thread has not completed a step for {self.silent:.0f} s"
+        return None
 
     @property
     def waiting(self) -> int:
@@ -140,30 +169,51 @@ class EngineThread:
         """Number of active answers."""
         return list(self._turns.active)
 
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # whatever it is, the thread ends, and says so
+            log.critical("the engine's thread cannot go on", exc_info=error)
+            self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        self._end_all()
+        if self.store is not None and not self.store.flush():
+            log.warning("some prefixes could not be written to the prefix store in time")
+
     def _work(self) -> None:
         if self.settings.device is not None:
             mx.set_default_device(getattr(mx, self.settings.device))
         if self.settings.memory_budget is not None:
             mx.set_memory_limit(self.settings.memory_budget)  # above this size, MLX releases free buffers
         while not self._stopping.is_set():
+            self._live()
             self._receive()
             try:
                 self._drop()
                 self._admit()
                 self._turns.cycle()
                 self._failures = 0
-            except Exception as error:  # noqa: BLE001 - logged; the thread goes on, and does not spin
+            except BaseException as error:  # noqa: BLE001 - logged; the thread goes on, and does not spin
                 self._recover(error)
             self._wake()
-        for generation in list(self._turns.active):
-            generation.close()
-            generation.job.emit(Failed(generation.job.index, closing()))
+
+    def _end_all(self) -> None:
+        """End all requests with an error, those first that arrive while the thread ends."""
+        with self._count:
+            self._stopping.set()
         self._receive(wait=False)
-        for each in self._queue:
-            _refuse(each, closing())
+        active = list(self._turns.active)
+        for each in (*(generation.job for generation in active), *self._queue):
+            _refuse(each, self._over())
         self._wake()
-        if self.store is not None and not self.store.flush():
-            log.warning("some prefixes could not be written to the prefix store in time")
+        for generation in active:
+            close(generation)
+
+    def _over(self) -> ApiError:
+        """Return the error for requests that are not served because the thread ends."""
+        return closing() if self.failure is None else failed()
+
+    def _live(self) -> None:
+        self.beat = time.monotonic()
 
     def _receive(self, *, wait: bool = True) -> None:
         """Accept new jobs; wait for one if there is nothing to do."""
@@ -190,19 +240,19 @@ class EngineThread:
         """End cancelled and late answers."""
         now = time.monotonic()
         for generation in list(self._turns.active):
-            late = now > generation.job.deadline
-            if generation.job.cancelled or late:
-                self._turns.end(generation, _late() if late else None)
+            overdue = now > generation.job.deadline
+            if generation.job.cancelled or overdue:
+                self._turns.end(generation, late() if overdue else None)
         for load in [each for each in self._queue if isinstance(each, Load) and each.found.cancelled()]:
             self._queue.remove(load)
         for job in [each for each in self._queue if isinstance(each, Job)]:
-            late = now > job.deadline
-            if job.cancelled or late:
+            overdue = now > job.deadline
+            if job.cancelled or overdue:
                 self._queue.remove(job)
                 self._begun()
-                self.metrics.finished.labels("timeout" if late else "cancelled").inc()
-                if late:
-                    job.emit(Failed(job.index, _late()))
+                self.metrics.finished.labels("timeout" if overdue else "cancelled").inc()
+                if overdue:
+                    job.emit(Failed(job.index, late()))
 
     def _admit(self) -> None:
         """Start jobs in order of arrival. A job that waits for memory is not overtaken."""
@@ -218,7 +268,7 @@ class EngineThread:
                 needed = self._admission.needed(first) if isinstance(first, Job) else 0
                 if isinstance(first, Job) and not self._admission.fits(first, needed, self._turns.taken):
                     return
-            except Exception as error:  # noqa: BLE001 - it is this request's failure alone
+            except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
                 self._queue.popleft()
                 self._give_up(first, error)
                 continue
@@ -250,30 +300,34 @@ class EngineThread:
 
     def _begin(self, job: Job, resident: Resident, needed: int) -> None:
         self._begun()
-        self._granted.pop(job.model, None)
-        self.metrics.waited.observe(time.monotonic() - job.created)
         try:
+            self._granted.pop(job.model, None)
+            self.metrics.waited.observe(time.monotonic() - job.created)
             generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)
-        except Exception as error:  # noqa: BLE001 - it is this request's failure alone
+        except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
             self._turns.fail(job, error)
             return
         generation.predicted = needed
         self._turns.active.append(generation)
 
-    def _give_up(self, first: Job | Load, error: Exception) -> None:
+    def _give_up(self, first: Job | Load, error: BaseException) -> None:
         if isinstance(first, Load):
-            _refuse(first, error)
+            _refuse_load(first, error)
         else:
             self._begun()
             self._turns.fail(first, error)
 
-    def _recover(self, error: Exception) -> None:
-        """Fail the jobs of a broken cycle, so that each failure ends at least one job, and pause."""
+    def _recover(self, error: BaseException) -> None:
+        """Fail the jobs of a broken cycle, so that each failure ends at least one job, and pause; or give up."""
         log.error("a cycle failed", exc_info=error)
         for generation in list(self._turns.active):
             self._turns.end(generation, error)
         if self._queue:  # the first waiting job may be what breaks the cycle
             self._give_up(self._queue.popleft(), error)
+        if not self._failures:
+            self._failing = time.monotonic()
+        elif time.monotonic() - self._failing > HOPELESS:
+            raise error
         self._stopping.wait(PAUSES[min(self._failures, len(PAUSES) - 1)])
         self._failures += 1
 
@@ -286,13 +340,13 @@ class EngineThread:
             self.prefixes.forget(model)
 
 
-def _refuse(each: Job | Load, error: Exception) -> None:
+def _refuse(each: Job | Load, error: ApiError) -> None:
     if isinstance(each, Load):
-        if each.found.set_running_or_notify_cancel():
-            each.found.set_exception(error)
+        _refuse_load(each, error)
     else:
         each.emit(Failed(each.index, error))
 
 
-def _late() -> ApiError:
-    return ApiError(408, "The request took longer than this server allows.", code="timeout")
+def _refuse_load(load: Load, error: BaseException) -> None:
+    if load.found.set_running_or_notify_cancel():
+        load.found.set_exception(error)

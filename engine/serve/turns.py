@@ -2,6 +2,9 @@
 
 Each answer has its own caches and loop. In one cycle, every decoding answer runs one round, and one answer that still
 reads its prompt runs one chunk. So a long prompt delays the others by one chunk per round.
+
+Whatever is raised on the way ends one answer, with an error for its client. That includes what is no Exception: a panic
+in a Rust library is a BaseException in Python. An answer leaves the list of active ones only with its last event.
 """
 
 import logging
@@ -15,7 +18,7 @@ from engine.errors import EngineError
 from engine.mx import mx
 from engine.serve.errors import ApiError, bug
 from engine.serve.generation import Generation
-from engine.serve.job import Failed, Job
+from engine.serve.job import Failed, Job, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
 from engine.serve.residents import Residents
@@ -31,13 +34,16 @@ class Turns:
         metrics: counts what happens.
         residents: are told which models fail.
         wake: called when jobs have emitted what they had.
+        beat: called after each step, as a sign of life.
 
     Attributes:
         active: the active answers.
     """
 
-    def __init__(self, metrics: Metrics, residents: Residents, wake: Callable[[], None]) -> None:
-        self._metrics, self._residents, self._wake = metrics, residents, wake
+    def __init__(
+        self, metrics: Metrics, residents: Residents, wake: Callable[[], None], beat: Callable[[], None]
+    ) -> None:
+        self._metrics, self._residents, self._wake, self._beat = metrics, residents, wake, beat
         self.active: list[Generation] = []
         self._turn = 0
 
@@ -68,31 +74,26 @@ class Turns:
             forwards = [(each, asked) for each, asked in own if isinstance(asked, Forward)]
             self._together(resident, forwards + self._drafted(drafting))
 
-    def end(self, generation: Generation, error: Exception | None) -> None:
+    def end(self, generation: Generation, error: BaseException | None) -> None:
         """End an answer early, because of an error or because it was cancelled."""
         self.active.remove(generation)
-        try:
-            generation.close()
-        except Exception:
-            log.exception("an answer could not be closed")
+        close(generation)
         if error is None:
             self._metrics.finished.labels("cancelled").inc()
         else:
             self.fail(generation.job, error)
 
-    def fail(self, job: Job, error: Exception) -> None:
+    def fail(self, job: Job, error: BaseException) -> None:
         """Send a job's error to its client. A bug gets an id that is also in the log."""
-        if isinstance(error, EngineError):
-            remedy = f" Try: {error.fix}." if error.fix else ""
-            error = ApiError(422, f"{error.message}.{remedy}", code="unusable")
-        elif not isinstance(error, ApiError):
-            error_id = f"err-{secrets.token_hex(6)}"
-            log.error("%s", error_id, exc_info=error)
-            self._residents.failed(job.model, error_id)
-            error = bug(error_id)
-        reason = "timeout" if error.status == 408 else "error"  # noqa: PLR2004 - HTTP's own number
-        self._metrics.finished.labels(reason).inc()
-        job.emit(Failed(job.index, error))
+        answer, error_id = _answer(error)
+        try:
+            if error_id is not None:
+                log.error("%s", error_id, exc_info=error)
+                self._residents.failed(job.model, error_id)
+            reason = "timeout" if answer.status == 408 else "error"  # noqa: PLR2004 - HTTP's own number
+            self._metrics.finished.labels(reason).inc()
+        finally:
+            job.emit(Failed(job.index, answer))
 
     def _drafted(self, drafting: list[tuple[Generation, Draft]]) -> list[tuple[Generation, Forward]]:
         """Run the drafters that answers wait for, together if possible. Returns their next requests."""
@@ -105,7 +106,7 @@ class Turns:
                         for proposer, (_, asked) in zip(proposers, drafting, strict=True)
                     ]
                 )
-            except Exception as error:  # noqa: BLE001 - answers of other models go on
+            except BaseException as error:  # noqa: BLE001 - answers of other models go on
                 for generation, _ in drafting:
                     self.end(generation, error)
                 return []
@@ -120,7 +121,7 @@ class Turns:
     def _alone(self, generation: Generation, asked: Draft) -> Awaited | None:
         try:
             output = asked.run.propose(asked.plan)
-        except Exception as error:  # noqa: BLE001 - the others go on
+        except BaseException as error:  # noqa: BLE001 - the others go on
             self.end(generation, error)
             return None
         return self._advance(generation, output)
@@ -132,7 +133,7 @@ class Turns:
             self._metrics.joint.observe(len(joined))
             try:
                 outputs = resident.joint.forward([f.run for _, f in joined], [f.tokens for _, f in joined])
-            except Exception as error:  # noqa: BLE001 - answers of other models go on
+            except BaseException as error:  # noqa: BLE001 - answers of other models go on
                 for generation, _ in joined:
                     self.end(generation, error)
                 outputs = []
@@ -145,7 +146,7 @@ class Turns:
         for generation, asked in waiting:
             try:
                 output = asked.run.forward(asked.tokens)
-            except Exception as error:  # noqa: BLE001 - the others go on
+            except BaseException as error:  # noqa: BLE001 - the others go on
                 self.end(generation, error)
             else:
                 self._judged([(generation, self._advance(generation, output))])
@@ -155,7 +156,7 @@ class Turns:
         judging = [each for each in judging if isinstance(each[1], Verdict)]
         try:
             mx.eval([asked.found for _, asked in judging])
-        except Exception as error:  # noqa: BLE001 - answers of other models go on
+        except BaseException as error:  # noqa: BLE001 - answers of other models go on
             for generation, _ in judging:
                 self.end(generation, error)
             return
@@ -168,20 +169,47 @@ class Turns:
         first = not generation.stats.steps
         try:
             piece = generation.turn(output)
-        except Exception as error:  # noqa: BLE001 - the others go on
+            if isinstance(piece, Piece):
+                self._count(generation, piece, first=first)
+        except BaseException as error:  # noqa: BLE001 - the others go on
             self.end(generation, error)
             return None
-        if piece is None or isinstance(piece, Awaited):
+        finally:
+            self._beat()
+        if not isinstance(piece, Piece):
             return piece
+        if generation.done:
+            self.active.remove(generation)
+        generation.job.emit(piece)
+        if wake:
+            self._wake()
+        return None
+
+    def _count(self, generation: Generation, piece: Piece, *, first: bool) -> None:
+        """Record what a piece adds. Its client gets it afterwards, so that it is never ahead of the metrics."""
         if first:
             self._metrics.first.observe(time.monotonic() - generation.job.created)
         self._metrics.generated.inc(piece.tokens)
         if generation.done:
             generation.resident.used = time.monotonic()
-            self.active.remove(generation)
             self._metrics.count(generation)
             self._residents.succeeded(generation.job.model)
-        generation.job.emit(piece)
-        if wake:
-            self._wake()
-        return None
+
+
+def close(generation: Generation) -> None:
+    """Release an answer's caches, whatever state they are in."""
+    try:
+        generation.close()
+    except BaseException:
+        log.exception("an answer could not be closed")
+
+
+def _answer(error: BaseException) -> tuple[ApiError, str | None]:
+    """Return the error that a client gets, and its id if it is a bug."""
+    if isinstance(error, ApiError):
+        return error, None
+    if isinstance(error, EngineError):
+        remedy = f" Try: {error.fix}." if error.fix else ""
+        return ApiError(422, f"{error.message}.{remedy}", code="unusable"), None
+    error_id = f"err-{secrets.token_hex(6)}"
+    return bug(error_id), error_id

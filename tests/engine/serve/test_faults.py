@@ -2,18 +2,24 @@
 
 import itertools
 import queue
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from fastapi.testclient import TestClient
 
 from engine.mx import mx
 from engine.serve import residents as residents_module
+from engine.serve import server as server_module
 from engine.serve import thread
+from engine.serve.app import make_app
 from engine.serve.errors import ApiError
 from engine.serve.job import Failed, Job, Options
 from engine.serve.metrics import Metrics
+from engine.serve.server import Server
 from engine.serve.settings import Settings
 from engine.serve.thread import EngineThread
 from engine.serve.turns import Turns
@@ -154,3 +160,87 @@ def test_model_without_requests_is_unloaded_while_another_works(engine):
     while "tiny" in engine.residents.by_name and time.monotonic() < end:
         assert last(asked(engine, model="tiny-hybrid")).finish_reason
     assert list(engine.residents.by_name) == ["tiny-hybrid"]
+
+
+class PanicError(BaseException):
+    """What a panic in a Rust library is to Python."""
+
+
+def panic(*_, **__):
+    raise PanicError("index out of bounds")
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "generation.Generation.turn",
+        "generation.Generation.__init__",
+        "turns.Turns.cycle",
+        "metrics.Metrics.count",
+    ],
+)
+def test_a_panic_ends_its_request_alone(engine, monkeypatch, at):
+    with monkeypatch.context() as bent:
+        bent.setattr(f"engine.serve.{at}", panic)
+        assert last(asked(engine)).error.status == 500
+    assert last(asked(engine)).finish_reason
+    assert (engine.waiting, engine.active) == (0, [])
+
+
+def test_a_thread_that_cannot_go_on_ends_every_request_and_says_why(engine, monkeypatch):
+    monkeypatch.setattr(thread, "PAUSES", (0.0,))
+    monkeypatch.setattr(thread, "HOPELESS", 0.2)
+    monkeypatch.setattr(Turns, "cycle", panic)
+    events = [asked(engine) for _ in range(3)]
+    assert all(last(each).error.status in (500, 503) for each in events)
+    end = time.monotonic() + 30
+    while engine.running and time.monotonic() < end:
+        time.sleep(0.05)
+    assert "index out of bounds" in engine.trouble
+    for ask in (lambda: asked(engine), lambda: engine.load("tiny-hybrid")):
+        with pytest.raises(ApiError) as refused:
+            ask()
+        assert (refused.value.status, refused.value.code) == (503, "engine_failed")
+
+
+def test_a_request_ends_in_time_and_health_says_so_while_the_thread_is_stuck(monkeypatch):
+    monkeypatch.setattr(thread, "STUCK", 0.2)
+    monkeypatch.setattr(server_module, "OVERDUE", 0.3)
+    going = threading.Event()
+    server = Server(Settings(models=("tiny",), dtype="float32", request_seconds=30))
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+    with TestClient(make_app(server), base_url="http://127.0.0.1") as client:
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        assert client.get("/health").json()["reason"] is None
+        object.__setattr__(server.settings, "request_seconds", 0.5)
+        monkeypatch.setattr("engine.serve.generation.Generation.turn", lambda *_: going.wait(60))
+        answer = client.post("/v1/chat/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (408, "timeout")
+        health = client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        assert "has not completed a step" in health.json()["reason"]
+        going.set()
+
+
+DYING = """
+from engine.serve import ending, thread
+from engine.serve.main import run
+from engine.serve.settings import Settings
+from engine.serve.turns import Turns
+
+{fault}
+run(Settings(models=("tiny",), dtype="float32", port=0, request_seconds=1.0), prewarm=False)
+"""
+FAULTS = {
+    "fails": "thread.HOPELESS = 0.5\ndef cycle(_): raise BaseException('no way on')\nTurns.cycle = cycle",
+    "hangs": "ending.STUCK = 1.0\nimport time\nTurns.cycle = lambda _: time.sleep(600)",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fault", "reason"), [("fails", "no way on"), ("hangs", "not completed a step")])
+def test_a_process_without_an_engine_ends_with_a_reason(fault, reason):
+    argv = [sys.executable, "-P", "-c", DYING.format(fault=FAULTS[fault])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert f"{reason}" in done.stderr.splitlines()[-1], done.stderr
