@@ -13,6 +13,8 @@ from bridge.checks import Check
 from bridge.manifest import parse_time
 from bridge.system.git import Git
 
+# Of a program that could not be started. Earlier runners recorded no time for it.
+_NOT_STARTED = 127
 # Tolerance: times are whole seconds, and a runner also works between commands.
 _SLACK_S = 2.0
 
@@ -37,7 +39,7 @@ def check_times(result: Result) -> Check:
 
 def _wrong_times(result: Result) -> Iterator[str]:
     for i, command in enumerate(result.commands):
-        if command.exit_code is not None and command.seconds <= 0:
+        if command.exit_code not in (None, _NOT_STARTED) and command.seconds <= 0:
             yield f"step {i} ended with {command.exit_code} after no time at all"
     try:
         span = (parse_time(result.finished_at) - parse_time(result.started_at)).total_seconds()

@@ -193,7 +193,7 @@ class Command:
             return Ended(None, 0.0, error=message)
         said = json.loads(text)
         if "error" in said:
-            return Ended(127, 0.0, error=said["error"])
+            return Ended(127, said["seconds"], error=said["error"])
         return Ended(
             exit_code=said["exit_code"],
             seconds=said["seconds"],

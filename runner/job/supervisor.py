@@ -91,11 +91,12 @@ def main() -> int:
     try:
         child = _spawn(job)
     except OSError as error:
-        report.write(json.dumps({"error": f"cannot run {job['argv'][0]}: {error.strerror}"}) + "\n")
+        message = f"cannot run {job['argv'][0]}: {error.strerror}"
+        report.write(json.dumps({"error": message, "seconds": _seconds_since(began)}) + "\n")
         return 0
     watched = Usage(job["bounds"], job["watched"])
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
-    seconds = time.monotonic() - began
+    seconds = _seconds_since(began)
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
@@ -107,7 +108,7 @@ def main() -> int:
     said = {
         "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
         "why": why,
-        "seconds": round(seconds, 3),
+        "seconds": seconds,
         "max_rss": watched.largest or None,
         "survivors": survivors,
         "peaks": watched.peaks,
@@ -115,6 +116,11 @@ def main() -> int:
     with suppress(BrokenPipeError):  # the runner may be gone
         report.write(json.dumps(said) + "\n")
     return 0
+
+
+def _seconds_since(began: float) -> float:
+    """Return the seconds since a time of the monotonic clock, rounded, but never to 0: whatever is tried takes time."""
+    return max(0.001, round(time.monotonic() - began, 3))
 
 
 def end_marked(mark: str) -> None:
