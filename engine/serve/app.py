@@ -1,7 +1,7 @@
 """The routes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,11 +19,12 @@ from engine.serve.guard import Guard
 from engine.serve.messages import MessagesRequest
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.responses import ResponsesRequest
-from engine.serve.server import OVERDUE, Asked, Server
-from engine.serve.streams import EventStream, attended
+from engine.serve.server import OVERDUE, Server
+from engine.serve.streams import COMMENT, EventStream, attended
 
 REF = "#/components/schemas/{model}"
-AT_ONCE = 0.5  # seconds in which a stream may still fail with its own HTTP status
+BEGIN_SECONDS = 5.0  # in which a stream's request may still be refused with its own HTTP status
+AT_ONCE = 0.5  # seconds in which its answers may
 
 
 def make_app(server: Server) -> FastAPI:
@@ -48,7 +49,9 @@ def make_app(server: Server) -> FastAPI:
             CORSMiddleware,
             allow_origins=list(server.settings.origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Api-Key"],
+            allow_headers=["*"],  # clients send headers of their own, such as X-Stainless-Lang
+            allow_private_network=True,
+            expose_headers=["Retry-After", "X-Should-Retry"],
         )
     _on_errors(app)
     _routes(app, server)
@@ -69,13 +72,12 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
-        found = parse(kind, await read_body(request, server.settings))
-        try:
-            async with asyncio.timeout(server.settings.request_seconds + OVERDUE):
-                begun = await made.begin(server, found)
-        except TimeoutError as error:
-            raise late() from error
-        return await _answer(server, request, begun.asked, found, made, begun)
+        body = parse(kind, await read_body(request, server.settings))
+        if body.stream:
+            return await _stream(server, made, body)
+        begun = await _begin(server, made, body)
+        async with attended(request, begun.asked):
+            return JSONResponse(await made.whole(begun))
 
 
 def _figures(app: FastAPI, server: Server) -> None:
@@ -109,15 +111,62 @@ def _figures(app: FastAPI, server: Server) -> None:
         return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _answer(
-    server: Server, request: Request, asked: Asked, found: Any, made: Any, begun: Any
-) -> Response:
-    """Answer as one object or as a stream. An early failure has its HTTP status in both cases."""
-    if not found.stream:
-        async with attended(request, asked):
-            return JSONResponse(await made.whole(begun))
-    await asked.settled(AT_ONCE)
-    return EventStream(made.streamed(begun), asked, server.settings.write_seconds)
+async def _begin(server: Server, made: Any, body: Any) -> Any:
+    """Return a request with its answers, once they are queued; ApiError 408 if that takes too long."""
+    try:
+        async with asyncio.timeout(server.settings.request_seconds + OVERDUE):
+            return await made.begin(server, body)
+    except TimeoutError as error:
+        raise late() from error
+
+
+async def _stream(server: Server, made: Any, body: Any) -> EventStream:
+    """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
+    beginning = Beginning(asyncio.create_task(_begin(server, made, body)))
+    if await beginning.done(BEGIN_SECONDS):
+        await (await beginning.task).asked.settled(AT_ONCE)
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            begun = await beginning.task
+        except ApiError as error:
+            yield made.failed(error)
+            return
+        begun.asked.waits = beginning.waits
+        async for each in made.streamed(begun):
+            yield each
+
+    ping = getattr(made, "PING", COMMENT)
+    return EventStream(events(), beginning, server.settings.write_seconds, ping)
+
+
+class Beginning:
+    """A stream's request that may still wait for its model.
+
+    Args:
+        task: gives what the API's module has begun, with its answers.
+
+    Attributes:
+        task: as given.
+        waits: for the answers.
+    """
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.waits: Callable[[], Awaitable[None]] | None = None
+
+    async def done(self, seconds: float) -> bool:
+        """Wait until it has begun, but no longer; a caller that is cancelled cancels it. Returns whether it has."""
+        try:
+            return bool((await asyncio.wait({self.task}, timeout=seconds))[0])
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """End its answers, or whatever it waits for."""
+        if not self.task.cancel() and not self.task.cancelled() and self.task.exception() is None:
+            self.task.result().asked.cancel()
 
 
 def _takes(kind: type[Loose]) -> dict[str, Any]:
@@ -138,14 +187,11 @@ def _documented(app: FastAPI) -> None:
 def _on_errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     async def refused(request: Request, error: ApiError) -> JSONResponse:
-        theirs = request.url.path == "/v1/messages"
-        return JSONResponse(
-            messages.error_body(error) if theirs else error.body(), error.status, error.headers
-        )
+        return error.answer(request.url.path)
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> JSONResponse:
         path = request.url.path[:100]
         said = {404: f"There is no {path} here.", 405: f"{path} takes another method."}
-        made = ApiError(error.status_code, said.get(error.status_code, str(error.detail)), code="no_route")
-        return JSONResponse(made.body(), made.status, dict(error.headers or {}))
+        message, headers = said.get(error.status_code, str(error.detail)), dict(error.headers or {})
+        return ApiError(error.status_code, message, code="no_route", headers=headers).answer(request.url.path)

@@ -16,7 +16,7 @@ from engine.serve.parts import Delta, Parts
 from engine.serve.prompts import render
 from engine.serve.protocol import ChatRequest
 from engine.serve.server import Asked, Server
-from engine.serve.streams import DONE, event
+from engine.serve.streams import DONE, event, failed
 
 GENERIC_CALL = ("<tool_call>", "</tool_call>")
 REFUSED = ("audio", "web_search_options", "functions", "function_call")
@@ -173,7 +173,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
                 cached = max(cached, piece.report["cached_tokens"])
                 yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parts))
     except ApiError as error:
-        yield event(error.body())
+        yield failed(error)
         return
     if chat.request.stream_options and chat.request.stream_options.include_usage:
         used = usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))

@@ -13,7 +13,7 @@ from engine.serve.job import Piece
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest
 from engine.serve.server import Asked, Server
-from engine.serve.streams import DONE, event
+from engine.serve.streams import DONE, event, failed
 
 
 @dataclass
@@ -114,7 +114,7 @@ async def streamed(completion: Completion) -> AsyncIterator[bytes]:
             )
             yield event({**head, "choices": [choice], **live})
     except ApiError as error:
-        yield event(error.body())
+        yield failed(error)
         return
     options = completion.request.stream_options
     if options and options.include_usage:

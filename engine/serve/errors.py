@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -12,8 +14,8 @@ KINDS = {
     413: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
-    501: "not_implemented_error",
 }
+ANTHROPIC = "/v1/messages"
 
 
 class ApiError(Exception):
@@ -45,16 +47,23 @@ class ApiError(Exception):
         """OpenAI's ``type`` of the error."""
         return KINDS.get(self.status, "server_error")
 
-    def body(self) -> dict[str, Any]:
-        """Return the answer's JSON."""
+    def body(self, path: str = "") -> dict[str, Any]:
+        """Return the answer's JSON, in the form of the API that a path belongs to."""
+        if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
+            kind = "api_error" if self.kind == "server_error" else self.kind
+            return {"type": "error", "error": {"type": kind, "message": self.message}}
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
+    def answer(self, path: str) -> JSONResponse:
+        """Return the answer to a request for a path."""
+        return JSONResponse(self.body(path), self.status, self.headers)
+
 
 def unsupported(name: str, param: str | None = None) -> ApiError:
-    """Return the error for a feature that this server does not have."""
+    """Return the error for a feature that this server does not have. Clients would repeat a request after a 501."""
     return ApiError(
-        501,
+        400,
         f"This server does not support {name}. Leave it out of the request.",
         param=param or name,
         code="unsupported",
@@ -72,7 +81,9 @@ def bug(error_id: str) -> ApiError:
 
 def late() -> ApiError:
     """Return the error for a request that exceeds the time limit."""
-    return ApiError(408, "The request took longer than this server allows.", code="timeout")
+    message = "The request took longer than this server allows."
+    # Clients would send it three times, each time in vain.
+    return ApiError(408, message, code="timeout", headers={"X-Should-Retry": "false"})
 
 
 def failed() -> ApiError:

@@ -151,7 +151,7 @@ class Grammars:
 
 
 def _refusal(said: str, param: str | None) -> ApiError:
-    """Return what a schema is refused with: 501 if llguidance lacks something, else 400."""
+    """Return what a schema is refused with: ``unsupported`` if llguidance lacks something."""
     for pattern, what in MISSING:
         if found := pattern.search(said):
             return unsupported(what.format(found[1].replace('"', "")[:100]), param)

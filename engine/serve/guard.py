@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 
 from engine.serve.errors import ApiError, bug, closing
 from engine.serve.settings import Settings
@@ -41,8 +40,7 @@ class Guard:
         headers = Headers(scope=scope)
         refusal = self._refusal(headers, scope["path"])
         if refusal is not None:
-            response = JSONResponse(refusal.body(), refusal.status, refusal.headers)
-            await response(scope, receive, send)
+            await refusal.answer(scope["path"])(scope, receive, send)
             return
         started = False
 
@@ -55,7 +53,7 @@ class Guard:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:  # only the end of the server cancels a request
             if not started:
-                await JSONResponse(closing().body(), 503)(scope, receive, send)
+                await closing().answer(scope["path"])(scope, receive, send)
             raise
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -63,7 +61,7 @@ class Guard:
             error_id = f"err-{secrets.token_hex(6)}"
             log.exception("%s", error_id)
             if not started:
-                await JSONResponse(bug(error_id).body(), 500)(scope, receive, send)
+                await bug(error_id).answer(scope["path"])(scope, receive, send)
 
     def _refusal(self, headers: Headers, path: str) -> ApiError | None:
         origin = headers.get("origin")

@@ -7,12 +7,13 @@ from typing import Any
 from pydantic import Field
 
 from engine.serve import chat, deltas
-from engine.serve.errors import ApiError, unsupported
-from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.errors import ANTHROPIC, ApiError, unsupported
+from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
+PING = event({"type": "ping"}, "ping")
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -28,7 +29,7 @@ class MessagesRequest(Loose):
     temperature: Real | None = None
     top_p: Real | None = None
     top_k: int | None = None
-    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
@@ -164,7 +165,7 @@ async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
             delta = _end(value, piece.report)
             yield _event("message_delta", delta=delta, usage=usage, x_kakeya=piece.report)
     except ApiError as error:
-        yield event(error_body(error), "error")
+        yield failed(error)
         return
     yield _event("message_stop")
 
@@ -209,10 +210,9 @@ def _event(kind: str, **fields: Any) -> bytes:
     return event({"type": kind, **fields}, kind)
 
 
-def error_body(error: ApiError) -> dict[str, Any]:
-    """Return an error in the form of Anthropic's API."""
-    kind = "api_error" if error.kind == "server_error" else error.kind
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+def failed(error: ApiError) -> bytes:
+    """Return the event that ends a stream with an error."""
+    return event(error.body(ANTHROPIC), "error")
 
 
 def _head(begun: chat.Chat) -> dict[str, Any]:

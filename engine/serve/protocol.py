@@ -11,6 +11,7 @@ from engine.serve.errors import ApiError
 from engine.serve.job import DRAFTS
 
 MOST_ANSWERS = 8
+MOST_TOOLS = 1024
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
@@ -39,7 +40,7 @@ class StreamOptions(Loose):
 class Function(Loose):
     """A function that the model may call."""
 
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")
+    name: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")
     description: str | None = Field(None, max_length=100_000)
     parameters: dict[str, Any] | None = None
 
@@ -114,7 +115,7 @@ class ChatRequest(Sampled):
     max_completion_tokens: Tokens | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    tools: list[Tool] | None = Field(None, max_length=128)
+    tools: list[Tool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=32)

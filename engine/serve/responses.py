@@ -8,7 +8,7 @@ from pydantic import Field
 
 from engine.serve import chat, deltas
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.protocol import ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
 
@@ -23,7 +23,7 @@ class ResponsesRequest(Loose):
     stream: bool | None = None
     temperature: Real | None = None
     top_p: Real | None = None
-    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
     text: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
@@ -167,10 +167,16 @@ async def streamed(begun: Response) -> AsyncIterator[bytes]:
     number = 0
     async for kind, fields in _told(begun):
         if "error" in fields:
-            error: ApiError = fields["error"]
-            fields = {"code": error.code, "message": error.message, "param": error.param}  # noqa: PLW2901
+            yield failed(fields["error"], number)
+            return
         yield event({"type": kind, "sequence_number": number, **fields}, kind)
         number += 1
+
+
+def failed(error: ApiError, number: int = 0) -> bytes:
+    """Return the event that ends a stream with an error."""
+    about = {"code": error.code, "message": error.message, "param": error.param}
+    return event({"type": "error", "sequence_number": number, **about}, "error")
 
 
 async def _told(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.serve.server import Asked
+from engine.serve.errors import ApiError
 
 DONE = "[DONE]"
 MOST = 64 << 10  # bytes of events to write at once
+COMMENT = b": keep-alive\n\n"  # clients skip it
+QUIET_SECONDS = 5.0  # after which a stream shows that it is alive: clients and proxies give up on silent ones
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False
 ).encode  # made once: json.dumps would each time
@@ -25,6 +27,24 @@ def event(data: Any, name: str | None = None) -> bytes:
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
+def failed(error: ApiError) -> bytes:
+    """Return the event that ends a stream of OpenAI's completions with an error."""
+    return event(error.body())
+
+
+class Cancellable(Protocol):
+    """Answers on their way.
+
+    Attributes:
+        waits: awaited before a pause.
+    """
+
+    waits: Callable[[], Awaitable[None]] | None
+
+    def cancel(self) -> None:
+        """End them."""
+
+
 class EventStream(Response):
     """A streamed response. It ends its answers if the client disconnects or stops reading.
 
@@ -32,14 +52,24 @@ class EventStream(Response):
         events: the events to write.
         asked: the answers that they come from.
         write_seconds: how long the client may take to read a piece.
+        ping: what to write if there was nothing to write for ``quiet_seconds``.
+        quiet_seconds: the longest silence.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], asked: Asked, write_seconds: float) -> None:
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        asked: Cancellable,
+        write_seconds: float,
+        ping: bytes = COMMENT,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events, self._asked, self._write_seconds = events, asked, write_seconds
+        self._ping, self._quiet_seconds = ping, quiet_seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         """Write the stream. Called by ASGI."""
@@ -59,30 +89,47 @@ class EventStream(Response):
         """Write what is ready at the same time at once, and hold nothing back while waiting for more."""
         ready = bytearray()
         loop = asyncio.get_running_loop()
+        writing, written = asyncio.Lock(), loop.time()
         async with asyncio.timeout(None) as limit:
 
             async def put(message: dict[str, Any]) -> None:
+                nonlocal written
                 limit.reschedule(loop.time() + self._write_seconds)
                 await send(message)
                 limit.reschedule(None)
+                written = loop.time()
 
             async def flush() -> None:
-                if ready:
-                    data = bytes(ready)
-                    ready.clear()
-                    await put({"type": "http.response.body", "body": data, "more_body": True})
+                async with writing:
+                    if ready:
+                        data = bytes(ready)
+                        ready.clear()
+                        await put({"type": "http.response.body", "body": data, "more_body": True})
+
+            async def ping() -> None:
+                while True:
+                    await asyncio.sleep(written + self._quiet_seconds - loop.time())
+                    if loop.time() - written >= self._quiet_seconds:
+                        ready.extend(self._ping)
+                        await flush()
 
             await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             self._asked.waits = flush
-            async for data in self._events:
-                ready.extend(data)
-                if len(ready) >= MOST:
-                    await flush()
+            pinging = asyncio.create_task(ping())
+            try:
+                async for data in self._events:
+                    ready.extend(data)
+                    if len(ready) >= MOST:
+                        await flush()
+            finally:
+                pinging.cancel()
+                with suppress(asyncio.CancelledError):
+                    await pinging
             await put({"type": "http.response.body", "body": bytes(ready), "more_body": False})
 
 
 @asynccontextmanager
-async def attended(request: Request, asked: Asked) -> AsyncIterator[None]:
+async def attended(request: Request, asked: Cancellable) -> AsyncIterator[None]:
     """End the answers if the client disconnects before the ``with`` block is done."""
     watcher = asyncio.create_task(_gone(request.receive, asked))
     try:
@@ -94,7 +141,7 @@ async def attended(request: Request, asked: Asked) -> AsyncIterator[None]:
             await watcher
 
 
-async def _gone(receive: Any, asked: Asked) -> None:
+async def _gone(receive: Any, asked: Cancellable) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     asked.cancel()

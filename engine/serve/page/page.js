@@ -78,6 +78,7 @@ async function* events(response) {
     const lines = held.split("\n\n");
     held = lines.pop();
     for (const line of lines) {
+      if (line.startsWith(":")) continue; // a sign of life
       const data = line.replace(/^data: /, "");
       if (data !== "[DONE]") yield JSON.parse(data);
     }

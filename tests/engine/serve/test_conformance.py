@@ -46,7 +46,7 @@ def test_everything_but_images_passes(chatting, form):
             break
     assert failed.keys() == REFUSED & found.keys(), failed
     for name in failed:
-        assert failed[name][0].startswith("HTTP 501")
+        assert failed[name][0].startswith("HTTP 400")
 
 
 def run_suite(chatting, form):

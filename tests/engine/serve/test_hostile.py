@@ -50,7 +50,7 @@ def test_keyword_that_cannot_be_enforced_is_named(server, schema, named, where):
         answer = server.chat(tools=[{"type": "function", "function": function}], tool_choice="required")
     else:
         answer = asked(server, schema)
-    assert answer.status_code == 501, answer.text
+    assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
     assert (error["code"], error["param"]) == ("unsupported", where)
     assert named in error["message"]

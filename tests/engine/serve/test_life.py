@@ -128,6 +128,7 @@ def test_late_request_is_ended(tmp_path):
         until(lambda: server.chat(max_tokens=1).status_code == 200)  # the model is loaded, in whatever time
         response = server.http.post("/v1/completions", json={**LONG, "max_tokens": 3000})
         assert response.status_code == 408
+        assert response.headers["x-should-retry"] == "false"  # SDKs would send it three times
         assert server.stats()["active"] == 0
 
 
@@ -162,6 +163,8 @@ def test_key_is_asked_for(tmp_path):
         assert server.chat().status_code == 401
         assert server.http.get("/v1/models").status_code == 401
         assert server.http.get("/metrics").status_code == 401
+        refused = server.http.post("/v1/messages", json={}).json()  # in Anthropic's form
+        assert (refused["type"], refused["error"]["type"]) == ("error", "authentication_error")
         assert server.http.get("/health").status_code == 200
         for headers in ({"Authorization": "Bearer wrong"}, {"Authorization": "sesame-sesame-sesame"}):
             assert server.http.get("/v1/models", headers=headers).status_code == 401
@@ -193,6 +196,13 @@ def test_allowed_origin_gets_cors(tmp_path):
         found = server.http.get("/v1/models", headers={"Origin": "https://app.example"})
         assert found.headers["access-control-allow-origin"] == "https://app.example"
         assert server.http.get("/v1/models", headers={"Origin": "https://b.example"}).status_code == 403
+        sent = "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key,x-stainless-os"
+        ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": sent}
+        allowed = server.http.options("/v1/messages", headers={"Origin": "https://app.example", **ask})
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-headers"] == sent
+        refused = server.http.options("/v1/messages", headers={"Origin": "https://b.example", **ask})
+        assert "access-control-allow-origin" not in refused.headers
 
 
 @pytest.mark.long

@@ -96,6 +96,54 @@ def test_ready_events_are_written_at_once_and_none_waits_for_the_next():
     asyncio.run(run())
 
 
+def test_stream_with_nothing_to_say_shows_that_it_is_alive():
+    async def run():
+        asked = SimpleNamespace(waits=None, cancel=lambda: None)
+        sent, pinged = [], asyncio.Event()
+
+        async def events():
+            yield b"begin "
+            await pinged.wait()
+            yield b"end"
+
+        async def send(message):
+            sent.append(message.get("body", b""))
+            if b"".join(sent).count(b"ping ") == 3:
+                pinged.set()
+
+        async def receive():
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(10):
+            await EventStream(events(), asked, 5.0, ping=b"ping ", quiet_seconds=0.01)({}, receive, send)
+        assert b"".join(sent) == b"begin ping ping ping end"
+
+    asyncio.run(run())
+
+
+def test_stream_that_writes_all_the_time_needs_no_ping():
+    async def run():
+        asked = SimpleNamespace(waits=None, cancel=lambda: None)
+        sent = []
+
+        async def events():
+            for _ in range(20):
+                yield b"x"
+                await asked.waits()
+                await asyncio.sleep(0.02)
+
+        async def send(message):
+            sent.append(message.get("body", b""))
+
+        async def receive():
+            await asyncio.Event().wait()
+
+        await EventStream(events(), asked, 5.0, ping=b"ping", quiet_seconds=0.3)({}, receive, send)
+        assert b"".join(sent) == b"x" * 20
+
+    asyncio.run(run())
+
+
 def test_client_that_reads_nothing_ends_its_answers():
     async def run():
         ended = []
