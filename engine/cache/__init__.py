@@ -3,14 +3,11 @@
 from engine.cache.factory import make_caches
 from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache, make_kakeya_caches
-from engine.cache.store import load, save
 
 __all__ = [
     "KakeyaLatticeMLXCache",
     "LatticeKVCache",
     "LatticeRotatingKVCache",
-    "load",
     "make_caches",
     "make_kakeya_caches",
-    "save",
 ]

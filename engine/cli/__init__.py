@@ -15,13 +15,13 @@ from engine.errors import MissingPackage
 
 COMMANDS = {
     "bench": "Measure decoding speed, compared with mlx-lm.",
-    "codec": "Measure and use the KV codecs.",
+    "codec": "Measure the KV codecs.",
     "eval": "Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server.",
     "generate": "Continue the text of --prompt, of --prompt-file, or of standard input.",
     "models": "List the model pairs that have a name, or check that a model runs on this machine.",
     "probe": "Show the machine, MLX and the BLAS in use, and check a small computation.",
     "serve": "Serve models over OpenAI's HTTP API.",
-    "train": "Train a drafter or restorer for any target, or retrain the bundled models.",
+    "train": "Train a drafter or restorer for any target.",
 }
 
 

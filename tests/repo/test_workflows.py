@@ -36,7 +36,12 @@ def job(bridge):
 
 
 def test_there_are_workflows():
-    assert [path.name for path in WORKFLOWS] == ["ci.yaml", "mac-bridge.yaml", "release.yaml", "versions.yaml"]
+    assert [path.name for path in WORKFLOWS] == [
+        "ci.yaml",
+        "mac-bridge.yaml",
+        "release.yaml",
+        "versions.yaml",
+    ]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

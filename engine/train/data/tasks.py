@@ -8,7 +8,7 @@ import random
 import string
 from collections.abc import Callable, Sequence
 
-from engine.train.data.tokenizer import TURN, TURN_END
+from training.tokenizer import TURN, TURN_END
 
 Piece = tuple[str, float]
 Maker = Callable[[random.Random, int, Sequence[str]], list[Piece]]

@@ -178,64 +178,6 @@ def test_the_round_trip_cache_counts_and_delegates():
     assert (odd.fired, odd.skipped) == (0, 1)
 
 
-@pytest.mark.parametrize("spec", [SPEC, "e8@q10", "affine@4g64", "raw"])
-@pytest.mark.parametrize("make", [models.llama, models.gemma3])
-def test_save_and_load(tmp_path, spec, make):
-    model = make()
-    held = caches.make_caches(model, spec)
-    _logits(model, held, 21)
-    caches.save(tmp_path / "c.safetensors", held, spec)
-    again = caches.load(tmp_path / "c.safetensors", spec, like=caches.make_caches(model, spec))
-    next_token = models.tokens(1, seed=5)
-    assert mx.array_equal(model(next_token, cache=held), model(next_token, cache=again)).item()
-    assert mlx_lm.models.cache.load_prompt_cache(str(tmp_path / "c.safetensors"))[0].offset == 21
-
-
-@pytest.mark.long
-def test_load_in_another_process(tmp_path, python):
-    model = models.llama()
-    held = caches.make_caches(model, SPEC)
-    _logits(model, held, 21)
-    caches.save(tmp_path / "c.safetensors", held, SPEC)
-    code = (
-        "import json, sys, numpy as np; from engine.cache import load; c = load(sys.argv[1], sys.argv[2]);"
-        "print(json.dumps([float(np.array(x).sum()) for x in c[1].keys_and_values()] + [c[1].offset]))"
-    )
-    done = python("-c", code, str(tmp_path / "c.safetensors"), SPEC)
-    assert done.returncode == 0, done.stderr
-    expected = [float(np.array(x.dense()).sum()) for x in held[1].keys_and_values()]
-    assert json.loads(done.stdout) == [*expected, 21]
-
-
-def test_what_cannot_be_loaded(tmp_path):
-    model, path = models.llama(), tmp_path / "c.safetensors"
-    held = caches.make_caches(model, SPEC)
-    with pytest.raises(BadInput, match="empty cache"):
-        caches.save(path, held, SPEC)
-    with pytest.raises(BadInput, match="no file"):
-        caches.load(path)
-    _logits(model, held, 21)
-    caches.save(path, held, SPEC)
-    with pytest.raises(BadInput, match=r"not .e8v@2\.25"):
-        caches.load(path, "e8v@2.25")
-    with pytest.raises(BadInput, match="another model"):
-        caches.load(path, like=caches.make_caches(models.gemma3(), SPEC))
-    whole = path.read_bytes()
-    for cut in (0, 4, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(BadInput, match="damaged"):
-            caches.load(path)
-    path.write_bytes(b"\x00" * 4096)
-    with pytest.raises(BadInput, match="damaged"):
-        caches.load(path)
-    mx.save_safetensors(str(path), {"weight": mx.zeros((4, 4))})
-    with pytest.raises(BadInput, match="damaged"):
-        caches.load(path)
-    lm_cache.save_prompt_cache(str(path), held)
-    with pytest.raises(BadInput, match="not saved by this program"):
-        caches.load(path)
-
-
 @pytest.mark.parametrize(
     "codec_id",
     [

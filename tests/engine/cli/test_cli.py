@@ -54,15 +54,6 @@ def test_bad_usage_is_two(argv, capsys):
     assert "Error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["tiny"], ["tiny-chat", "--start", "."]])
-def test_a_run_for_retrieval_starts_from_a_target_of_sources(argv, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["train", "target", *argv, "--retrieval", "--out", str(tmp_path / "made")])
-    assert ended.value.code == 2
-    assert "--retrieval refines a target that learnt from sources" in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()
-
-
 @pytest.mark.parametrize("package", ["", ".bench", ".codec", ".eval", ".train"])
 def test_each_table_has_the_first_sentence_of_each_command(package):
     table = importlib.import_module(f"engine.cli{package}").COMMANDS

@@ -10,9 +10,8 @@ from engine.checkpoints.published import PAIRS
 from engine.dflash import Stats, stream_generate
 from engine.models.registry import DATA
 from engine.mx import mx
-from engine.train.data import tokenizer
 from engine.train.data.corpus import File
-from engine.train.tiny import measure
+from training import measure, tokenizer
 
 # Begins like nothing in the standard library, so that it is held out whatever the corpus was.
 OPENING = '''import sys

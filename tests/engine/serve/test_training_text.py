@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from engine.serve.models import load_resident
 from engine.serve.prompts import render
 from engine.serve.protocol import ChatRequest, parse
-from engine.train.data import conversations
-from engine.train.data.tokenizer import CALL, CALL_END, TURN_END
+from training import conversations
+from training.tokenizer import CALL, CALL_END, TURN_END
 
 
 @pytest.fixture(scope="module")

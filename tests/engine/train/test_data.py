@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from engine.train.data import corpus, tasks, tokenizer
+from engine.train.data import corpus, tasks
 from engine.train.data.corpus import File
-from engine.train.data.rows import Rows, windows
+from training import tokenizer
+from training.rows import Rows, windows
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(400))
 

@@ -15,10 +15,10 @@ import numpy as np
 from engine.train.data import tasks
 from engine.train.data.corpus import File
 from engine.train.data.kept import made_once
-from engine.train.data.rows import WHOLE, Rows, windows
 from engine.train.run import Trainer
-from engine.train.tiny.target import EVAL_LENGTH, TargetLearner, TargetPlan
 from engine.train.with_torch import functional, torch
+from training.rows import WHOLE, Rows, windows
+from training.target import EVAL_LENGTH, TargetLearner, TargetPlan
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -162,7 +162,7 @@ def trainer(
 ) -> Trainer[Refiner]:
     """Return the run that refines the target in ``start``; ``say`` gets how many rows it has written so far.
 
-    The rest is as for :func:``engine.train.tiny.target.trainer``.
+    The rest is as for :func:``training.target.trainer``.
     """
     rows = Rows(tokenizer, train, plan.seed, task_share=TASK_SHARE, mix=tasks.HARD)
     folder.mkdir(parents=True, exist_ok=True)

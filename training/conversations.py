@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.train.data.tokenizer import CALL, CALL_END, END, THOUGHT, THOUGHT_END, TURN, TURN_END
+from training.tokenizer import CALL, CALL_END, END, THOUGHT, THOUGHT_END, TURN, TURN_END
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -224,7 +224,7 @@ def pieces(chat: Chat, *, thinking: bool) -> list[Piece]:
 
 
 class ChatRows:
-    """An endless, seeded stream of batches of chats; as :class:``engine.train.data.rows.Rows``.
+    """An endless, seeded stream of batches of chats; as :class:``training.rows.Rows``.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer`` that knows the marks of thoughts and calls.

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.train.data import tasks
 from engine.train.data.corpus import File
-from engine.train.data.tokenizer import END
+from training.tokenizer import END
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

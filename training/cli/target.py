@@ -1,4 +1,4 @@
-"""``kakeya-engine train target``."""
+"""``python -m training target``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from engine.errors import BadInput
 
 if TYPE_CHECKING:
     from engine.train.run import Trainer
-    from engine.train.tiny.target import TargetPlan
+    from training.target import TargetPlan
 
 CHATS = "tiny-chat"
 FAMILY = ("tiny", "tiny-hybrid", CHATS)
@@ -64,9 +64,9 @@ def command(
         raise BadInput(
             "--retrieval refines a target that learnt from sources", "give its folder with --start"
         )
-    from engine.train.tiny import refine
-    from engine.train.tiny.target import TargetPlan, chat_plan
     from engine.train.with_torch import check_device, use_threads
+    from training import refine
+    from training.target import TargetPlan, chat_plan
 
     check_device(device)
     if threads:
@@ -88,9 +88,8 @@ def command(
 
 
 def _of_chats(out: Path, plan: "TargetPlan", device: str, start: Path | None) -> "Trainer[Any]":
-    from engine.train.data import tokenizer
-    from engine.train.tiny import shapes
-    from engine.train.tiny.target import chat_trainer
+    from training import shapes, tokenizer
+    from training.target import chat_trainer
 
     if start is None:
         raise BadInput(f"{CHATS} starts from another target", "give its folder with --start")
@@ -102,9 +101,9 @@ def _of_chats(out: Path, plan: "TargetPlan", device: str, start: Path | None) ->
 def _of_sources(
     name: str, out: Path, plan: "TargetPlan", device: str, start: Path | None, *, retrieval: bool
 ) -> "Trainer[Any]":
-    from engine.train.data import corpus, tokenizer
-    from engine.train.tiny import refine, shapes
-    from engine.train.tiny.target import trainer
+    from engine.train.data import corpus
+    from training import refine, shapes, tokenizer
+    from training.target import trainer
 
     found = corpus.collect()
     click.echo(

@@ -6,12 +6,11 @@ import pytest
 from engine import models
 from engine.errors import BadInput
 from engine.mx import mx
-from engine.train.data import tokenizer
 from engine.train.data.corpus import File
-from engine.train.tiny import shapes
+from training import shapes, tokenizer
 
 torch = pytest.importorskip("torch")
-recipe = pytest.importorskip("engine.train.tiny.target")
+recipe = pytest.importorskip("training.target")
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(600))
 FILES = (File("python", "a.py", CODE),)

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.train.data.conversations import ChatRows
 from engine.train.data.corpus import File
-from engine.train.data.rows import Rows, windows
 from engine.train.run import Trainer
 from engine.train.schedule import MATRIX, Schedule
 from engine.train.with_torch import (
@@ -25,6 +23,8 @@ from engine.train.with_torch import (
     torch,
     transformers,
 )
+from training.conversations import ChatRows
+from training.rows import Rows, windows
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

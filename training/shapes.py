@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.train.data.tokenizer import CHAT_MARKS, SPECIAL, VOCABULARY
+from training.tokenizer import CHAT_MARKS, SPECIAL, VOCABULARY
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 256, 8, 4, 2, 64
 POSITIONS = 4096

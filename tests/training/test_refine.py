@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from engine.train.data import tasks, tokenizer
+from engine.train.data import tasks
 from engine.train.data.corpus import File
-from engine.train.data.rows import WHOLE, Rows
-from engine.train.tiny import shapes
+from training import shapes, tokenizer
+from training.rows import WHOLE, Rows
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
-target = pytest.importorskip("engine.train.tiny.target")
-refine = pytest.importorskip("engine.train.tiny.refine")
+target = pytest.importorskip("training.target")
+refine = pytest.importorskip("training.refine")
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(600))
 FILES = (File("python", "a.py", CODE),)

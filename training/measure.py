@@ -14,8 +14,8 @@ from engine.models import Pair
 from engine.mx import mx, nn, number
 from engine.train.data import tasks
 from engine.train.data.corpus import File
-from engine.train.data.rows import windows
-from engine.train.data.tokenizer import TURN_END
+from training.rows import windows
+from training.tokenizer import TURN_END
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

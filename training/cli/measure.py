@@ -1,4 +1,4 @@
-"""``kakeya-engine train measure``."""
+"""``python -m training measure``."""
 
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ def command(
     training only if corpus_digest equals the one in the model card.
     """
     from engine import models
-    from engine.train.data import corpus, tokenizer
-    from engine.train.tiny import measure
+    from engine.train.data import corpus
+    from training import measure, tokenizer
 
     pair = models.load(model)
     found = corpus.collect()

@@ -1,0 +1,15 @@
+"""The command line ``python -m training``."""
+
+import click
+
+from bridge.common.lazy import LazyGroup
+
+COMMANDS = {
+    "measure": "Measure a model of the bundled family: held-out loss, recall, accepted drafts.",
+    "target": "Train a target of the bundled family on this machine's Python sources; after ^C, run again to continue.",
+}
+
+
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS)
+def cli() -> None:
+    """Train and measure the bundled models. Needs torch."""
