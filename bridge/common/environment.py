@@ -50,13 +50,13 @@ def set_offline() -> None:
 
 def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
-    kept = {
+    environment = {
         k: v
         for k, v in os.environ.items()
         if not k.startswith("GIT_") or k in _GIT_KEPT or k.startswith(_GIT_TLS)
     }
-    kept |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
-    return kept | {"LC_ALL": "C.UTF-8", "GIT_NO_REPLACE_OBJECTS": "1"}
+    environment |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
+    return environment | {"LC_ALL": "C.UTF-8", "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 def without_prompts(env: Mapping[str, str]) -> dict[str, str]:

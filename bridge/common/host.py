@@ -60,8 +60,8 @@ def version(package: str) -> str | None:
 
 def versions() -> dict[str, str | None]:
     """Return Python's version and those of :data:``PACKAGES``, keyed with underscores."""
-    found = {package.replace("-", "_"): version(package) for package in PACKAGES}
-    return {"python": platform.python_version(), **found}
+    packages = {package.replace("-", "_"): version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), **packages}
 
 
 def device_name(device: object) -> str:

@@ -40,8 +40,8 @@ def client(extra: str) -> str:
     return _sentence(_pip(f"'.[{extra}]'", sys.executable))
 
 
-def _pip(what: str, python: str | Path) -> str:
-    return f"in a checkout of kakeya-bridge: {python} -m pip install {what}"
+def _pip(requirement: str, python: str | Path) -> str:
+    return f"in a checkout of kakeya-bridge: {python} -m pip install {requirement}"
 
 
 def _sentence(text: str) -> str:

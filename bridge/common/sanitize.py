@@ -72,11 +72,11 @@ def hide_credentials(text: str) -> str:
     return _ADDRESS.sub(_hide, text) if "://" in text else text
 
 
-def _hide(found: re.Match[str]) -> str:
+def _hide(match: re.Match[str]) -> str:
     """Return addresses that stand together without what is secret in them. Takes time in proportion to their length."""
-    is_ssh = found.string.endswith("ssh", 0, found.start())
-    closing = found[0][len(found[0].rstrip(_CLOSING)) :]
-    parts = found[0].split("://")[1:]
+    is_ssh = match.string.endswith("ssh", 0, match.start())
+    closing = match[0][len(match[0].rstrip(_CLOSING)) :]
+    parts = match[0].split("://")[1:]
     last = max((i for i, part in enumerate(parts) if "@" in part), default=-1)
     shown, i = "", 0
     while i < len(parts):
@@ -87,8 +87,8 @@ def _hide(found: re.Match[str]) -> str:
                 # A password with a question mark, or a query with an `@`: nobody can tell.
                 return f"{shown}://{HIDDEN}{closing}"
             user, _, host = parts[last].rpartition("@")
-            kept = is_ssh and i == last == 0 and _USER.fullmatch(user)
-            part, i = f"{user if kept else HIDDEN}@{host}", last
+            is_user = is_ssh and i == last == 0 and _USER.fullmatch(user)
+            part, i = f"{user if is_user else HIDDEN}@{host}", last
         query = (_QUERY if i == len(parts) - 1 else _MARK).search(part)
         if query:
             return f"{shown}://{part[: query.end()]}{HIDDEN}{closing}"
@@ -107,9 +107,9 @@ def _without_credentials(value: object) -> object:
     return value
 
 
-def _spelled(text: str, kept: str, spell: Callable[[str], str] = lambda c: repr(c)[1:-1]) -> str:
-    """Return text with the characters spelled out that are not printable, but for those in ``kept``."""
+def _spelled(text: str, allowed: str, spell: Callable[[str], str] = lambda c: repr(c)[1:-1]) -> str:
+    """Return text with the characters spelled out that are not printable, but for those in ``allowed``."""
     if text.isprintable():
         return text
-    odd = {c for c in set(text) if not c.isprintable() and c not in kept}
-    return text.translate({ord(c): spell(c) for c in odd}) if odd else text
+    unprintable = {c for c in set(text) if not c.isprintable() and c not in allowed}
+    return text.translate({ord(c): spell(c) for c in unprintable}) if unprintable else text

@@ -124,12 +124,12 @@ def dumps(value: object) -> str:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        keys: set[str] = set()
+        twice = next(name for name, _ in pairs if name in keys or keys.add(name))  # type: ignore[func-returns-value]
         raise ManifestError(f"names {twice!r} twice")
-    return found
+    return members
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -208,21 +208,21 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _check(value: object, what: str, depth: int, seen: set[int]) -> None:
+def _check(value: object, noun: str, depth: int, ancestors: set[int]) -> None:
     """Walk the parsed value once: depth, and strings that could not be written again. Shared objects are seen once."""
     if depth < 0 or (depth == 0 and isinstance(value, list) and value):
-        raise ManifestError(f"{what} is nested too deeply", code="bad_json")
+        raise ManifestError(f"{noun} is nested too deeply", code="bad_json")
     if isinstance(value, str):
         if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
-            raise ManifestError(f"{what} holds half of a surrogate pair", code="bad_json")
+            raise ManifestError(f"{noun} holds half of a surrogate pair", code="bad_json")
     elif isinstance(value, dict):
-        if id(value) in seen:
+        if id(value) in ancestors:
             return  # it was as deep as here, or deeper than the depth allows elsewhere
-        seen.add(id(value))
+        ancestors.add(id(value))
         for key, item in value.items():
-            _check(key, what, depth - 1, seen)
-            _check(item, what, depth - 1, seen)
+            _check(key, noun, depth - 1, ancestors)
+            _check(item, noun, depth - 1, ancestors)
     elif isinstance(value, list):
         for item in value:
             if isinstance(item, str | dict | list):
-                _check(item, what, depth - 1, seen)
+                _check(item, noun, depth - 1, ancestors)

@@ -56,34 +56,34 @@ def codec_table(report: Row) -> Table:
             key = (row["stored_bits_per_value"], name, row["limit"])
             rows.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
     sources = next(iter(rows.values()), {})
-    made = _table("relative error at equal stored bits", "stored bits", "code", *sources, "limit 2^-2R")
+    table = _table("relative error at equal stored bits", "stored bits", "code", *sources, "limit 2^-2R")
     for (stored, name, limit), errors in sorted(rows.items()):
-        made.add_row(f"{stored:.2f}", name, *(f"{error:.2e}" for error in errors.values()), f"{limit:.2e}")
-    return made
+        table.add_row(f"{stored:.2f}", name, *(f"{error:.2e}" for error in errors.values()), f"{limit:.2e}")
+    return table
 
 
 def speed_table(report: Row) -> Table:
     """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
-    found = claims_in(report)
-    names = {claim.name for claim in found}
+    claims = claims_in(report)
+    names = {claim.name for claim in claims}
     speedup = next((name for name in _SPEEDUPS if name in names), "decode_speedup")
     columns = {c: column for c, column in _COLUMNS.items() if c == speedup or c not in _SPEEDUPS}
-    made = _table("generation speed; tau: tokens per round", "", *(head for head, _ in columns.values()))
+    table = _table("generation speed; tau: tokens per round", "", *(head for head, _ in columns.values()))
     for arm in items(report["arms"]):
         name = text(arm["name"])
         if arm["role"] in ("baseline", "candidate"):
-            cells = (_cell(found, name, claim, form) for claim, (_, form) in columns.items())
-            made.add_row(_ARMS.get(name, name), *cells)
-    return made
+            cells = (_cell(claims, name, claim, form) for claim, (_, form) in columns.items())
+            table.add_row(_ARMS.get(name, name), *cells)
+    return table
 
 
 def speed_words(report: Row) -> Iterator[str]:
     """Yield the greatest claimed speed-up, and what the same arm claims over mlx-lm, as sentences; losses are named."""
     values = {(c.name, c.arm): c.value for c in claims_in(report) if c.value is not None}
     for name in _SPEEDUPS:
-        found = [(value, arm) for (claim, arm), value in values.items() if claim == name]
-        if found:
-            arm = max(found)[1]
+        figures = [(value, arm) for (claim, arm), value in values.items() if claim == name]
+        if figures:
+            arm = max(figures)[1]
             for claim, over in _SPEEDUPS.items():
                 if (times := values.get((claim, arm))) is not None:
                     loss = "" if times > 1 else ": a loss"
@@ -92,9 +92,9 @@ def speed_words(report: Row) -> Iterator[str]:
     yield "no speed is claimed: too few tokens were decoded"
 
 
-def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
+def _cell(claims: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
     """Return an arm's claim of a name with its interval, or nothing if there is none."""
-    claim = next((claim for claim in found if (claim.arm, claim.name) == (arm, name)), None)
+    claim = next((claim for claim in claims if (claim.arm, claim.name) == (arm, name)), None)
     if claim is None or claim.value is None:
         return ""
     low, high = (form.format(end) for end in claim.interval or (claim.value, claim.value))
@@ -102,7 +102,7 @@ def _cell(found: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
 
 
 def _table(title: str, *heads: str) -> Table:
-    made = Table(title=f"from the report that came back: {title}", title_justify="left")
+    table = Table(title=f"from the report that came back: {title}", title_justify="left")
     for head in heads:
-        made.add_column(head, justify="left" if head in ("", "code") else "right")
-    return made
+        table.add_column(head, justify="left" if head in ("", "code") else "right")
+    return table

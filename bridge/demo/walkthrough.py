@@ -68,16 +68,16 @@ def ask(client: Client, job: Job) -> Run:
     return client.run(job.preset, job.params, lifetime=timedelta(hours=1))
 
 
-def answer_of(run: Run, place: Stage) -> Fetched:
+def answer_of(run: Run, stage: Stage) -> Fetched:
     """Fetch and verify an answer into the demonstration's folder."""
-    return run.fetch(place.folder / "results" / run.branch.rpartition("/")[2])
+    return run.fetch(stage.folder / "results" / run.branch.rpartition("/")[2])
 
 
 def is_good(answer: Fetched) -> bool:
     """Return whether a job went as it should: it succeeded, or all that the gate finds is a machine that was busy."""
     result = answer.result
-    found = {fault.code for fault in result.gate.violations} if result.gate else set()
-    noisy = result.state is State.GATE_REJECTED and bool(found) and found <= NOISE
+    codes = {fault.code for fault in result.gate.violations} if result.gate else set()
+    noisy = result.state is State.GATE_REJECTED and bool(codes) and codes <= NOISE
     return (result.state is State.SUCCEEDED or noisy) and answer.report.holds
 
 

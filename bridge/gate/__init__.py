@@ -176,13 +176,13 @@ def _first(violations: Iterable[Violation]) -> list[Violation]:
 
 def _distinct(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield each fault once, and at most so many of one code."""
-    seen: dict[tuple[str, str], None] = {}
+    distinct: dict[tuple[str, str], None] = {}
     places: Counter[str] = Counter()
     for code, message in faults:
-        if (code, message) not in seen and places[code] < _MAX_PLACES:
-            seen[code, message] = None
+        if (code, message) not in distinct and places[code] < _MAX_PLACES:
+            distinct[code, message] = None
             places[code] += 1
-    yield from seen
+    yield from distinct
 
 
 def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iterator[tuple[str, str]]:

@@ -50,23 +50,23 @@ def config_mismatches(report: Mapping[str, Any], argvs: Sequence[Sequence[str]])
 
 
 def _mismatches(config: Mapping[str, Any], options: Mapping[str, str | bool]) -> Iterator[str]:
-    for name, given in options.items():
-        if name in _HOST_PLACES or name not in config or given == _CHOICE:
+    for name, argument in options.items():
+        if name in _HOST_PLACES or name not in config or argument == _CHOICE:
             continue
-        if not _same(config[name], given):
-            yield f"--{name.replace('_', '-')} was {given}, and the report's configuration says {config[name]!r}"
+        if not _same(config[name], argument):
+            yield f"--{name.replace('_', '-')} was {argument}, and the report's configuration says {config[name]!r}"
 
 
-def _same(configured: object, given: str | bool) -> bool:
+def _same(configured: object, argument: str | bool) -> bool:
     """Return whether an option in a report can be the text on the command line."""
-    if isinstance(given, bool) or isinstance(configured, bool):
-        return configured is given
+    if isinstance(argument, bool) or isinstance(configured, bool):
+        return configured is argument
     if configured is None or isinstance(configured, dict):
         return True
     if isinstance(configured, list):
-        wanted = {_plain(item) for item in given.split(",")}
+        wanted = {_plain(item) for item in argument.split(",")}
         return wanted <= {_plain(item) for item in configured}
-    return _plain(configured) == _plain(given)
+    return _plain(configured) == _plain(argument)
 
 
 def _plain(value: object) -> object:

@@ -48,10 +48,10 @@ _LEAST_T = 3.3
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the mean. ``at`` is the first run after it, ``seen`` the run that showed it, both counted from 0."""
+    """A change of the mean: ``at`` is the first run after it, ``shown_at`` the run that showed it, counted from 0."""
 
     at: int
-    seen: int
+    shown_at: int
     before: float
     after: float
 
@@ -71,14 +71,14 @@ class Change:
 def changes(values: Sequence[float]) -> list[Change]:
     """Return the changes of a figure's mean, oldest first, as the alarm would have reported them run by run."""
     runs = _Runs(values)
-    found: list[Change] = []
+    changed: list[Change] = []
     begin = 0
     for end in range(1, len(values) + 1):
         change = runs.change(max(begin, end - WINDOW), end)
         if change:
-            found.append(change)
+            changed.append(change)
             begin = change.at
-    return found
+    return changed
 
 
 class _Runs:
@@ -106,8 +106,12 @@ class _Runs:
                 best, at = chance, split
         if at is None:
             return None
-        one, two = _mean(self._values[start:at]), _mean(self._values[at:end])
-        return Change(at, end - 1, one, two) if abs(two - one) >= LEAST_CHANGE * abs(one) else None
+        earlier, after = _mean(self._values[start:at]), _mean(self._values[at:end])
+        return (
+            Change(at, end - 1, earlier, after)
+            if abs(after - earlier) >= LEAST_CHANGE * abs(earlier)
+            else None
+        )
 
     def _part(self, start: int, end: int) -> _Part:
         count, total = end - start, self._sums[end] - self._sums[start]

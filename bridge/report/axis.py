@@ -23,7 +23,7 @@ class Axis:
     end: float
     log: bool = False
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Return the pixel of a value, to a tenth."""
         low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
         return round(self.start + (at - low) / (high - low) * (self.end - self.start), 1)
@@ -31,8 +31,8 @@ class Axis:
     def ticks(self) -> list[float]:
         """Return about six round values to label."""
         wide = self.log and self.high > _WIDE * self.low
-        found = _decades(self.low, self.high) if wide else _steps(self.low, self.high)
-        return [tick for tick in found if self.low <= tick <= self.high]
+        ticks = _decades(self.low, self.high) if wide else _steps(self.low, self.high)
+        return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
 def written(tick: float) -> str:
@@ -47,8 +47,8 @@ def axis(
     values: Iterable[float], start: float, end: float, *, log: bool = False, from_zero: bool = False
 ) -> Axis:
     """Return an axis for all values, with a small margin. A logarithmic axis needs positive values."""
-    found = list(values)
-    low, high = min(found), max(found)
+    numbers = list(values)
+    low, high = min(numbers), max(numbers)
     if log:
         room = (math.log10(high / low) if low > 0 else 0) * _ROOM or 0.5
         return Axis(low / 10**room, high * 10**room, start, end, log=True)

@@ -48,7 +48,7 @@ def _run(source: Source) -> RunView:
         state=str(result.state),
         exit_code=result.exit_code,
         reason=result.reason.message,
-        asked=_asked(result),
+        request=_request_facts(result),
         outcome=_outcome(result),
         host=tuple(flat(result.host).items()),
         versions=tuple(result.versions.items()),
@@ -68,7 +68,7 @@ def _run(source: Source) -> RunView:
     )
 
 
-def _asked(result: Result) -> Facts:
+def _request_facts(result: Result) -> Facts:
     params = " ".join(f"{name}={value}" for name, value in result.params.items())
     code = {"installed": "what is installed on the runner", "request": "the tree of the request"}
     facts: list[tuple[str, Cell]] = [
@@ -120,18 +120,20 @@ def _gate(result: Result) -> Judged | None:
     if result.gate is None:
         return None
     grouped: dict[tuple[str, str], list[Violation]] = {}
-    for one in result.gate.violations:
-        grouped.setdefault((one.code, one.path), []).append(one)
-    faults = (_fault(code, path, found) for (code, path), found in grouped.items())
+    for violation in result.gate.violations:
+        grouped.setdefault((violation.code, violation.path), []).append(violation)
+    faults = (_fault(code, path, violations) for (code, path), violations in grouped.items())
     return Judged(result.gate.verdict, tuple(faults))
 
 
-def _fault(code: str, path: str, found: Sequence[Violation]) -> Fault:
+def _fault(code: str, path: str, violations: Sequence[Violation]) -> Fault:
     """Return the violations of one rule. The rules installed here explain why it matters, if they know it."""
     known = CODES.get(code)
-    messages = tuple(one.message for one in found[:MAX_FOUND])
-    why, mend = (known.why, known.fix) if known else ("", "")
-    return Fault(code, path, messages, len(found) - len(messages), why, found[0].mend or mend)
+    messages = tuple(violation.message for violation in violations[:MAX_FOUND])
+    explanation, mend = (known.why, known.fix) if known else ("", "")
+    return Fault(
+        code, path, messages, len(violations) - len(messages), explanation, violations[0].mend or mend
+    )
 
 
 def _steps(result: Result) -> Table:
@@ -165,9 +167,9 @@ def excerpt(path: str, data: bytes | None, *, cut_short: bool) -> Log:
     return Log(path, _lines(head), count - HEAD_LINES - TAIL_LINES, _lines(tail), note)
 
 
-def _lines(found: Sequence[bytes]) -> tuple[str, ...]:
+def _lines(blocks: Sequence[bytes]) -> tuple[str, ...]:
     """Return the beginnings of lines as text."""
-    texts = (line[: 4 * MAX_LINE].decode("utf-8", "replace") for line in found)
+    texts = (line[: 4 * MAX_LINE].decode("utf-8", "replace") for line in blocks)
     return tuple(cut(printable(text), MAX_LINE) for text in texts)
 
 

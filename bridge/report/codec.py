@@ -21,13 +21,13 @@ def tables(report: Row) -> list[Table]:
     """Return the error of each code on each distribution, in the order of stored bits."""
     rows = _good(report)
     sources = _sources(rows)
-    found: dict[tuple[float, str], dict[str, float]] = {}
+    error_by_rate: dict[tuple[float, str], dict[str, float]] = {}
     for row in rows:
-        found.setdefault((_bits(row), _name(row)), {})[text(row["distribution"])] = row["rel_mse"]
+        error_by_rate.setdefault((_bits(row), _name(row)), {})[text(row["distribution"])] = row["rel_mse"]
     columns = ("stored bits", "code", *sources, "limit 2^-2R")
     cells = tuple(
         (bits, name, *(errors.get(source) for source in sources), math.exp2(-2 * bits))
-        for (bits, name), errors in sorted(found.items())
+        for (bits, name), errors in sorted(error_by_rate.items())
     )
     note = "Bits a value, scales and biases included. The limit is for Gaussian values: no code can beat it."
     return [Table("Relative squared error at the bits that are stored", columns, cells, note)]
@@ -36,17 +36,17 @@ def tables(report: Row) -> list[Table]:
 def plots(report: Row) -> list[Plot]:
     """Return one plot per distribution; for Gaussian values, also one of the distance from the limit."""
     rows = [row for row in _good(report) if _bits(row) <= _MOST_BITS and row["rel_mse"] > 0]
-    made = []
+    plots = []
     for source in _sources(rows):
         mine = [row for row in rows if row["distribution"] == source]
         least = tuple(Point(bits, math.exp2(-2 * bits)) for bits in sorted({_bits(row) for row in mine}))
         series = (*_series(mine, lambda row: row["rel_mse"]), Series("limit 2^-2R", least, "limit"))
-        made.append(Plot(f"Distortion, {source}", _ACROSS, "relative squared error", series, log=True))
+        plots.append(Plot(f"Distortion, {source}", _ACROSS, "relative squared error", series, log=True))
     gaussian = [row for row in rows if row["distribution"] == "gaussian"]
     gap = _series(gaussian, lambda row: 10 * math.log10(row["rel_mse"] / math.exp2(-2 * _bits(row))))
     if gap:
-        made.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", tuple(gap)))
-    return made
+        plots.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", tuple(gap)))
+    return plots
 
 
 def figures(report: Row) -> list[Claim]:
@@ -98,8 +98,11 @@ def _sources(rows: list[Row]) -> list[str]:
 
 
 def _series(rows: list[Row], take: Callable[[Row], float]) -> list[Series]:
-    found: dict[str, list[Point]] = {}
+    points_by_code: dict[str, list[Point]] = {}
     for row in rows:
         about = f"{_name(row)}: {shown(row['rel_mse'])} at {shown(_bits(row))} bits"
-        found.setdefault(_family(row), []).append(Point(_bits(row), take(row), label=about))
-    return [Series(name, tuple(sorted(points, key=lambda p: p.at)), "line") for name, points in found.items()]
+        points_by_code.setdefault(_family(row), []).append(Point(_bits(row), take(row), label=about))
+    return [
+        Series(name, tuple(sorted(points, key=lambda p: p.at)), "line")
+        for name, points in points_by_code.items()
+    ]

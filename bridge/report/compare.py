@@ -26,13 +26,13 @@ Key = tuple[str, str]
 
 def figures_of(source: Source) -> dict[Key, Claim]:
     """Return the figures of all readable reports of an answer, by name and subject, up to a number."""
-    found: dict[Key, Claim] = {}
+    claims: dict[Key, Claim] = {}
     for report in _reports(source):
         for claim in figures(report):
-            found.setdefault((claim.name, claim.about), claim)
-        if len(found) >= _MOST_FIGURES:
+            claims.setdefault((claim.name, claim.about), claim)
+        if len(claims) >= _MOST_FIGURES:
             break
-    return found
+    return claims
 
 
 def _reports(source: Source) -> Iterator[Row]:
@@ -46,17 +46,17 @@ def compared(
     sources: Sequence[Source], runs: Sequence[RunView]
 ) -> tuple[tuple[Table, ...], tuple[Plot, ...]]:
     """Return the tables and plots of a comparison. The first run is the baseline."""
-    found = [figures_of(source) for source in sources]
-    keys = list(dict.fromkeys(key for one in found for key in one))
-    places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
-    keys.sort(key=lambda key: places[key[0]])
-    tables = [_overview(runs), _figures(found, keys), _unlike(sources, runs)]
-    return tuple(table for table in tables if table.rows), tuple(_quotients(found, keys))
+    figures = [figures_of(source) for source in sources]
+    keys = list(dict.fromkeys(key for claims in figures for key in claims))
+    order = {name: index for index, name in enumerate(dict.fromkeys(name for name, _ in keys))}
+    keys.sort(key=lambda key: order[key[0]])
+    tables = [_overview(runs), _figures(figures, keys), _unlike(sources, runs)]
+    return tuple(table for table in tables if table.rows), tuple(_quotients(figures, keys))
 
 
-def label(place: int) -> str:
+def label(index: int) -> str:
     """Return the short name of a run in a comparison."""
-    return f"run {place + 1}"
+    return f"run {index + 1}"
 
 
 def _overview(runs: Sequence[RunView]) -> Table:
@@ -74,14 +74,14 @@ def _overview(runs: Sequence[RunView]) -> Table:
     return Table("Runs", ("", "preset", "state", "gate", "evidence", "branch"), rows)
 
 
-def _figures(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> Table:
+def _figures(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> Table:
     cells: list[tuple[Cell, ...]] = []
     for name, about in keys:
-        values = [one[name, about].value if (name, about) in one else None for one in found]
+        values = [claims[name, about].value if (name, about) in claims else None for claims in figures]
         changes = [_change(values[0], value) for value in values[1:]]
         cells.append((name, about, *values, *changes))
-    columns = ["figure", "of", *(label(i) for i in range(len(found)))]
-    columns += [f"{label(i)} to {label(0)}" for i in range(1, len(found))]
+    columns = ["figure", "of", *(label(i) for i in range(len(figures)))]
+    columns += [f"{label(i)} to {label(0)}" for i in range(1, len(figures))]
     return Table("Figures side by side", tuple(columns), tuple(cells), folded=len(cells) > 2 * _MOST_DRAWN)
 
 
@@ -99,36 +99,36 @@ def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
         {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} | _measured(source)
         for source, run in zip(sources, runs, strict=True)
     ]
-    names = list(dict.fromkeys(name for one in facts for name in one))
+    names = list(dict.fromkeys(name for mine in facts for name in mine))
     rows = tuple(
-        (name, *(one.get(name) for one in facts)) for name in names
-        if len({one.get(name) for one in facts}) > 1 and name.partition(": ")[2] not in _UNLIKE_BY_NATURE
+        (name, *(mine.get(name) for mine in facts)) for name in names
+        if len({mine.get(name) for mine in facts}) > 1 and name.partition(": ")[2] not in _UNLIKE_BY_NATURE
     )  # fmt: skip
     return Table("What else differs", ("", *(label(i) for i in range(len(runs)))), rows)
 
 
 def _measured(source: Source) -> dict[str, Cell]:
     """Return the options and models in an answer's reports, by kind of report."""
-    found: dict[str, Cell] = {}
+    facts: dict[str, Cell] = {}
     for report in _reports(source):
         kind = cut(text(report.get("kind")), 40).removeprefix("kakeya.")
-        found |= {f"{kind}: {name}": value for name, value in flat(report.get("config")).items()}
+        facts |= {f"{kind}: {name}": value for name, value in flat(report.get("config")).items()}
         for model in items(report.get("models")):
             role = cut(text(model.get("role")), 40)
-            found |= {f"{kind}: {role} {name}": plain(model.get(name)) for name in ("id", "weights", "dtype")}
-    return found
+            facts |= {f"{kind}: {role} {name}": plain(model.get(name)) for name in ("id", "weights", "dtype")}
+    return facts
 
 
 def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:
-    return (("asked", run.asked), ("outcome", run.outcome), ("host", run.host), ("version", run.versions))
+    return (("asked", run.request), ("outcome", run.outcome), ("host", run.host), ("version", run.versions))
 
 
-def _quotients(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
+def _quotients(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
     """Return one line per figure, the largest differences first: each run's value divided by the first run's."""
     quotients: dict[Key, dict[int, float]] = {}
     for key in keys:
-        first = found[0][key].value if key in found[0] else None
-        for i, other in enumerate(found[1:], start=1):
+        first = figures[0][key].value if key in figures[0] else None
+        for i, other in enumerate(figures[1:], start=1):
             value = other[key].value if key in other else None
             if first and value and first * value > 0:
                 quotients.setdefault(key, {})[i] = value / first
@@ -137,14 +137,14 @@ def _quotients(found: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> lis
     if not drawn:
         return []
     points: dict[int, list[Point]] = {}
-    for place, key in enumerate(drawn):
+    for index, key in enumerate(drawn):
         for i, quotient in quotients[key].items():
-            about = f"{found[0][key].label}: {shown(quotient)} times"
-            points.setdefault(i, []).append(Point(place, quotient, label=about))
-    one = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
-    series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), one)
+            about = f"{figures[0][key].label}: {shown(quotient)} times"
+            points.setdefault(i, []).append(Point(index, quotient, label=about))
+    unity = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
+    series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), unity)
     more = f"The {len(drawn)} that differ most." if len(drawn) < len(quotients) else ""
-    names = tuple(found[0][key].label for key in drawn)
+    names = tuple(figures[0][key].label for key in drawn)
     return [
         Plot("Over the figures of run 1", "figure", "times", series, log=True, categories=names, note=more)
     ]

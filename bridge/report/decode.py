@@ -27,7 +27,9 @@ def arms_table(report: Row) -> list[Table]:
     cells: list[tuple[Cell, ...]] = []
     for name, rows in _by_arm(report).items():
         arm, rates = about.get(name, {}), _collect(rows, rate)
-        held = [b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None]
+        cache_sizes = [
+            b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None
+        ]
         cells.append((
             name,
             text(arm.get("role")),
@@ -38,7 +40,7 @@ def arms_table(report: Row) -> list[Table]:
             f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
             tau(rows),
             accepted(rows),
-            size(max(held)) if held else None,
+            size(max(cache_sizes)) if cache_sizes else None,
         ))  # fmt: skip
     columns = (
         "arm",
@@ -59,36 +61,36 @@ def arms_table(report: Row) -> list[Table]:
 
 def speed_plots(report: Row) -> list[Plot]:
     """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
-    made = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
-    made += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
+    plots = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
+    plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
-    for place, row in enumerate(items(report.get("rows"))):
+    for index, row in enumerate(items(report.get("rows"))):
         speed = rate(row)
         if speed is not None:
             label = f"{row.get('arm')} on {row.get('prompt')}: {shown(speed)}"
-            order.setdefault(str(row.get("arm", "")), []).append(Point(place + 1, speed, label=label))
+            order.setdefault(str(row.get("arm", "")), []).append(Point(index + 1, speed, label=label))
     series = tuple(Series(name, tuple(points)) for name, points in order.items() if points)
     if series:
         note = "A machine that heats up or is disturbed shows here."
-        made.append(Plot("In the order of the run", "row", "tokens a second", series, note=note))
-    return made
+        plots.append(Plot("In the order of the run", "row", "tokens a second", series, note=note))
+    return plots
 
 
 def recall(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return by arm how many prompts of each length were answered with the hidden text."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
-    found: dict[str, dict[float, list[bool]]] = {}
+    hits_by_arm: dict[str, dict[float, list[bool]]] = {}
     for arm, mine in _by_arm(report).items():
         for (prompt,), rows in grouped(mine, "prompt").items():
             length = number(prompts.get(prompt, {}).get("length"))
             if length is not None:
                 wanted = text(prompts[prompt].get("expected"))
                 hit = all(wanted in text(row.get("text")) for row in rows)
-                found.setdefault(arm, {}).setdefault(length, []).append(hit)
-    lengths = sorted({length for by in found.values() for length in by})[:MAX_COLUMNS]
+                hits_by_arm.setdefault(arm, {}).setdefault(length, []).append(hit)
+    lengths = sorted({length for by in hits_by_arm.values() for length in by})[:MAX_COLUMNS]
     if not lengths:
         return [], []
-    cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in found.items())
+    cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in hits_by_arm.items())
     columns = ("arm", *(f"{length:g} tokens" for length in lengths))
     table = Table(
         "Prompts whose answer holds what was hidden",
@@ -98,7 +100,7 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
     )
     series = tuple(
         Series(arm, tuple(_recalled(length, hits) for length, hits in sorted(by.items())), "line")
-        for arm, by in found.items()
+        for arm, by in hits_by_arm.items()
     )
     return [table], [Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)]
 
@@ -132,17 +134,17 @@ def _rows(report: Row) -> list[Row]:
 
 def _by_arm(report: Row) -> dict[str, list[Row]]:
     """Return the rows that count by arm, in the order in which the report describes the arms."""
-    found = {name: rows for (name,), rows in grouped(_rows(report), "arm").items()}
+    rows_by_arm = {name: rows for (name,), rows in grouped(_rows(report), "arm").items()}
     named = [text(arm.get("name")) for arm in items(report.get("arms"))]
-    return {name: found[name] for name in dict.fromkeys((*named, *found)) if name in found}
+    return {name: rows_by_arm[name] for name in dict.fromkeys((*named, *rows_by_arm)) if name in rows_by_arm}
 
 
 def _cache(arm: Row, rows: Iterable[Row]) -> str:
     """Return what an arm's cache is called, and how many layers it leaves as they are."""
     raw = mapping(arm.get("options")).get("raw_layers")
     layers = max((len(items(mapping(row.get("memory")).get("layers"))) for row in rows), default=0)
-    left = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
-    return text(arm.get("cache")) + left
+    unpacked = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
+    return text(arm.get("cache")) + unpacked
 
 
 def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
@@ -151,9 +153,9 @@ def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
         claim for claim in items(report.get("claims")) if not mapping(claim.get("where")).get("workload")
     ]
     for name, over in (("plain_speedup", "over plain loops"), ("decode_speedup", "over mlx-lm")):
-        found = {text(c.get("arm")): number(c.get("value")) for c in whole if c.get("name") == name}
-        if found:
-            return over, {arm: f"{value:.2f}x" for arm, value in found.items() if value is not None}
+        speedups = {text(c.get("arm")): number(c.get("value")) for c in whole if c.get("name") == name}
+        if speedups:
+            return over, {arm: f"{value:.2f}x" for arm, value in speedups.items() if value is not None}
     return "over mlx-lm", {}
 
 
@@ -173,7 +175,7 @@ def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Ra
     by_workload = len(names) > _MAX_PROMPTS
     if by_workload:
         names = list(dict.fromkeys(belongs.get(name, "") for name in names))[:_MAX_PROMPTS]
-    places = {name: place for place, name in enumerate(names)}
+    places = {name: index for index, name in enumerate(names)}
     points: dict[str, list[Point]] = {}
     for arm, mine in _by_arm(report).items():
         gathered: dict[str, list[Row]] = {}
@@ -188,10 +190,10 @@ def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Ra
                 points.setdefault(arm, []).append(
                     Point(places[name], middle, min(values), max(values), label)
                 )
-    series = tuple(Series(arm, tuple(found)) for arm, found in points.items())
-    what = "workload" if by_workload else "prompt"
-    note = f"The median of each {what}; the line spans its rows."
-    return [Plot(title, what, value, series, categories=tuple(names), note=note)] if series else []
+    series = tuple(Series(arm, tuple(arm_points)) for arm, arm_points in points.items())
+    noun = "workload" if by_workload else "prompt"
+    note = f"The median of each {noun}; the line spans its rows."
+    return [Plot(title, noun, value, series, categories=tuple(names), note=note)] if series else []
 
 
 def _share(hits: list[bool] | None) -> Cell:

@@ -41,8 +41,8 @@ def items(value: object) -> list[Row]:
 
 def numbers(value: object) -> list[float]:
     """Return the numbers in a list."""
-    found = map(number, value) if isinstance(value, list) else iter(())
-    return [one for one in found if one is not None]
+    candidates = map(number, value) if isinstance(value, list) else iter(())
+    return [item for item in candidates if item is not None]
 
 
 def plain(value: object) -> Cell:
@@ -54,16 +54,16 @@ def plain(value: object) -> Cell:
 
 def median(values: Iterable[float]) -> float | None:
     """Return the median, or None without values."""
-    found = list(values)
-    return statistics.median(found) if found else None
+    numbers = list(values)
+    return statistics.median(numbers) if numbers else None
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:
     """Group rows by some of their text fields, in order of first appearance."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
-    return found
+        groups.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
+    return groups
 
 
 def counted(rows: Iterable[Row]) -> Iterator[Row]:

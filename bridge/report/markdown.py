@@ -57,7 +57,7 @@ def _run(run: RunView) -> list[str]:
     broken = " (**the answer does not hold**)" if run.evidence.status == "broken" else ""
     title = f"### {escape(run.preset)}: {escape(run.state)}{escape(verdict)}{broken}"
     evidence = f"Evidence: {_EVIDENCE[run.evidence.status]}. {escape(run.evidence.message)}"
-    parts = [title, escape(run.reason), evidence, _facts(run.asked)]
+    parts = [title, escape(run.reason), evidence, _facts(run.request)]
     if run.gate and run.gate.faults:
         parts.append("\n".join(map(_fault, run.gate.faults)))
     for report in run.reports:
@@ -72,9 +72,9 @@ def _run(run: RunView) -> list[str]:
 
 
 def _fault(fault: Fault) -> str:
-    found = "; ".join(map(escape, fault.found)) + (f"; and {fault.more} more" if fault.more else "")
-    why = f": {escape(fault.why)}" if fault.why else ""
-    return f"- **{escape(fault.code)}**{why}. {found}." + (
+    messages = "; ".join(map(escape, fault.messages)) + (f"; and {fault.more} more" if fault.more else "")
+    explanation = f": {escape(fault.explanation)}" if fault.explanation else ""
+    return f"- **{escape(fault.code)}**{explanation}. {messages}." + (
         f" Fix: {escape(fault.mend)}." if fault.mend else ""
     )
 
@@ -92,7 +92,9 @@ def _plot(plot: Plot) -> list[str]:
 
 def _tables(tables: Iterable[Table]) -> list[str]:
     """Return tables, except folded ones, which only the HTML page shows."""
-    return [part for one in tables if not one.folded for part in (f"**{escape(one.title)}**", _table(one))]
+    return [
+        part for table in tables if not table.folded for part in (f"**{escape(table.title)}**", _table(table))
+    ]
 
 
 def _table(table: Table) -> str:

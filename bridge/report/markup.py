@@ -19,12 +19,12 @@ def tag(_name: str, /, *children: Child, **attributes: str | float | None) -> Ma
 
     ``class_`` becomes ``class``, and ``view_box`` becomes ``viewBox``. An attribute that is None is left out.
     """
-    given = "".join(
+    written = "".join(
         f' {_SPELLED.get(name, name.replace("_", "-"))}="{text(value)}"'
         for name, value in attributes.items() if value is not None
     )  # fmt: skip
-    made = f"<{_name}{given}/>" if _name in _EMPTY else f"<{_name}{given}>{join(*children)}</{_name}>"
-    return Markup(made)  # noqa: S704 - escaped above
+    element = f"<{_name}{written}/>" if _name in _EMPTY else f"<{_name}{written}>{join(*children)}</{_name}>"
+    return Markup(element)  # noqa: S704 - escaped above
 
 
 def join(*children: Child) -> Markup:

@@ -39,11 +39,11 @@ def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measure
         if room <= 0:
             yield Measured(path, "", problem="it is not shown, because the page would be too large")
             continue
-        one = measured(path, data)
-        cells = sum(len(table.rows) * len(table.columns) for table in one.tables)
-        points = sum(len(series.points) for plot in one.plots for series in plot.series)
+        report = measured(path, data)
+        cells = sum(len(table.rows) * len(table.columns) for table in report.tables)
+        points = sum(len(series.points) for plot in report.plots for series in plot.series)
         room -= max(_LEAST, cells + points)
-        yield one
+        yield report
 
 
 def measured(path: str, data: bytes | None) -> Measured:
@@ -63,7 +63,9 @@ def measured(path: str, data: bytes | None) -> Measured:
         seconds=number(report.get("seconds")),
         claims=claims_in(report),
         tables=tuple(map(_bounded, tables + rows.about(report) + _others(report))),
-        plots=tuple(plot for plot in plots if sum(len(one.points) for one in plot.series) <= MAX_POINTS),
+        plots=tuple(
+            plot for plot in plots if sum(len(series.points) for series in plot.series) <= MAX_POINTS
+        ),
     )
 
 
@@ -78,8 +80,8 @@ def _bounded(table: Table) -> Table:
 def claims_in(report: Row) -> tuple[Claim, ...]:
     """Return the claims of a report as written. The gate says whether they are true."""
     if report.get("kind") == LEGACY:
-        found = rows.flat(report)
-        return tuple(Claim(name, number(found[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in found)
+        cells = rows.flat(report)
+        return tuple(Claim(name, number(cells[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in cells)
     return tuple(_claim(claim) for claim in items(report.get("claims"))[:MAX_CLAIMS])
 
 
@@ -105,8 +107,8 @@ def _claim(claim: Row) -> Claim:
 
 def _others(report: Row) -> list[Table]:
     """Return fields that version 3 does not have, as in older and in invalid reports."""
-    left = {name: value for name, value in report.items() if name not in _ENVELOPE}
-    return [rows.pairs("Other fields", rows.flat(left), folded=True)] if left else []
+    rest = {name: value for name, value in report.items() if name not in _ENVELOPE}
+    return [rows.pairs("Other fields", rows.flat(rest), folded=True)] if rest else []
 
 
 def _codec(report: Row) -> Shown:

@@ -98,9 +98,9 @@ class Fault:
 
     code: str
     path: str
-    found: tuple[str, ...]
+    messages: tuple[str, ...]
     more: int
-    why: str = ""
+    explanation: str = ""
     mend: str = ""
 
 
@@ -142,7 +142,7 @@ class RunView:
     state: str
     exit_code: int
     reason: str
-    asked: Facts
+    request: Facts
     outcome: Facts
     host: Facts
     versions: Facts

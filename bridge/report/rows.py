@@ -34,8 +34,8 @@ def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
 
 def pairs(title: str, values: object, *, folded: bool = False) -> Table:
     """Return the named values of an object."""
-    found = mapping(values)
-    rows = tuple((name, plain(value)) for name, value in list(found.items())[:MAX_ROWS])
+    entries = mapping(values)
+    rows = tuple((name, plain(value)) for name, value in list(entries.items())[:MAX_ROWS])
     return Table(title, ("name", "value"), rows, folded=folded)
 
 
@@ -46,8 +46,8 @@ def claims_tables(claims: Sequence[Claim]) -> list[Table]:
         (claim.name, claim.about, claim.value, interval(claim.interval) or None)
         for name in names for claim in claims if claim.name == name
     )  # fmt: skip
-    said = dict.fromkeys((claim.name, claim.definition) for claim in claims if claim.definition)
-    meant = tuple(sorted(said, key=lambda pair: names.index(pair[0])))
+    definitions = dict.fromkeys((claim.name, claim.definition) for claim in claims if claim.definition)
+    meant = tuple(sorted(definitions, key=lambda pair: names.index(pair[0])))
     tables = (
         Table("Claims", ("claim", "of", "value", "interval"), rows),
         Table("What they are", ("claim", "is"), meant),
@@ -57,9 +57,9 @@ def claims_tables(claims: Sequence[Claim]) -> list[Table]:
 
 def without_empty(table: Table) -> Table:
     """Return a table without its empty columns."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
-    cells = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return Table(table.title, tuple(table.columns[i] for i in kept), cells, table.note, table.folded)
+    columns = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
+    cells = tuple(tuple(row[i] for i in columns) for row in table.rows)
+    return Table(table.title, tuple(table.columns[i] for i in columns), cells, table.note, table.folded)
 
 
 def about(report: Row) -> list[Table]:
@@ -76,11 +76,11 @@ def about(report: Row) -> list[Table]:
 
 def flat(value: object, depth: int = 3) -> dict[str, Cell]:
     """Flatten an object: the names of inner objects become prefixes of their values' names."""
-    found: dict[str, Cell] = {}
+    cells: dict[str, Cell] = {}
     for name, item in mapping(value).items():
         inner = flat(item, depth - 1) if depth else {}
-        found |= {f"{name}.{key}": one for key, one in inner.items()} or {name: plain(item)}
-    return found
+        cells |= {f"{name}.{key}": cell for key, cell in inner.items()} or {name: plain(item)}
+    return cells
 
 
 def _is_constant(rows: Sequence[Row], name: str) -> bool:

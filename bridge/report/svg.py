@@ -25,10 +25,12 @@ _APART = 5.0
 
 def figures(plots: Iterable[Plot]) -> list[Markup]:
     """Return plots in which series of the same name have the same colour and mark."""
-    found = list(plots)
-    names = dict.fromkeys(one.name for plot in found for one in plot.series if one.style != "limit")
-    looks = {name: place for place, name in enumerate(names)}
-    return [figure(plot, looks) for plot in found]
+    drawings = list(plots)
+    names = dict.fromkeys(
+        series.name for plot in drawings for series in plot.series if series.style != "limit"
+    )
+    looks = {name: index for index, name in enumerate(names)}
+    return [figure(plot, looks) for plot in drawings]
 
 
 def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
@@ -36,11 +38,11 @@ def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
 
     ``looks`` gives each series' colour and mark.
     """
-    series = [(looks.get(one.name, 0), one) for one in _drawable(plot) if one.points]
-    if not any(one.style != "limit" for _, one in series):
+    series = [(looks.get(line.name, 0), line) for line in _drawable(plot) if line.points]
+    if not any(line.style != "limit" for _, line in series):
         return Markup()
     body = _dots(plot, series) if plot.categories else _lines(plot, series)
-    legend = tag("ul", *(_key(i, one) for i, one in series), class_="legend") if len(series) > 1 else None
+    legend = tag("ul", *(_key(i, line) for i, line in series), class_="legend") if len(series) > 1 else None
     note = tag("p", plot.note, class_="note") if plot.note else None
     caption = tag("figcaption", plot.title)
     return tag("figure", caption, legend, body, note)
@@ -66,8 +68,8 @@ def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -
 def _drawable(plot: Plot) -> list[Series]:
     """Return the series without points that are not on the axes."""
     return [
-        Series(one.name, tuple(p for p in one.points if _is_drawable(p, log=plot.log)), one.style)
-        for one in plot.series
+        Series(series.name, tuple(p for p in series.points if _is_drawable(p, log=plot.log)), series.style)
+        for series in plot.series
     ]
 
 
@@ -81,21 +83,21 @@ def _span(point: Point) -> tuple[float, ...]:
 
 
 def _values(series: Sequence[tuple[int, Series]]) -> list[float]:
-    return [value for _, one in series for point in one.points for value in _span(point)]
+    return [value for _, line in series for point in line.points for value in _span(point)]
 
 
 def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
-    places = [point.at for _, one in series for point in one.points]
+    places = [point.at for _, line in series for point in line.points]
     across = axis(places, _LEFT, WIDTH - _RIGHT)
     up = axis(_values(series), _HEIGHT - _BOTTOM, _TOP, log=plot.log, from_zero=True)
     grid = [
-        *(_tick(up.place(tick), written(tick), horizontal=True) for tick in up.ticks()),
-        *(_tick(across.place(tick), written(tick)) for tick in across.ticks()),
+        *(_tick(up.position(tick), written(tick), horizontal=True) for tick in up.ticks()),
+        *(_tick(across.position(tick), written(tick)) for tick in across.ticks()),
         _word(plot.at, (_LEFT + WIDTH - _RIGHT) / 2, _HEIGHT - 6, "middle"),
         _word(plot.value, 12, (_TOP + _HEIGHT - _BOTTOM) / 2, "middle", turned=True),
     ]
-    spread = [one for _, one in series if any(p.low is not None and p.low != p.high for p in one.points)]
-    drawn = [_draw(i, one, across, up, aside=_aside(one, spread)) for i, one in series]
+    spread = [line for _, line in series if any(p.low is not None and p.low != p.high for p in line.points)]
+    drawn = [_draw(i, line, across, up, aside=_aside(line, spread)) for i, line in series]
     return _svg(plot, _HEIGHT, *grid, *drawn)
 
 
@@ -104,18 +106,18 @@ def _aside(series: Series, spread: Sequence[Series]) -> float:
     return _APART * (spread.index(series) - (len(spread) - 1) / 2) if series in spread else 0.0
 
 
-def _draw(place: int, series: Series, across: Axis, up: Axis, *, aside: float = 0.0) -> Markup:
-    at = [(round(across.place(p.at) + aside, 1), up.place(p.value), p) for p in series.points]
+def _draw(index: int, series: Series, across: Axis, up: Axis, *, aside: float = 0.0) -> Markup:
+    at = [(round(across.position(p.at) + aside, 1), up.position(p.value), p) for p in series.points]
     way = "M" + " ".join(f"{x:g},{y:g}" for x, y, _ in at)
     line = tag("path", d=way, class_="line") if series.style != "marks" and len(at) > 1 else None
     if series.style == "limit":
         return tag("g", line, class_="limit")
     spans = [
-        tag("line", x1=x, x2=x, y1=up.place(p.low), y2=up.place(p.high), class_="span")
+        tag("line", x1=x, x2=x, y1=up.position(p.low), y2=up.position(p.high), class_="span")
         for x, _, p in at if p.low is not None and p.high is not None and p.low != p.high
     ]  # fmt: skip
-    marks = [mark(place, x, y, p.label) for x, y, p in at]
-    return tag("g", line, *spans, *marks, class_=f"c{place % COLORS}")
+    marks = [mark(index, x, y, p.label) for x, y, p in at]
+    return tag("g", line, *spans, *marks, class_=f"c{index % COLORS}")
 
 
 def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
@@ -123,30 +125,32 @@ def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
     longest = max(map(len, plot.categories))
     beside = longest <= _BESIDE
     labels = [cut(name, _BESIDE if beside else _ABOVE) for name in plot.categories]
-    left = longest * _LETTER + 14 if beside else 8.0
+    margin = longest * _LETTER + 14 if beside else 8.0
     head = 0.0 if beside else 15.0
-    rows = [i for i, one in series if one.style != "limit"]
+    rows = [i for i, line in series if line.style != "limit"]
     tall = max(20.0, 9.0 * len(rows) + 8) + head
     bottom = _TOP + tall * len(labels)
-    across = axis(_values(series), left, WIDTH - _RIGHT, log=plot.log, from_zero=True)
-    parts = [_tick(across.place(tick), written(tick), bottom=bottom) for tick in across.ticks()]
-    parts.append(_word(plot.value, (left + WIDTH - _RIGHT) / 2, bottom + _BOTTOM - 6, "middle"))
+    across = axis(_values(series), margin, WIDTH - _RIGHT, log=plot.log, from_zero=True)
+    parts = [_tick(across.position(tick), written(tick), bottom=bottom) for tick in across.ticks()]
+    parts.append(_word(plot.value, (margin + WIDTH - _RIGHT) / 2, bottom + _BOTTOM - 6, "middle"))
     words = []
-    for place, name in enumerate(labels):
-        y = _TOP + tall * place
+    for row, name in enumerate(labels):
+        y = _TOP + tall * row
         parts.append(
-            tag("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid") if place else Markup()
+            tag("line", x1=margin, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid") if row else Markup()
         )
         words.append(
-            _word(name, left - 8, y + tall / 2 + 4, "end") if beside else _word(name, left, y + 13, "start")
+            _word(name, margin - 8, y + tall / 2 + 4, "end")
+            if beside
+            else _word(name, margin, y + 13, "start")
         )
-    for i, one in series:
-        if one.style == "limit":
-            x = across.place(one.points[0].value)
+    for i, line in series:
+        if line.style == "limit":
+            x = across.position(line.points[0].value)
             parts.append(tag("g", tag("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="line"), class_="limit"))
             continue
         offset = _TOP + head + (tall - head) * (rows.index(i) + 1) / (len(rows) + 1)
-        dots = (_dot(i, point, across, tall * point.at + offset) for point in one.points)
+        dots = (_dot(i, point, across, tall * point.at + offset) for point in line.points)
         parts.append(tag("g", *dots, class_=f"c{i % COLORS}"))
     return _svg(plot, bottom + _BOTTOM, *parts, *words)
 
@@ -155,8 +159,10 @@ def _dot(shape: int, point: Point, across: Axis, y: float) -> Markup:
     y = round(y, 1)
     span = None
     if point.low is not None and point.high is not None and point.low != point.high:
-        span = tag("line", x1=across.place(point.low), x2=across.place(point.high), y1=y, y2=y, class_="span")
-    return join(span, mark(shape, across.place(point.value), y, point.label))
+        span = tag(
+            "line", x1=across.position(point.low), x2=across.position(point.high), y1=y, y2=y, class_="span"
+        )
+    return join(span, mark(shape, across.position(point.value), y, point.label))
 
 
 def _tick(at: float, label: str, *, horizontal: bool = False, bottom: float = _HEIGHT - _BOTTOM) -> Markup:
@@ -178,10 +184,10 @@ def _svg(plot: Plot, height: float, *parts: Markup) -> Markup:
     return tag("svg", about, *parts, view_box=f"0 0 {WIDTH:g} {height:g}", role="img")
 
 
-def _key(place: int, series: Series) -> Markup:
+def _key(index: int, series: Series) -> Markup:
     if series.style == "limit":
         sample = tag("g", tag("line", x1=1, x2=21, y1=7, y2=7, class_="line"), class_="limit")
     else:
         line = tag("line", x1=1, x2=21, y1=7, y2=7, class_="line") if series.style == "line" else None
-        sample = tag("g", line, mark(place, 11, 7), class_=f"c{place % COLORS}")
+        sample = tag("g", line, mark(index, 11, 7), class_=f"c{index % COLORS}")
     return tag("li", tag("svg", sample, view_box="0 0 22 14", class_="key", aria_hidden="true"), series.name)

@@ -12,22 +12,22 @@ from bridge.report.text import number as shown
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return milliseconds of a pass over L tokens, by length of the context."""
-    found: dict[float, dict[float, list[float]]] = {}
+    times: dict[float, dict[float, list[float]]] = {}
     for row in counted(items(report.get("rows"))):
         length, context, seconds = (number(row.get(name)) for name in ("length", "context", "seconds"))
         if length is not None and context is not None and seconds is not None:
-            found.setdefault(context, {}).setdefault(length, []).append(1000 * seconds)
-    lengths = sorted({length for by in found.values() for length in by})
+            times.setdefault(context, {}).setdefault(length, []).append(1000 * seconds)
+    lengths = sorted({length for by in times.values() for length in by})
     if not lengths:
         return [], []
-    across = list(found)[:MAX_COLUMNS]
+    across = list(times)[:MAX_COLUMNS]
     cells = tuple(
-        (length, *(median(found[context].get(length, ())) for context in across)) for length in lengths
+        (length, *(median(times[context].get(length, ())) for context in across)) for length in lengths
     )
     columns = ("tokens", *(f"ms on {context:g} cached" for context in across))
     series = tuple(
         Series(f"{context:g} cached", tuple(_spread(length, ms) for length, ms in sorted(by.items())), "line")
-        for context, by in found.items()
+        for context, by in times.items()
     )
     note = "The median; the line spans all passes."
     plot = Plot("What verifying costs", "tokens in one pass", "milliseconds", series, note=note)
@@ -56,10 +56,10 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     )
     named = (("Distortion of keys and values", "relative squared error", 2), ("Divergence", "KL in nats", 3))
     plots = []
-    for title, value, place in named:
+    for title, value, column in named:
         series = []
         for cell in cells:
-            stored, figure = cell[1], cell[place]
+            stored, figure = cell[1], cell[column]
             if isinstance(stored, float) and isinstance(figure, float) and figure > 0:
                 label = f"{cell[0]}: {shown(figure)} at {shown(stored)} bits"
                 series.append(Series(str(cell[0]), (Point(stored, figure, label=label),)))
@@ -72,7 +72,7 @@ def parity(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return by prompt on how many drafted tokens two implementations agree."""
     cells: list[tuple[Cell, ...]] = []
     for (prompt,), rows in grouped(items(report.get("rows")), "prompt").items():
-        same = [one == other for row in rows for one, other in _pairs(row)]
+        same = [reference == candidate for row in rows for reference, candidate in _pairs(row)]
         errors = [e for row in rows if (e := number(row.get("max_logit_error"))) is not None]
         cells.append((prompt, len(same), _over(sum(same), len(same)), max(errors, default=None)))
     columns = ("prompt", "tokens", "equal", "largest error of a logit")
@@ -100,8 +100,10 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def _pairs(row: Row) -> list[tuple[object, object]]:
-    one, other = row.get("reference"), row.get("candidate")
-    return list(zip(one, other, strict=False)) if isinstance(one, list) and isinstance(other, list) else []
+    reference, candidate = row.get("reference"), row.get("candidate")
+    if not isinstance(reference, list) or not isinstance(candidate, list):
+        return []
+    return list(zip(reference, candidate, strict=False))
 
 
 def _spread(length: float, ms: list[float]) -> Point:

@@ -28,7 +28,7 @@ _HERE = Path(__file__).with_name("templates")
 
 @cache
 def _environment(*folders: Path) -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader([*folders, _HERE]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -37,12 +37,12 @@ def _environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {
+    environment.globals |= {
         "badges": badges, "cell": cell, "claims_tables": claims_tables, "columns": _columns, "figures": figures,
         "grade": grade, "kind": _kind,
     }  # fmt: skip
-    made.filters |= {"ago": ago, "stamp": stamp, "words": lambda text: str(text).replace("_", " ")}
-    return made
+    environment.filters |= {"ago": ago, "stamp": stamp, "words": lambda text: str(text).replace("_", " ")}
+    return environment
 
 
 def render(name: str, /, *folders: Path, **values: Any) -> str:

@@ -37,8 +37,8 @@ def _show(run: RunView, out: Console) -> None:
     out.print(Panel(_heading(run), title=_plain(run.preset), title_align="left"))
     for fault in run.gate.faults if run.gate else ():
         lines = [
-            Text.assemble((cell(fault.code), "bold red"), " ", cell(fault.why)),
-            *map(_plain, fault.found),
+            Text.assemble((cell(fault.code), "bold red"), " ", cell(fault.explanation)),
+            *map(_plain, fault.messages),
         ]
         lines += [_plain(f"and {fault.more} more")] if fault.more else []
         lines += [_plain(f"fix: {fault.mend}", "dim")] if fault.mend else []
@@ -52,7 +52,7 @@ def _show(run: RunView, out: Console) -> None:
 def _heading(run: RunView) -> RenderableType:
     verdict = run.gate.verdict if run.gate else None
     facts: Facts = (
-        *((name, value) for name, value in run.asked if name in ("parameters", "asked by", "branch")),
+        *((name, value) for name, value in run.request if name in ("parameters", "asked by", "branch")),
         *((name, value) for name, value in run.outcome if name in ("why", "finished", "seconds", "runner")),
     )
     grid = rich_table.Table.grid(padding=(0, 2))
@@ -76,17 +76,17 @@ def _report(report: Measured, out: Console) -> None:
 
 def _put(out: Console, table: Table) -> None:
     columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
-    made = rich_table.Table(
+    grid = rich_table.Table(
         title=_plain(table.title), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
     more = f" {MAX_ROWS} of {len(table.rows)} rows." if len(table.rows) > MAX_ROWS else ""
     if table.note or more:
-        made.caption = _plain(table.note + more, "dim")
+        grid.caption = _plain(table.note + more, "dim")
     for name, column in zip(table.columns, columns, strict=True):
-        made.add_column(_plain(name), justify="right" if is_numeric(column) else "left", overflow="fold")
+        grid.add_column(_plain(name), justify="right" if is_numeric(column) else "left", overflow="fold")
     for row in table.rows[:MAX_ROWS]:
-        made.add_row(*_cells(row))
-    out.print(made)
+        grid.add_row(*_cells(row))
+    out.print(grid)
 
 
 def _cells(row: Iterable[Cell]) -> list[Text]:

@@ -63,5 +63,5 @@ def interval(pair: tuple[float, float] | None) -> str:
 
 def is_numeric(column: tuple[Cell, ...]) -> bool:
     """Return whether a table column contains only numbers, which are right-aligned."""
-    found = [value for value in column if value is not None]
-    return bool(found) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
+    cells = [value for value in column if value is not None]
+    return bool(cells) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in cells)

@@ -20,13 +20,13 @@ _MOST = 1e15
 
 def text_plot(plot: Plot) -> list[str]:
     """Return a plot as lines; empty if nothing can be drawn."""
-    series = [(one, _points(plot, one)) for one in plot.series]
-    shown = [(one, points) for one, points in series if points]
+    series = [(line, _points(plot, line)) for line in plot.series]
+    shown = [(line, points) for line, points in series if points]
     drawn = _marked(shown)
     if not drawn:
         return []
     body = _by_category(plot, drawn) if plot.categories else _scatter(plot, drawn)
-    keys = [f"{mark} {_cut(one.name)}" for mark, one, _ in drawn if one.name]
+    keys = [f"{mark} {_cut(line.name)}" for mark, line, _ in drawn if line.name]
     rest = [f"and {len(shown) - len(drawn)} more"] if len(shown) > len(drawn) else []
     return [*body, "   ".join((*keys, *rest))]
 
@@ -42,13 +42,13 @@ def _points(plot: Plot, series: Series) -> list[Point]:
 
 def _marked(series: Sequence[tuple[Series, list[Point]]]) -> list[tuple[str, Series, list[Point]]]:
     marks = iter(_MARKS)
-    found = []
-    for one, points in series:
-        mark = _LIMIT if one.style == "limit" else next(marks, None)
+    marked = []
+    for line, points in series:
+        mark = _LIMIT if line.style == "limit" else next(marks, None)
         if mark:
-            found.append((mark, one, points))
+            marked.append((mark, line, points))
     # Draw limits first, behind the rest.
-    return sorted(found, key=lambda entry: entry[0] != _LIMIT)
+    return sorted(marked, key=lambda entry: entry[0] != _LIMIT)
 
 
 def _scatter(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> Iterator[str]:
@@ -58,8 +58,8 @@ def _scatter(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> It
     rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
     for mark, _, some in drawn:
         for point in some:
-            rows[round(up.place(point.value))][round(across.place(point.at))] = mark
-    ticks = {round(up.place(tick)): written(tick) for tick in up.ticks()}
+            rows[round(up.position(point.value))][round(across.position(point.at))] = mark
+    ticks = {round(up.position(tick)): written(tick) for tick in up.ticks()}
     room = max(map(len, ticks.values()), default=0)
     yield _cut(plot.value, _WIDTH)
     for i, row in enumerate(rows):
@@ -77,7 +77,7 @@ def _by_category(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -
     for mark, _, some in drawn:
         for point in some:
             if 0 <= point.at < len(rows):
-                rows[int(point.at)][round(across.place(point.value))] = mark
+                rows[int(point.at)][round(across.position(point.value))] = mark
     room = max(map(len, names))
     for name, row in zip(names, rows, strict=True):
         yield f"{name:>{room}} |{''.join(row).rstrip()}"
@@ -92,7 +92,7 @@ def _scale(across: Axis) -> str:
     """Return the line of labels below an axis, without labels that would touch."""
     line = ""
     for tick in across.ticks():
-        at, text = round(across.place(tick)), written(tick)
+        at, text = round(across.position(tick)), written(tick)
         if at >= len(line) + bool(line) and at + len(text) <= _WIDTH:
             line = line.ljust(at) + text
     return line

@@ -70,7 +70,7 @@ class Series:
 
     def changes(self) -> list[Change]:
         """Return the changes of the figure, oldest first."""
-        return changes([one.value for one in self.values])
+        return changes([value.value for value in self.values])
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class Trend:
 
     def lines(self) -> Iterator[dict[str, object]]:
         """Yield what ``--json`` prints, one object per value."""
-        for one in self.values:
-            plain = {name: getattr(one, name) for name in one.__dataclass_fields__}
+        for value in self.values:
+            plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
             yield {"preset": self.preset, "claim": self.name, "of": self.about, **plain}
 
     def series(self) -> list[Series]:
         """Return the values that count, as one series per runner and parameters."""
-        found: dict[tuple[str, str], list[Value]] = {}
-        for one in self.values:
-            if one.counts:
-                found.setdefault((one.runner, one.params), []).append(one)
-        return [Series(*key, tuple(some)) for key, some in sorted(found.items())]
+        groups: dict[tuple[str, str], list[Value]] = {}
+        for value in self.values:
+            if value.counts:
+                groups.setdefault((value.runner, value.params), []).append(value)
+        return [Series(*key, tuple(some)) for key, some in sorted(groups.items())]
 
 
 def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
@@ -104,18 +104,20 @@ def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
     Figures from rows that are not claimed are included only if a name is given. Unreadable answers have no figures.
     """
     branches = [status.branch for status in client.list(limit) if status.state.is_final]
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for branch in reversed(branches):
         with suppress(VerificationError, InfrastructureError):
-            found += measured_in(from_branch(client, branch))
-    return collected(one for one in found if one.fits(name))
+            figures += measured_in(from_branch(client, branch))
+    return collected(figure for figure in figures if figure.fits(name))
 
 
 def measured_in(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
     preset = source.result.preset or ""
     # One text for all figures: a result may have a megabyte of parameters.
-    params = cut(" ".join(f"{name}={given}" for name, given in sorted(source.result.params.items())), _PARAMS)
+    params = cut(
+        " ".join(f"{name}={setting}" for name, setting in sorted(source.result.params.items())), _PARAMS
+    )
     return [
         Figure(
             preset,
@@ -132,12 +134,12 @@ def measured_in(source: Source) -> list[Figure]:
 
 def collected(figures: Iterable[Figure]) -> list[Trend]:
     """Group figures, given oldest first, into trends. The newest figure gives the definition."""
-    found: dict[tuple[str, str, str], list[Figure]] = {}
-    for one in figures:
-        found.setdefault((one.preset, one.name, one.about), []).append(one)
+    groups: dict[tuple[str, str, str], list[Figure]] = {}
+    for figure in figures:
+        groups.setdefault((figure.preset, figure.name, figure.about), []).append(figure)
     return [
-        Trend(*key, some[-1].definition, tuple(one.value for one in some))
-        for key, some in sorted(found.items())
+        Trend(*key, some[-1].definition, tuple(figure.value for figure in some))
+        for key, some in sorted(groups.items())
     ]
 
 

@@ -202,10 +202,10 @@ MODELS: dict[str, type[Report]] = {
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of all kinds."""
-    made = TypeAdapter[Any](AnyReport).json_schema()
+    document = TypeAdapter[Any](AnyReport).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "https://kakeya-bridge.invalid/schemas/report-3.json",
         "title": "A report of kakeya-engine, schema version 3",
-        **made,
+        **document,
     }

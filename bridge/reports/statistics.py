@@ -94,8 +94,8 @@ def _beta(a: float, b: float, x: float) -> float:
     while abs(step - 1) >= _CLOSE and m < _TERMS:
         m += 1
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
+        odd_term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd_term):
             d = 1 / (1 + term * d or _TINY)
             c = 1 + term / c or _TINY
             value *= c * d

@@ -36,7 +36,7 @@ class Alarm:
     @property
     def is_news(self) -> bool:
         """Return whether the change was detected in the last few runs."""
-        return len(self.series.values) - self.change.seen <= _NEWS
+        return len(self.series.values) - self.change.shown_at <= _NEWS
 
     @property
     def first(self) -> Value:

@@ -20,7 +20,7 @@ ROWS = 512  # query rows a key-value head looks at a time
 LOWEST = -1e30  # the score of what is masked: finite, so that no difference of two is NaN
 
 
-class _Held(NamedTuple):
+class _Stored(NamedTuple):
     """What all query rows attend to."""
 
     keys: PackedView
@@ -76,14 +76,14 @@ def attend(
         stop = min(start + size, rows)
         part = None if mask is None else mask if mask.shape[2] == 1 else mask[:, :, start:stop]
         before = 0 if visible is None else visible + start
-        held = _Held(keys, values, sinks, softcap, before)
-        parts.append(_attend_rows(rotated[:, :, start:stop], held, part))
+        stored = _Stored(keys, values, sinks, softcap, before)
+        parts.append(_attend_rows(rotated[:, :, start:stop], stored, part))
     out = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
     return hadamard.unrotate(out).reshape(batch, heads, rows, values.shape[-1]).astype(queries.dtype)
 
 
-def _attend_rows(queries: mx.array, held: _Held, mask: mx.array | None) -> mx.array:
-    keys, values, sinks, softcap, visible = held
+def _attend_rows(queries: mx.array, stored: _Stored, mask: mx.array | None) -> mx.array:
+    keys, values, sinks, softcap, visible = stored
     batch, heads, rows, dim = queries.shape
     _, kv_heads, length, _ = keys.shape
     grouped = (batch, kv_heads, heads // kv_heads * rows)
@@ -102,8 +102,8 @@ def _attend_rows(queries: mx.array, held: _Held, mask: mx.array | None) -> mx.ar
                 scores.shape
             )
         state = _add(state, scores, _after(values, state).rotated(start, stop))
-    seen = (state.largest > LOWEST / 2).astype(mx.float32)
-    out = state.values * seen / mx.maximum(state.total, 1e-37)
+    unmasked = (state.largest > LOWEST / 2).astype(mx.float32)
+    out = state.values * unmasked / mx.maximum(state.total, 1e-37)
     return out.reshape(batch, heads, rows, values.shape[-1])
 
 

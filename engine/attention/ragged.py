@@ -62,12 +62,12 @@ class RaggedCache:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Parts, Parts]:
         """Append each sequence's rows to its cache; return what each of them may see."""
         cut = zip(self.caches, self.offset.cut(keys), self.offset.cut(values), strict=True)
-        found = [cache.update_and_fetch(k, v) for cache, k, v in cut]
-        return Parts([pair[0] for pair in found]), Parts([pair[1] for pair in found])
+        parts = [cache.update_and_fetch(k, v) for cache, k, v in cut]
+        return Parts([pair[0] for pair in parts]), Parts([pair[1] for pair in parts])
 
 
 def attend(
-    one: Callable[..., mx.array],
+    attention: Callable[..., mx.array],
     queries: mx.array,
     keys: Parts,
     values: Parts,
@@ -78,16 +78,17 @@ def attend(
     """Attend for each sequence by itself.
 
     Args:
-        one: attention of one sequence.
+        attention: attention of one sequence.
         queries: ``[1, heads, rows, dim]`` of all sequences.
         keys: of each sequence.
         values: of each sequence.
         cache: what gave them.
         mask: of each sequence, or None.
-        more: what ``one`` takes beside.
+        more: what ``attention`` takes beside.
     """
     masks = mask.parts if mask is not None else [None] * len(cache.caches)
     parts = zip(cache.offset.cut(queries), keys.parts, values.parts, cache.caches, masks, strict=True)
     return mx.concatenate(
-        [one(q, k, v, cache=held, mask=own, **more) for q, k, v, held, own in parts], axis=2
+        [attention(q, k, v, cache=cache_of_row, mask=own, **more) for q, k, v, cache_of_row, own in parts],
+        axis=2,
     )

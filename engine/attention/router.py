@@ -34,14 +34,14 @@ def scaled_dot_product_attention(
     """Attend over arrays as mlx-lm does, over :class:``PackedView`` without decoding it whole."""
     if isinstance(keys, ragged.Parts):
         assert mask is None or isinstance(mask, ragged.Parts)  # noqa: S101 - the cache makes both
-        one = scaled_dot_product_attention
-        return ragged.attend(one, queries, keys, values, cache, mask, scale=scale, sinks=sinks)
+        own = scaled_dot_product_attention
+        return ragged.attend(own, queries, keys, values, cache, mask, scale=scale, sinks=sinks)
     assert not isinstance(mask, ragged.Parts)  # noqa: S101 - likewise
     if isinstance(keys, PackedView) and isinstance(values, PackedView):
         return attend(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     keys, values = (x.dense() if isinstance(x, PackedView) else x for x in (keys, values))
-    found: mx.array = _stock(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
-    return found
+    output: mx.array = _stock(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+    return output
 
 
 def route(layer: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 def digest(files: Iterable[Path], folder: Path) -> str:
     """Return ``sha256:...`` of files below a folder: of ``<sha256> <path>`` lines, sorted by path."""
     lines = sorted((path.relative_to(folder).as_posix(), sha256(path).hexdigest()) for path in files)
-    text = "".join(f"{found} {name}\n" for name, found in lines)
+    text = "".join(f"{value} {name}\n" for name, value in lines)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 

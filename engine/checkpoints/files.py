@@ -60,15 +60,15 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         BadInput: none there, one that the index names is missing, or one is cut short or no such file.
     """
-    found = sorted(folder.glob("model*.safetensors"))
-    missing = sorted(_indexed(folder) - {path.name for path in found})
+    files = sorted(folder.glob("model*.safetensors"))
+    missing = sorted(_indexed(folder) - {path.name for path in files})
     if missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}, which {INDEX} names", AGAIN)
-    if not found:
+    if not files:
         raise BadInput(f"{folder} holds no model*.safetensors", AGAIN)
-    for path in found:
+    for path in files:
         read_header(path)
-    return found
+    return files
 
 
 def _indexed(folder: Path) -> set[str]:

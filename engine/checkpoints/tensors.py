@@ -56,20 +56,20 @@ def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> 
 
 
 def _check(expected: dict[str, list[int]], paths: list[Path], folder: Path) -> None:
-    found: dict[str, Path] = {}
+    file_of: dict[str, Path] = {}
     for path in paths:
         for name, entry in files.read_header(path).items():
-            if name in found:
-                raise BadInput(f"{name} is in {found[name]} and in {path.name}", MISFIT)
-            found[name] = path
+            if name in file_of:
+                raise BadInput(f"{name} is in {file_of[name]} and in {path.name}", MISFIT)
+            file_of[name] = path
             if name in expected and entry["dtype"] not in KINDS:
                 raise BadInput(f"{path}: {name} is {entry['dtype']}, not one of {', '.join(KINDS)}", MISFIT)
             if expected.get(name, entry["shape"]) != entry["shape"]:
                 raise BadInput(f"{path}: {name} is {entry['shape']}, {CONFIG} says {expected[name]}", MISFIT)
-    if missing := sorted(expected.keys() - found.keys()):
+    if missing := sorted(expected.keys() - file_of.keys()):
         raise BadInput(f"the weights in {folder} lack {_some(missing)}", MISFIT)
-    if extra := sorted(found.keys() - expected.keys()):
-        raise BadInput(f"{found[extra[0]]} holds {_some(extra)}, for which {CONFIG} has no use", MISFIT)
+    if extra := sorted(file_of.keys() - expected.keys()):
+        raise BadInput(f"{file_of[extra[0]]} holds {_some(extra)}, for which {CONFIG} has no use", MISFIT)
 
 
 def _some(names: list[str]) -> str:

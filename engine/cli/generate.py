@@ -93,8 +93,8 @@ class _Lines:
     def step(self, step: Any) -> None:
         click.echo(json.dumps({"event": "step", **asdict(step)}, allow_nan=False))
 
-    def end(self, found: dict[str, Any]) -> None:
-        click.echo(json.dumps({"event": "done", **found}, allow_nan=False))
+    def end(self, figures: dict[str, Any]) -> None:
+        click.echo(json.dumps({"event": "done", **figures}, allow_nan=False))
 
 
 class _Text:
@@ -111,21 +111,23 @@ class _Text:
             self.shown = time.monotonic()
             click.echo(f"\r\x1b[K{_speed(self.stats.as_dict())}", nl=False, err=True)
 
-    def end(self, found: dict[str, Any]) -> None:
+    def end(self, figures: dict[str, Any]) -> None:
         click.echo()
-        cache = f"cache {found['kv']} {found['cache_bytes'] / 1e6:.2f} MB"
+        cache = f"cache {figures['kv']} {figures['cache_bytes'] / 1e6:.2f} MB"
         end = {"stop": "stopped", "length": "at the limit"}.get(
-            found["finish_reason"], found["finish_reason"]
+            figures["finish_reason"], figures["finish_reason"]
         )
-        syncs = f"{found['syncs_per_step']:.2f} synchronisations a step"
+        syncs = f"{figures['syncs_per_step']:.2f} synchronisations a step"
         head = "\r\x1b[K" if self.live else ""
-        click.echo(f"{head}{_speed(found)}, {syncs}, {cache}, {end}", err=True)
+        click.echo(f"{head}{_speed(figures)}, {syncs}, {cache}, {end}", err=True)
 
 
-def _speed(found: dict[str, Any]) -> str:
-    said = f"{found['tokens']} tokens"
-    if found["tokens_per_second"]:
-        said += f", {found['tokens_per_second']:.1f} tok/s"
-    if found["tau"]:
-        said += f", {found['tau']:.2f} tokens a verify step, {found['acceptance']:.0%} of drafts accepted"
-    return said
+def _speed(figures: dict[str, Any]) -> str:
+    summary = f"{figures['tokens']} tokens"
+    if figures["tokens_per_second"]:
+        summary += f", {figures['tokens_per_second']:.1f} tok/s"
+    if figures["tau"]:
+        summary += (
+            f", {figures['tau']:.2f} tokens a verify step, {figures['acceptance']:.0%} of drafts accepted"
+        )
+    return summary

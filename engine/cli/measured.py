@@ -9,24 +9,24 @@ import click
 from engine.cli.output import put_out
 from engine.cli.progress import progress
 
-Made = dict[str, Any]
+Sections = dict[str, Any]
 
 
 def carry_out(
     job: Any,
-    what: str,
+    title: str,
     unit: str,
-    show: Callable[[Made], None],
+    show: Callable[[Sections], None],
     out: Path | None,
     *,
     as_json: bool,
-    picture: Callable[[Made], str] | None = None,
-) -> Made:
+    picture: Callable[[Sections], str] | None = None,
+) -> Sections:
     """Run a job of :mod:``engine.measure.job``, put its report out and return it.
 
     Args:
         job: what is measured.
-        what: the word beside the bar.
+        title: the word beside the bar.
         unit: what a step is, in the plural.
         show: prints the report.
         out: where it goes.
@@ -36,32 +36,32 @@ def carry_out(
     from engine.measure.job import run
 
     tell_left_out(job.config.get("left_out", {}))
-    with progress(what, unit) as (on_start, on_step):
-        made, journal = run(job, out, on_start, on_step)
-    put_out(made, out, show, as_json=as_json, picture=picture(made) if picture else None)
+    with progress(title, unit) as (on_start, on_step):
+        report, journal = run(job, out, on_start, on_step)
+    put_out(report, out, show, as_json=as_json, picture=picture(report) if picture else None)
     journal.close()
-    return made
+    return report
 
 
 def tell_left_out(arms: dict[str, str]) -> None:
     """Say on standard error which arms are left out, and why."""
-    for name, why in arms.items():
-        click.echo(f"left out: {name}: {why}", err=True)
+    for name, reason in arms.items():
+        click.echo(f"left out: {name}: {reason}", err=True)
 
 
-def choose_threads(pair: Any, asked: int | None, out: Path | None) -> Any:
+def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
     """Choose and set the BLAS threads, and say on standard error which; see :mod:``engine.measure.threads``.
 
     Args:
         pair: the loaded models.
-        asked: the option ``--threads``.
+        requested: the option ``--threads``.
         out: the report's file: an interrupted run of it keeps the number that it began with.
     """
     from engine.measure import threads
     from engine.measure.journal import chosen_before
 
-    found = threads.choose(pair, asked, chosen_before(out))
-    if found.by == "measured":
-        rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in found.rates.items())
-        click.echo(f"BLAS threads: {found.count}" + (f" (measured with {rates})" if rates else ""), err=True)
-    return found
+    chosen = threads.choose(pair, requested, chosen_before(out))
+    if chosen.by == "measured":
+        rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in chosen.rates.items())
+        click.echo(f"BLAS threads: {chosen.count}" + (f" (measured with {rates})" if rates else ""), err=True)
+    return chosen

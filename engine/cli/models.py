@@ -41,24 +41,24 @@ def command(
         return
     from engine.models.check import check
 
-    found = check(reference, False if no_draft else draft, only_files=only_files)
+    facts = check(reference, False if no_draft else draft, only_files=only_files)
     if as_json:
-        click.echo(json.dumps(found, allow_nan=False))
+        click.echo(json.dumps(facts, allow_nan=False))
     else:
-        _show(found, "all files are there" if only_files else "runs")
-    if not found["ok"]:
+        _show(facts, "all files are there" if only_files else "runs")
+    if not facts["ok"]:
         ctx.exit(FAILED)
 
 
 def _list(*, as_json: bool) -> None:
     from engine.models.names import pairs
 
-    found = pairs()
+    named = pairs()
     if as_json:
-        click.echo(json.dumps({"pairs": found}, allow_nan=False))
+        click.echo(json.dumps({"pairs": named}, allow_nan=False))
         return
-    name, channel = (max(len(pair[key]) for pair in found) for key in ("name", "channel"))
-    for pair in found:
+    name, channel = (max(len(pair[key]) for pair in named) for key in ("name", "channel"))
+    for pair in named:
         if pair["source"] == "bundled":
             state = "bundled" if pair["here"] else "bundled, not part of this installation"
         else:
@@ -70,14 +70,14 @@ def _list(*, as_json: bool) -> None:
     )
 
 
-def _show(found: dict[str, Any], told: str) -> None:
+def _show(facts: dict[str, Any], verdict: str) -> None:
     for role in ("target", "draft"):
-        part = found[role]
+        part = facts[role]
         if part and part["error"]:
             fix = f"; {part['fix']}" if part["fix"] else ""
             click.echo(f"error: {part['error']}{fix}", err=True)
-        elif part and found["ok"]:
+        elif part and facts["ok"]:
             size = part["weight_bytes"] / 1e6
             click.echo(
-                f"{role} {part['id']}: {told} ({part['architecture']}, {part['layers']} layers, {size:.0f} MB)"
+                f"{role} {part['id']}: {verdict} ({part['architecture']}, {part['layers']} layers, {size:.0f} MB)"
             )

@@ -9,7 +9,7 @@ import click
 
 
 def put_out(
-    made: dict[str, Any],
+    document: dict[str, Any],
     out: Path | None,
     show: Callable[[dict[str, Any]], None],
     *,
@@ -20,12 +20,12 @@ def put_out(
     from engine.measure import report
 
     if out:
-        report.write(out, made)
+        report.write(out, document)
         if picture is not None:
             out.with_suffix(".svg").write_text(picture, encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(made, indent=2, allow_nan=False))
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
-        show(made)
+        show(document)
     if out:
         click.echo(f"wrote {out}", err=True)

@@ -16,15 +16,15 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     """
     from engine.probe import probe as look
 
-    found = look()
+    facts = look()
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2))
+        click.echo(json.dumps(facts.as_dict(), indent=2))
     else:
-        _show(found.as_dict())
-    for kind, items in (("warning", found.warnings), ("error", found.problems)):
+        _show(facts.as_dict())
+    for kind, items in (("warning", facts.warnings), ("error", facts.problems)):
         for item in items:
             click.echo(f"{kind}: {item.what} ({item.why}); {item.fix}", err=True)
-    if not found.healthy:
+    if not facts.healthy:
         ctx.exit(1)
 
 

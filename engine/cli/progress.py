@@ -13,15 +13,15 @@ FIRST, MOST = (
     30.0,
 )  # seconds until the first line, and between later ones: each takes twice as long as the last
 
-Told = tuple[Callable[[int], None], Callable[[], None]]
+Callbacks = tuple[Callable[[int], None], Callable[[], None]]
 
 
 @contextmanager
-def progress(what: str, unit: str) -> Iterator[Told]:
+def progress(title: str, unit: str) -> Iterator[Callbacks]:
     """Show progress on standard error; yield what to call with the number of steps, and after each step.
 
     Args:
-        what: the word beside the bar.
+        title: the word beside the bar.
         unit: what a step is, in the plural, for the lines: ``progress 3/20 prompts, 12 s``.
     """
     from rich.console import Console
@@ -30,9 +30,9 @@ def progress(what: str, unit: str) -> Iterator[Told]:
     if console.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None)
+            task = bar.add_task(title, total=None)
             yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
         return
     lines = _Lines(unit)

@@ -1,6 +1,6 @@
 """Codecs for K and V vectors.
 
-The names below are imported when they are used: the NumPy twin and the tables of the format need no MLX.
+The names below are imported when they are used: the tables of the format need no MLX.
 """
 
 from importlib import import_module

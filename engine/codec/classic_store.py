@@ -68,8 +68,8 @@ def _width(codec: ClassicCodec) -> int:
 
 def _cosets(codec: ClassicCodec, twice: np.ndarray) -> np.ndarray:
     """Return which blocks have a half-integer coordinate, bool ``[n, blocks]``."""
-    found: np.ndarray = (twice.reshape(len(twice), -1, SIZES[codec.lattice]) % 2 == 1).any(axis=2)
-    return found
+    odd_halves: np.ndarray = (twice.reshape(len(twice), -1, SIZES[codec.lattice]) % 2 == 1).any(axis=2)
+    return odd_halves
 
 
 def _number(codec: ClassicCodec, twice: np.ndarray, coset: np.ndarray) -> np.ndarray:
@@ -79,8 +79,8 @@ def _number(codec: ClassicCodec, twice: np.ndarray, coset: np.ndarray) -> np.nda
     if codec.lattice == "e8":
         half = np.where(twice == -side, side, np.where(twice == side, side + 1, (twice + side - 1) // 2))
         words = np.where(np.repeat(coset, SIZES["e8"], axis=1), half, words)
-    found: np.ndarray = (words.reshape(len(twice), -1, FOUR) * base(codec) ** np.arange(FOUR)).sum(axis=2)
-    return found
+    numbers: np.ndarray = (words.reshape(len(twice), -1, FOUR) * base(codec) ** np.arange(FOUR)).sum(axis=2)
+    return numbers
 
 
 def _to_bits(numbers: np.ndarray, width: int) -> np.ndarray:

@@ -25,13 +25,15 @@ def inside(point: mx.array, q: int) -> mx.array:
     """
     moved = point - _shift(mx.float32)
     size = mx.abs(moved)
-    odd = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)  # a 0 among them is also the smallest
-    eight = size.sum(axis=-2, keepdims=True) * 0.5 - odd * size.min(axis=-2, keepdims=True)
+    negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(
+        mx.float32
+    )  # a 0 among them is also the smallest
+    eight = size.sum(axis=-2, keepdims=True) * 0.5 - negative * size.min(axis=-2, keepdims=True)
     first, second = mx.split(size, 2, axis=-2)
     top, next_top = mx.maximum(first, second), mx.minimum(first, second)
     while top.shape[-2] > 1:
-        (left, right), (low, high) = mx.split(top, 2, axis=-2), mx.split(next_top, 2, axis=-2)
-        top, next_top = mx.maximum(left, right), mx.maximum(mx.minimum(left, right), mx.maximum(low, high))
+        (a, b), (low, high) = mx.split(top, 2, axis=-2), mx.split(next_top, 2, axis=-2)
+        top, next_top = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
     return (mx.maximum(top + next_top, eight) < q).astype(mx.float32)
 
 
@@ -88,8 +90,8 @@ class _Reduced:
     def __init__(self, ahead: mx.array, total: mx.array, period: int) -> None:
         """Take the points plus half a period, and the sums of those coordinates."""
         self.point = (ahead & (period - 1)) - period // 2
-        kept = self.point.sum(axis=-2, keepdims=True) + 4 * period
-        self.odd = (((total - kept) // period) & 1).astype(mx.int16)
+        sums = self.point.sum(axis=-2, keepdims=True) + 4 * period
+        self.odd = (((total - sums) // period) & 1).astype(mx.int16)
         self.largest = mx.abs(self.point).max(axis=-2, keepdims=True)
         mended = self.odd * (period - 2 * self.largest.astype(mx.float32)) * period
         self.norm = mx.square(self.point.astype(mx.float32)).sum(axis=-2, keepdims=True) + mended

@@ -22,10 +22,10 @@ def factor(dim: int) -> int:
     Raises:
         BadInput: there is no such ``m``. MLX itself is not asked: some sizes it cannot do it accepts.
     """
-    odd = dim
-    while dim > 0 and odd % 2 == 0:
-        odd //= 2
-    m = FACTORS.get(odd, 0)
+    rest = dim
+    while dim > 0 and rest % 2 == 0:
+        rest //= 2
+    m = FACTORS.get(rest, 0)
     if dim < 1 or dim > LARGEST or not m or dim % m:
         raise BadInput(
             f"there is no Hadamard rotation of size {dim}",

@@ -57,9 +57,9 @@ def tree_sum(x: mx.array, axis: int) -> mx.array:
     """Sum one axis by halves, keeping it; the order of additions is part of the codec's definition."""
     while (size := x.shape[axis]) > 1:
         if size % 2:
-            first, second, odd = mx.split(x, [size // 2, size - 1], axis=axis)
+            first, second, last = mx.split(x, [size // 2, size - 1], axis=axis)
             head, tail = mx.split(first + second, [1], axis=axis)
-            x = mx.concatenate([head + odd, tail], axis=axis)
+            x = mx.concatenate([head + last, tail], axis=axis)
         else:
             first, second = mx.split(x, 2, axis=axis)
             x = first + second
@@ -72,8 +72,8 @@ def nearest_d(z: mx.array) -> mx.array:
     If the sum is odd, the coordinate that rounding hurt most moves to its second nearest integer.
     """
     rounded = Rounded(z)
-    odd = (rounded.total & 1).astype(mx.float32)
-    return rounded.moved(rounded.key.max(axis=-2, keepdims=True), odd)
+    parity = (rounded.total & 1).astype(mx.float32)
+    return rounded.moved(rounded.key.max(axis=-2, keepdims=True), parity)
 
 
 def nearest_e8(z: mx.array) -> tuple[mx.array, mx.array]:
@@ -86,13 +86,13 @@ def nearest_e8(z: mx.array) -> tuple[mx.array, mx.array]:
     most, least = (find(rounded.key, axis=-2, keepdims=True) for find in (mx.max, mx.min))
     hurt = tree_sum(rounded.key.view(mx.float32), -2)
     below = rounded.sign.sum(axis=-2, keepdims=True) >> 31  # its parity: the sum wraps around
-    odd = (rounded.total & 1).astype(mx.float32)
+    parity = (rounded.total & 1).astype(mx.float32)
     odd_half = ((rounded.total + below) & 1).astype(mx.float32)
-    whole = rounded.square + odd * (1 - 2 * most.view(mx.float32))
+    whole = rounded.square + parity * (1 - 2 * most.view(mx.float32))
     half = rounded.square + (2 - hurt) + odd_half * (2 * least.view(mx.float32))
 
     take = half < whole
     halves = take.astype(mx.float32)
     key = most + take.astype(mx.uint32) * (least - most)
-    step = odd - halves * (odd + odd_half)
+    step = parity - halves * (parity + odd_half)
     return rounded.moved(key, step, 0.5 * halves), mx.minimum(whole, half)

@@ -114,10 +114,10 @@ def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array) -> _Ch
     totals = tree_sum(mx.minimum(without, coarse), 1)[:, 0]
     chosen = mx.argmin(totals, axis=0, keepdims=True).astype(mx.int32)
     beta = mx.take_along_axis((coarse < without).astype(mx.int32), chosen[:, None], axis=0)[0]
-    place = chosen + pairs * beta
-    taken = [(place == i).astype(mx.float32) * some for i, some in enumerate(points)]
+    index = chosen + pairs * beta
+    selected = [(index == i).astype(mx.float32) * some for i, some in enumerate(points)]
     scale = mx.take_along_axis(fine, chosen, axis=0)
-    return _Choice(scale, beta, sum(taken[1:], start=taken[0]), totals.min(axis=0, keepdims=True))
+    return _Choice(scale, beta, sum(selected[1:], start=selected[0]), totals.min(axis=0, keepdims=True))
 
 
 def _better(first: _Choice | None, second: _Choice) -> _Choice:
@@ -150,8 +150,8 @@ def largest_product(y: mx.array) -> mx.array:
     eight = tree_sum(size, 0)[0] * 0.5 - (flips & 1).astype(mx.float32) * size.min(axis=0)
     top, below = mx.maximum(size[:4], size[4:]), mx.minimum(size[:4], size[4:])
     while len(top) > 1:
-        (left, right), (low, high) = mx.split(top, 2), mx.split(below, 2)
-        top, below = mx.maximum(left, right), mx.maximum(mx.minimum(left, right), mx.maximum(low, high))
+        (a, b), (low, high) = mx.split(top, 2), mx.split(below, 2)
+        top, below = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
     return mx.maximum(top + below, eight)[0]
 
 
@@ -174,12 +174,12 @@ def _tried(
     """
     blocks, n = y.shape[1:]
     together = max(1, COLUMNS // (blocks * n))
-    tried, found = [], []
+    tried, errors = [], []
     for some in mx.split(scales, [*range(together, len(scales), together)]):
         z = y[:, None] * step(-some)[:, None]
         points, far = best_points(z.reshape(8, -1), q, shrinks)
-        tried += [one.reshape(y.shape) for one in mx.split(points.reshape(z.shape), len(some), axis=1)]
-        found.append(far.reshape(len(some), blocks, n))
+        tried += [part.reshape(y.shape) for part in mx.split(points.reshape(z.shape), len(some), axis=1)]
+        errors.append(far.reshape(len(some), blocks, n))
         (y,) = mx.depends([y], [points, far])
     unit = step(scales)
-    return tried, mx.concatenate(found) * (unit * unit)[:, None]
+    return tried, mx.concatenate(errors) * (unit * unit)[:, None]

@@ -39,10 +39,10 @@ class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
         """Append both, changed before ``stop``, and return what the inner cache returns."""
         count = max(0, min(keys.shape[2], self.stop - self.inner.offset))
         self.injected_positions += count
-        found: tuple[mx.array, mx.array] = self.inner.update_and_fetch(
+        rows: tuple[mx.array, mx.array] = self.inner.update_and_fetch(
             self._changed(keys, count), self._changed(values, count)
         )
-        return found
+        return rows
 
     def _changed(self, x: mx.array, count: int) -> mx.array:
         if count == 0:
@@ -79,7 +79,7 @@ def control_caches(model: nn.Module, change: Change, stop: int) -> list[Cache]:
         BadInput: no layer keeps keys and values by itself.
     """
     caches = lm_cache.make_prompt_cache(model)
-    found = [ControlCache(c, change, stop) if type(c) in KEY_VALUE else c for c in caches]
-    if not any(isinstance(cache, ControlCache) for cache in found):
+    changed = [ControlCache(c, change, stop) if type(c) in KEY_VALUE else c for c in caches]
+    if not any(isinstance(cache, ControlCache) for cache in changed):
         raise BadInput("this model keeps no keys and values that a control could replace")
-    return found
+    return changed

@@ -29,27 +29,27 @@ def counters(caches: Sequence[Cache]) -> dict[str, int]:
     total = dict.fromkeys(NAMES, 0)
     for cache in caches:
         if isinstance(cache, lm_cache.CacheList):
-            found = counters(cache.caches)
+            figures = counters(cache.caches)
         else:
-            made, nbytes, failures = _look(cache)
-            found = {
-                "injected_positions": made,
-                "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", made)),
+            positions, nbytes, failures = _look(cache)
+            figures = {
+                "injected_positions": positions,
+                "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", positions)),
                 "packed_bytes": nbytes,
                 "codec_failures": failures,
                 "evicted_positions": getattr(cache, "evicted", 0),
                 "injected_reads": getattr(cache, "injected_reads", 0),
             }
-        total = {name: total[name] + found[name] for name in total}
+        total = {name: total[name] + figures[name] for name in total}
     return total
 
 
 def _look(cache: Any) -> tuple[int, int, int]:
     """Return the positions of one cache that a codec made, the bytes of its codes, and its failures."""
-    made = getattr(cache, "injected_positions", None)
-    if made is not None:
+    positions = getattr(cache, "injected_positions", None)
+    if positions is not None:
         inner = getattr(getattr(cache, "source", None), "inner", None)
-        return made, 0 if inner is None else _look(inner)[1], 0
+        return positions, 0 if inner is None else _look(inner)[1], 0
     if isinstance(cache, PackedMixin) and cache.codecs is not None:
         rows = [x for x in (cache.keys, cache.values) if x.dtype == mx.uint8]
         return (cache.offset if len(rows) == 2 else 0), sum(x.nbytes for x in rows), 0  # noqa: PLR2004

@@ -36,14 +36,14 @@ class Needle:
         expected: the code that the answer has to hold.
         length: tokens that were asked for; the prompt has as many or a few less.
         depth: where the needle stands: 0 before the first note, 1 behind the last.
-        asked: how many of the last tokens are the question; what is before may be changed by a control.
+        question_tokens: how many of the last tokens are the question; what is before may be changed by a control.
     """
 
     prompt: prompts.Prompt
     expected: str
     length: int
     depth: float
-    asked: int
+    question_tokens: int
 
     def section(self) -> dict[str, Any]:
         """Return its entry in a report."""
@@ -75,11 +75,13 @@ def make(
     if count > len(every):
         raise BadInput(f"{count} needles", f"at most {len(every)} have codes of their own")
     secrets = iter(rng.sample(every, count))
-    made = []
+    needles = []
     for length, depth, i in itertools.product(lengths, depths, range(samples)):
-        made.append(_make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat))
+        needles.append(
+            _make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat)
+        )
         on_made()
-    return made
+    return needles
 
 
 def _make(
@@ -108,18 +110,18 @@ def _make(
 
 def _text(numbers: Sequence[int], secret: str, depth: float, *, chat: bool) -> str:
     notes = [NOTE.format(number) for number in numbers]
-    place = round(depth * len(notes))
+    position = round(depth * len(notes))
     question = CHAT_QUESTION if chat else QUESTION
-    return "".join(notes[:place]) + NEEDLE.format(secret) + "".join(notes[place:]) + question
+    return "".join(notes[:position]) + NEEDLE.format(secret) + "".join(notes[position:]) + question
 
 
 def _encode(tokenizer: Tokenizer, name: str, text: str, *, chat: bool) -> prompts.Prompt:
     return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
 
 
-def _common(one: Sequence[object], other: Sequence[object]) -> int:
-    pairs: Iterator[bool] = (a == b for a, b in zip(one, other, strict=False))
-    return next((i for i, equal in enumerate(pairs) if not equal), min(len(one), len(other)))
+def _common(first: Sequence[object], second: Sequence[object]) -> int:
+    pairs: Iterator[bool] = (a == b for a, b in zip(first, second, strict=False))
+    return next((i for i, equal in enumerate(pairs) if not equal), min(len(first), len(second)))
 
 
 def directly(needles: Sequence[Needle]) -> list[Needle]:

@@ -17,13 +17,13 @@ def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
     """Return the arm that reads the whole text again for each token: what keeping a cache saves."""
 
     def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
-        held = list(ids)
+        context = list(ids)
         for _ in range(most):
             caches[:] = make_caches(model, "raw")
-            for at in range(0, len(held), CHUNK):
-                logits = model(mx.array(held[at : at + CHUNK])[None], cache=caches)
+            for at in range(0, len(context), CHUNK):
+                logits = model(mx.array(context[at : at + CHUNK])[None], cache=caches)
                 mx.eval(logits)
-            held.append(int(number(mx.argmax(logits[0, -1]))))
-            yield Step((held[-1],))
+            context.append(int(number(mx.argmax(logits[0, -1]))))
+            yield Step((context[-1],))
 
     return Arm(RECOMPUTE, "reference", LOOP, lambda _: make_caches(model, "raw"), decode, oracle=oracle)

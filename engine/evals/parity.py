@@ -133,9 +133,9 @@ def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draf
             *before, last = mx.split(taps, list(cuts), axis=1)
             for part in before:
                 bound.absorb(part, context)
-            found = bound.propose(bonus, last, context, count)
-            logits = None if found.candidates is not None else found.logits[0].astype(mx.float32)
-            return Drafted(integers(found.tokens[0]), logits)
+            proposal = bound.propose(bonus, last, context, count)
+            logits = None if proposal.candidates is not None else proposal.logits[0].astype(mx.float32)
+            return Drafted(integers(proposal.tokens[0]), logits)
 
         return step
 
@@ -199,11 +199,11 @@ def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: in
     return Walk(len(ids), tokens, mx.concatenate(parts, axis=1))
 
 
-def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator[dict[str, Any]]:
+def rounds(walked: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator[dict[str, Any]]:
     """Yield a row, but for its prompt, for each block that both drafters draft along a continuation.
 
     Args:
-        made: the continuation.
+        walked: the continuation.
         sides: reference and candidate.
         block: tokens of a block, the committed one among them.
         most: blocks.
@@ -211,11 +211,11 @@ def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator
     drafters = [side.make(None) for side in sides]
     at, read = 0, 0
     for block_at in range(most):
-        if at + block > len(made.tokens):
+        if at + block > len(walked.tokens):
             return
-        taps = made.taps[:, read : made.length + at]
-        reference, candidate = (draft(made.tokens[at], taps, block - 1) for draft in drafters)
-        following = made.tokens[at + 1 : at + block]
+        taps = walked.taps[:, read : walked.length + at]
+        reference, candidate = (draft(walked.tokens[at], taps, block - 1) for draft in drafters)
+        following = walked.tokens[at + 1 : at + block]
         yield {
             "block": block_at,
             "reference": reference.tokens,
@@ -223,7 +223,7 @@ def rounds(made: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator
             "target": following,
             **_error(reference, candidate),
         }
-        read = made.length + at
+        read = walked.length + at
         same = first_difference(reference.tokens, following)
         at += (block - 1 if same is None else same) + 1
 
@@ -238,12 +238,12 @@ def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:
     """Return how far the logits lie apart, and where tokens part how near a tie that was to the reference."""
     if reference.logits is None or candidate.logits is None:
         return {}
-    found = {"max_logit_error": mx.abs(reference.logits - candidate.logits).max().item()}
+    errors = {"max_logit_error": mx.abs(reference.logits - candidate.logits).max().item()}
     at = first_difference(reference.tokens, candidate.tokens)
     if at is not None:
         row = reference.logits[at]
-        found["margin"] = (row[reference.tokens[at]] - row[candidate.tokens[at]]).item()
-    return found
+        errors["margin"] = (row[reference.tokens[at]] - row[candidate.tokens[at]]).item()
+    return errors
 
 
 def job(
@@ -267,8 +267,8 @@ def job(
     """
 
     def measure(turn: Turn[tuple[Side, Side], Prompt]) -> Iterator[Row]:
-        made = walk(pair.target, pair.draft.config.target_layer_ids, turn.prompt.ids, block * blocks + 1)
-        return rounds(made, turn.arm, block, blocks)
+        walked = walk(pair.target, pair.draft.config.target_layer_ids, turn.prompt.ids, block * blocks + 1)
+        return rounds(walked, turn.arm, block, blocks)
 
     workload = {"task": "code", "source": config["prompts"], "chat_template": False}
     return Job(

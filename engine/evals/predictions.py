@@ -37,19 +37,19 @@ class Predictions:
         if not caches or len(needle.prompt.ids) <= 2 * self._window:
             return {}
         wanted, top = self._known(needle)
-        found = wanted if arm is self._whole else self._read(needle.prompt.ids, arm, caches)
-        kl = mx.maximum((mx.exp(wanted) * (wanted - found)).sum(axis=-1), 0)
-        same = mx.argmax(found, axis=-1) == top
+        predicted = wanted if arm is self._whole else self._read(needle.prompt.ids, arm, caches)
+        kl = mx.maximum((mx.exp(wanted) * (wanted - predicted)).sum(axis=-1), 0)
+        same = mx.argmax(predicted, axis=-1) == top
         counted = {
-            "n_positions": found.shape[0],
+            "n_positions": predicted.shape[0],
             "sum_kl": number(kl.sum()),
             "same_top": int(number(same.sum())),
         }
         return {"prediction": counted}
 
     def _read_whole(self, needle: Needle) -> tuple[mx.array, mx.array]:
-        found = self._read(needle.prompt.ids, self._whole, self._whole.make(needle))
-        return found, mx.argmax(found, axis=-1)
+        predicted = self._read(needle.prompt.ids, self._whole, self._whole.make(needle))
+        return predicted, mx.argmax(predicted, axis=-1)
 
     def _read(self, ids: Sequence[int], arm: Arm[list[Cache]], caches: list[Cache]) -> mx.array:
         """Return log-probabilities behind two windows, float32 ``[positions, vocabulary]``."""

@@ -76,14 +76,14 @@ def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str
         options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
         return Arm(name, role, LOOP, lambda _: halved(make()) if half else make(), options=options, **more)
 
-    found = [arm(BASELINE, "baseline", lambda: make_caches(model, "raw"))]
+    arms = [arm(BASELINE, "baseline", lambda: make_caches(model, "raw"))]
     for spec, tried in usable_here.items():
         options = {"boundary": plan.boundary, "raw_layers": tried.raw_layers, **_nominal(spec, model)}
         make = lambda s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(arm(spec, "candidate", make, cache=spec, patches=tried.patches, options=options))
-    found.append(arm("identity", "identity", lambda: control_caches(model, same, EVERYWHERE)))
-    found.append(arm("poison", "poison", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
-    return found, left_out
+        arms.append(arm(spec, "candidate", make, cache=spec, patches=tried.patches, options=options))
+    arms.append(arm("identity", "identity", lambda: control_caches(model, same, EVERYWHERE)))
+    arms.append(arm("poison", "poison", lambda: control_caches(model, noise(plan.seed), EVERYWHERE)))
+    return arms, left_out
 
 
 def _is_wide(model: nn.Module) -> bool:

@@ -71,10 +71,10 @@ def stock(model: nn.Module, chunk: int) -> Decode:
     """Return mlx-lm's own loop, which reads ``chunk`` tokens of a prompt at once."""
 
     def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
-        found = generate_step(
+        stream = generate_step(
             mx.array(list(ids)), model, max_tokens=most, prompt_cache=caches, prefill_step_size=chunk
         )
-        for token, _ in found:
+        for token, _ in stream:
             yield Step((int(token),))
 
     return decode
@@ -88,17 +88,17 @@ def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[s
     """
     tried, left_out = usable(model, plan.caches, plan.boundary)
     decode = stock(model, plan.chunk)
-    found = [Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode)]
-    for spec, what in tried.items():
-        options = {"boundary": plan.boundary, "raw_layers": what.raw_layers}
+    arms = [Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode)]
+    for spec, role in tried.items():
+        options = {"boundary": plan.boundary, "raw_layers": role.raw_layers}
         make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        found.append(
+        arms.append(
             Arm(
                 spec, "candidate", STOCK_LOOP, make, decode,
-                oracle=BASELINE, cache=spec, patches=what.patches, options=options,
+                oracle=BASELINE, cache=spec, patches=role.patches, options=options,
             )
         )  # fmt: skip
-    return [*found, *_controls(model, plan, decode)], left_out
+    return [*arms, *_controls(model, plan, decode)], left_out
 
 
 def _controls(model: nn.Module, plan: RecallPlan, decode: Decode) -> Iterator[NeedleArm]:
@@ -116,7 +116,7 @@ def _controls(model: nn.Module, plan: RecallPlan, decode: Decode) -> Iterator[Ne
 
 
 def _before(needle: Needle) -> int:
-    return len(needle.prompt.ids) - needle.asked
+    return len(needle.prompt.ids) - needle.question_tokens
 
 
 class Tried(NamedTuple):
@@ -135,17 +135,17 @@ def usable(model: nn.Module, specs: Iterable[str], boundary: int) -> tuple[dict[
         BadInput: no such cache, or the model can use none of them.
     """
     specs = tuple(specs)
-    found: dict[str, Tried] = {}
+    usable_specs: dict[str, Tried] = {}
     left_out: dict[str, str] = {}
     for spec in dict.fromkeys(parse(spec).text for spec in specs if spec != "raw"):
         try:
-            found[spec] = _attempt(model, spec, boundary)
+            usable_specs[spec] = _attempt(model, spec, boundary)
         except BadInput as error:
             left_out[spec] = error.message
             fix = error.fix
-    if left_out and not found and "raw" not in specs:
+    if left_out and not usable_specs and "raw" not in specs:
         raise BadInput(f"no cache is left to measure: {'; '.join(left_out.values())}", fix)
-    return found, left_out
+    return usable_specs, left_out
 
 
 def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
@@ -173,10 +173,10 @@ def row(
     """
     ids, caches = turn.prompt.prompt.ids, turn.arm.make(turn.prompt)
     stops = set(pair.tokenizer.eos_token_ids) if ends else set[int]()
-    made, _ = rows.decode(turn.arm, ids, most, stops, caches)
-    text = pair.tokenizer.decode(made["tokens"])
-    told = {"warmup": True} if warmup else {}
-    return {**made, **told, "text": text, "counters": counters(caches)}
+    decoded, _ = rows.decode(turn.arm, ids, most, stops, caches)
+    text = pair.tokenizer.decode(decoded["tokens"])
+    mark = {"warmup": True} if warmup else {}
+    return {**decoded, **mark, "text": text, "counters": counters(caches)}
 
 
 def job(

@@ -116,8 +116,8 @@ def arms_of(
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
     fits = restorer is not None and _fits(restorer, model, sliding=sliding)
     tried, left_out = usable(model, plan.caches, 0)
-    specs = list(_held(tried, left_out)) if sliding else list(tried)
-    found = [
+    specs = list(_storable(tried, left_out)) if sliding else list(tried)
+    arms = [
         Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode),
         *((recompute(model, BASELINE),) if plan.recompute else ()),
         *_compressed(model, specs, arm, sliding=sliding),
@@ -126,11 +126,11 @@ def arms_of(
         arm(POISON, "poison", "raw", lambda _: lambda i: Noise(noise(plan.seed + i))),
         arm(EVICTED, "evicted", "raw", lambda _: lambda _: None),
     ]
-    reasons = {f"restored {spec}": why for spec, why in left_out.items()}
+    reasons = {f"restored {spec}": reason for spec, reason in left_out.items()}
     if restorer is not None and not fits:
         other = "full-attention" if sliding else "sliding"
         reasons[LEARNED] = f"the restorer was made for {other} layers"
-    return found, reasons
+    return arms, reasons
 
 
 def layers_for(model: nn.Module, restorer: Restorer | DraftedRestorer | None) -> str:
@@ -145,7 +145,7 @@ def _fits(restorer: Restorer | DraftedRestorer, model: nn.Module, *, sliding: bo
         return False  # the model has no such layers
 
 
-def _held(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
+def _storable(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
     """Yield the specs that can hold what sliding layers evict; say why of the others."""
     for spec in specs:
         try:
@@ -193,5 +193,5 @@ def reachable(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
     return [
         needle.prompt.id
         for needle in needles
-        if (1 - needle.depth) * (len(needle.prompt.ids) - needle.asked) < 2 * plan.window
+        if (1 - needle.depth) * (len(needle.prompt.ids) - needle.question_tokens) < 2 * plan.window
     ]

@@ -29,9 +29,9 @@ class HalfCache(CacheProxy):
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Append both in half precision; what comes back is widened, but for codes."""
         wide = keys.dtype
-        held = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
-        found: tuple[Any, Any] = tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, held)
-        return found
+        stored = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
+        widened: tuple[Any, Any] = tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, stored)
+        return widened
 
 
 def halved(caches: Sequence[Cache]) -> list[Cache]:
@@ -61,8 +61,8 @@ def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
         kind = "packed by engine.codec.classic_store"
         arrays = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
     else:
-        held = inmost(cache)
-        sides = [x if isinstance(x, tuple | list) else (x,) for x in (held.keys, held.values)]
+        innermost = inmost(cache)
+        sides = [x if isinstance(x, tuple | list) else (x,) for x in (innermost.keys, innermost.values)]
         arrays = [x[..., : cache.offset, :] for side in sides for x in side]
     about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in arrays]
     return {"kind": kind, "nbytes": sum(x.nbytes for x in arrays), "arrays": about}
@@ -86,8 +86,8 @@ def inmost(cache: Any) -> Any:
 
 def read_back(cache: Any, keys: mx.array, values: mx.array) -> list[mx.array]:
     """Give a fresh cache keys and values, ``[1, heads, tokens, dim]``, and return what attention would read."""
-    held = cache.update_and_fetch(keys, values)
-    return [_dense(x, cache) for x in held]
+    stored = cache.update_and_fetch(keys, values)
+    return [_dense(x, cache) for x in stored]
 
 
 def _dense(x: Any, cache: Any) -> mx.array:
@@ -97,5 +97,5 @@ def _dense(x: Any, cache: Any) -> mx.array:
         codes, scales, biases = x
         wide = (scales.astype(mx.float32), biases.astype(mx.float32))
         return mx.dequantize(codes, *wide, group_size=cache.group_size, bits=cache.bits)
-    found: mx.array = x.astype(mx.float32)
-    return found
+    dense: mx.array = x.astype(mx.float32)
+    return dense

@@ -11,7 +11,7 @@ from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.quick import quick_copy
 from engine.measure import prompts
-from engine.measure.job import Job, Made, run_all
+from engine.measure.job import Job, Sections, run_all
 from engine.measure.journal import Journal
 from engine.measure.rows import CHUNK, Row, Timed, timed
 from engine.measure.schedule import Turn, interleave
@@ -45,7 +45,7 @@ class Sweep:
     threads: Threads | None = None
 
 
-class Held:
+class FilledCache:
     """A context in caches of one spec, on which passes are timed.
 
     Args:
@@ -112,15 +112,15 @@ def job(pair: Pair, sweep: Sweep) -> Job:
         if turn.prompt not in contexts:
             contexts[turn.prompt] = list(islice(text, turn.prompt))
         passed[turn] = number, list(islice(text, turn.arm.length))
-    held: dict[int, dict[str, Held]] = {}
+    filled: dict[int, dict[str, FilledCache]] = {}
 
     def measure(turn: Turn[Pass, int]) -> list[Row]:
         context = turn.prompt
-        if context not in held:
-            held.clear()  # those of the context before
-            held[context] = {spec: Held(pair, spec, contexts[context]) for spec in sweep.caches}
+        if context not in filled:
+            filled.clear()  # those of the context before
+            filled[context] = {spec: FilledCache(pair, spec, contexts[context]) for spec in sweep.caches}
         number, ids = passed[turn]
-        started, at = held[context][turn.arm.cache].timed(ids)
+        started, at = filled[context][turn.arm.cache].timed(ids)
         return [{"warmup": turn.repeat == 0, "seconds": at[0], "sequence": number, "started_s": started}]
 
     return Job(
@@ -150,7 +150,7 @@ def reports(
     out: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     on_pass: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Made], Journal]:
+) -> tuple[dict[str, Sections], Journal]:
     """Measure and return a report for each spec; ``sequence`` in their rows says how they took turns.
 
     Args:

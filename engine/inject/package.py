@@ -87,7 +87,7 @@ class Package:
             )
             first = next(responses, None)  # the caches are taken before the prompt is read
         try:
-            _verify(injection.given, caches, len(ids))
+            _verify(injection.times_taken, caches, len(ids))
             if first is not None:
                 yield first
             yield from responses
@@ -108,10 +108,10 @@ def check_caches(caches: Sequence[Any]) -> None:
             raise NotInjectedError("the dflash package would patch recurrent layers for all answers")
 
 
-def _verify(given: int | None, caches: Sequence[Any], prompt: int) -> None:
+def _verify(first: int | None, caches: Sequence[Any], prompt: int) -> None:
     """Check the caches' content after the prompt, because the decision itself does not prove that they are used."""
-    if given not in (None, 1):
-        raise NotInjectedError(f"the dflash package took the caches {given} times instead of once")
+    if first not in (None, 1):
+        raise NotInjectedError(f"the dflash package took the caches {first} times instead of once")
     for cache in caches:
         fired = getattr(cache, "fired", None)
         if cache.offset != prompt or fired == 0 or getattr(cache, "codec_id", None) == "":

@@ -38,11 +38,11 @@ class Injection:
 
     Attributes:
         kwargs: arguments to call the package's function with.
-        given: how often the package took the caches; counted by what it called, None if nothing can count it.
+        times_taken: how often the package took the caches; counted by what it called, None if nothing can count it.
     """
 
     kwargs: dict[str, Any]
-    given: int | None = 0
+    times_taken: int | None = 0
 
 
 def decide(package: Any, target: Any) -> Decision:
@@ -74,24 +74,24 @@ def injected(decision: Decision, package: Any, target: Any, caches: Sequence[Cac
     with _PATCHING:
         injection = Injection({})
 
-        def taken() -> list[Cache]:
-            assert injection.given is not None  # noqa: S101 - counted from the start
-            injection.given += 1
+        def hand_out() -> list[Cache]:
+            assert injection.times_taken is not None  # noqa: S101 - counted from the start
+            injection.times_taken += 1
             return list(caches)
 
         if decision.strategy == KWARG:
-            injection.kwargs, injection.given = {decision.name: list(caches)}, None
+            injection.kwargs, injection.times_taken = {decision.name: list(caches)}, None
             yield injection
         elif decision.strategy == MAKE_CACHE:
-            with replaced(target, decision.name, taken):
+            with replaced(target, decision.name, hand_out):
                 yield injection
         elif decision.strategy == PROMPT_CACHE:
             original = getattr(package, decision.name)
 
-            def made(model: Any, *args: Any, **kwargs: Any) -> Any:
-                return taken() if model is target else original(model, *args, **kwargs)
+            def prompt_cache(model: Any, *args: Any, **kwargs: Any) -> Any:
+                return hand_out() if model is target else original(model, *args, **kwargs)
 
-            with replaced(package, decision.name, made):
+            with replaced(package, decision.name, prompt_cache):
                 yield injection
         else:
             raise RuntimeError(f"no strategy {decision.strategy!r} gives the package caches")

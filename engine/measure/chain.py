@@ -14,8 +14,8 @@ EVERY_S = 1.0
 
 def run_id() -> str | None:
     """Return the id that a runner gave this job; None if no runner started it."""
-    given = environment.get(digests.VARIABLE)
-    return given if given and digests.RUN_ID.fullmatch(given) else None
+    value = environment.get(digests.VARIABLE)
+    return value if value and digests.RUN_ID.fullmatch(value) else None
 
 
 class DigestLog:

@@ -16,7 +16,7 @@ from engine.measure.schedule import Turn
 from engine.measure.steady import Further
 from engine.measure.threads import CHOSEN
 
-Made = dict[str, Any]
+Sections = dict[str, Any]
 ONLY = ""  # the name of the only report of most jobs
 
 
@@ -47,14 +47,14 @@ class Job:
     """
 
     kind: str
-    sections: Made
+    sections: Sections
     config: dict[str, Any]
     turns: Sequence[Turn[Any, Any]]
     names: Callable[[Turn[Any, Any]], Row]
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
     further: Further = _no_turns
     finish: Callable[[list[Row]], None] = _nothing
-    reports: Mapping[str, Made] = field(default_factory=lambda: {ONLY: {}})
+    reports: Mapping[str, Sections] = field(default_factory=lambda: {ONLY: {}})
     report_of: Callable[[Row], str] = lambda _: ONLY
 
 
@@ -63,7 +63,7 @@ def run_all(
     out: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Made], Journal]:
+) -> tuple[dict[str, Sections], Journal]:
     """Run a job's turns, or those that an interrupted run of the same did not come to.
 
     Returns the reports by name, and the journal of their rows, which the caller closes once they are written.
@@ -120,7 +120,7 @@ def run(
     out: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
-) -> tuple[Made, Journal]:
+) -> tuple[Sections, Journal]:
     """Measure, and return the one report and the journal to close; arguments are those of :func:``run_all``."""
     reports, journal = run_all(job, out, on_start, on_step)
     (report,) = reports.values()

@@ -29,13 +29,13 @@ def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _layer(cache: Any) -> dict[str, Any]:
-    held = [array for array in arrays(cache) if array.size]
+    live = [array for array in arrays(cache) if array.size]
     return {
         "kind": type(cache).__name__,
-        "nbytes": sum(array.nbytes for array in held),
+        "nbytes": sum(array.nbytes for array in live),
         "arrays": [
             {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("mlx.core.")}
-            for array in held
+            for array in live
         ],
     }
 
@@ -44,4 +44,4 @@ def arrays(cache: Any) -> list[mx.array]:
     """Return the arrays that a cache holds, those of caches within it too."""
     inner = [*getattr(cache, "caches", ()), *([cache.inner] if "inner" in vars(cache) else [])]
     own = [leaf for _, leaf in tree.tree_flatten(vars(cache)) if isinstance(leaf, mx.array)]
-    return own + [array for held in inner for array in arrays(held)]
+    return own + [array for part in inner for array in arrays(part)]

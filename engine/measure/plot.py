@@ -45,8 +45,8 @@ def panels(plots: Sequence[Panel], width: float = WIDTH) -> str:
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for i, (axes, series) in enumerate(plots):
-        left = LEFT + i * (width + GAP)
-        parts += [f'<g transform="translate({left} {TOP})">', *_grid(axes, width)]
+        offset = LEFT + i * (width + GAP)
+        parts += [f'<g transform="translate({offset} {TOP})">', *_grid(axes, width)]
         for name, points in series.items():
             parts += _curve(axes, width, sorted(points), colours[name])
         parts.append("</g>")

@@ -88,17 +88,17 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
     Raises:
         BadInput: as :func:``read``, or two files of one name.
     """
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     for name in names:
         called = BUNDLED.get(name, Path(name)).stem.replace(" ", "-")
-        if called in found or not NAME.fullmatch(called):
+        if called in workloads or not NAME.fullmatch(called):
             raise BadInput(
                 f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
             )
-        one = read_set(name, most, task, called)
-        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in one.prompts]
-        found[called] = replace(one, prompts=prompts)
-    return list(found.values())
+        workload = read_set(name, most, task, called)
+        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in workload.prompts]
+        workloads[called] = replace(workload, prompts=prompts)
+    return list(workloads.values())
 
 
 def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
@@ -144,29 +144,29 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
             f"the prompts {path} cannot be read: {error}",
             f"give a file of JSON lines; the sets here are {sets}",
         ) from error
-    found: dict[str, Prompt] = {}
+    prompts: dict[str, Prompt] = {}
     for number, line in enumerate(lines, start=1):
         if line.strip():
             prompt = _parse(line, f"{path}:{number}")
-            if prompt.id in found:
+            if prompt.id in prompts:
                 raise BadInput(f"{path}:{number}: the id {prompt.id!r} is there twice")
-            found[prompt.id] = prompt
-    if not found:
+            prompts[prompt.id] = prompt
+    if not prompts:
         raise BadInput(f"{path} holds no prompt")
-    if path in BUNDLED.values() and most is not None and most > len(found):
+    if path in BUNDLED.values() and most is not None and most > len(prompts):
         raise BadInput(
-            f"the set {path.stem} has {len(found)} prompts, and {most} are asked for",
-            f"ask for at most {len(found)}, or give a file of your own",
+            f"the set {path.stem} has {len(prompts)} prompts, and {most} are asked for",
+            f"ask for at most {len(prompts)}, or give a file of your own",
         )
     if path in BUNDLED.values() and most is None:
         most = FIRST
-    return list(found.values())[:most]
+    return list(prompts.values())[:most]
 
 
 def _parse(line: str, where: str) -> Prompt:
     try:
-        held = json.loads(line)
-        name, text, task = _named(held, where)
+        entry = json.loads(line)
+        name, text, task = _named(entry, where)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f'{where} is no {{"id": ..., "text": ...}}',
@@ -179,13 +179,13 @@ def _parse(line: str, where: str) -> Prompt:
     return Prompt(name, text, task=task)
 
 
-def _named(held: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
+def _named(entry: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
     """Return id, text and task of a line; gsm8k's lines have no names and are called by their numbers."""
-    if "task_id" in held:
-        return held["task_id"], held["prompt"], "code"
-    if "question" in held:
-        return held.get("id", f"question-{where.rpartition(':')[2]}"), held["question"], "maths"
-    return held["id"], held["text"], None
+    if "task_id" in entry:
+        return entry["task_id"], entry["prompt"], "code"
+    if "question" in entry:
+        return entry.get("id", f"question-{where.rpartition(':')[2]}"), entry["question"], "maths"
+    return entry["id"], entry["text"], None
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin: str = "") -> list[Prompt]:

@@ -27,12 +27,12 @@ def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, 
         shared: of the packages beside it that it shares with the other programs.
     """
     sources = (path for part in (folder, *shared) for path in part.rglob("*") if path.suffix in _SOURCES)
-    found = commit.of(folder)
+    identity = commit.of(folder)
     return {
         "version": _version(),
         "digest": digest(sources, folder.parent),
-        "commit": found[0] if found else None,
-        "dirty": found[1] if found else None,
+        "commit": identity[0] if identity else None,
+        "dirty": identity[1] if identity else None,
     }
 
 
@@ -68,18 +68,18 @@ def load() -> list[float]:
 
 def power() -> dict[str, object]:
     """Return what the host says of its supply: nothing on a machine without a battery that says nothing."""
-    found: dict[str, object] = {}
+    facts: dict[str, object] = {}
     try:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     except OSError:  # in a sandbox that does not show the machine's supply
         battery = None
     if battery is not None:
-        found = {"plugged": battery.power_plugged, "percent": round(battery.percent)}
+        facts = {"plugged": battery.power_plugged, "percent": round(battery.percent)}
     if sys.platform == "darwin":
         settings = process.answer("pmset", "-g") or ""
         low = [line.split()[-1] for line in settings.splitlines() if "lowpowermode" in line]
-        found |= {"low_power": low[0] == "1"} if low else {}
-    return found
+        facts |= {"low_power": low[0] == "1"} if low else {}
+    return facts
 
 
 def _record(path: Path) -> str:

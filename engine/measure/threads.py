@@ -52,36 +52,38 @@ class Threads:
         return cls(config.get("threads"), config.get("threads_by"), config.get("threads_rates", {}))
 
 
-def choose(pair: Pair, asked: int | None = None, kept: Mapping[str, Any] | None = None) -> Threads:
+def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any] | None = None) -> Threads:
     """Choose the number of BLAS threads and set it for the rest of the process.
 
     Args:
         pair: the loaded models.
-        asked: the option ``--threads``.
-        kept: what an interrupted run of the same measurement chose, see :meth:``Threads.config``.
+        requested: the option ``--threads``.
+        recorded: what an interrupted run of the same measurement chose, see :meth:``Threads.config``.
 
     Raises:
-        BadInput: ``asked`` is more than the machine has, or nothing can be set here.
+        BadInput: ``requested`` is more than the machine has, or nothing can be set here.
     """
     most = blas_threads.most() if mx.default_device().type == mx.cpu else None
     if most is None:
-        if asked is not None:
+        if requested is not None:
             raise BadInput(
                 "--threads sets the threads of OpenBLAS, which computes nothing here", "leave it out"
             )
         return Threads()
-    if asked is not None and asked > most:
-        raise BadInput(f"--threads is {asked}, and this process may use {most} processors", f"at most {most}")
-    if asked is not None:
-        found = Threads(asked, "option")
+    if requested is not None and requested > most:
+        raise BadInput(
+            f"--threads is {requested}, and this process may use {most} processors", f"at most {most}"
+        )
+    if requested is not None:
+        chosen = Threads(requested, "option")
     elif blas_threads.is_given():
-        found = Threads(blas_threads.current(), "environment")
-    elif kept is not None and kept.get("threads_by") == "measured":
-        found = Threads.of(kept)
+        chosen = Threads(blas_threads.current(), "environment")
+    elif recorded is not None and recorded.get("threads_by") == "measured":
+        chosen = Threads.of(recorded)
     else:
-        found = _measured(pair, candidates(min(most, psutil.cpu_count(logical=False) or most)))
-    blas_threads.use(found.count or 1)
-    return found
+        chosen = _measured(pair, candidates(min(most, psutil.cpu_count(logical=False) or most)))
+    blas_threads.use(chosen.count or 1)
+    return chosen
 
 
 def candidates(most: int) -> list[int]:
@@ -109,7 +111,7 @@ def _measured(pair: Pair, counts: Sequence[int]) -> Threads:
     if len(counts) == 1:
         return Threads(counts[0], "measured")
     rates = _rates(pair, counts)
-    middle = {str(count): round(statistics.median(found), 1) for count, found in rates.items()}
+    middle = {str(count): round(statistics.median(samples), 1) for count, samples in rates.items()}
     return Threads(fewest(rates), "measured", middle)
 
 
@@ -119,22 +121,22 @@ def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
 
     prompt = mx.array(pair.tokenizer.encode(TEXT))
     loop = generate_step(prompt, pair.target, max_tokens=-1, prompt_cache=make_caches(pair.target, "raw"))
-    found: dict[int, list[float]] = {count: [] for count in counts}
+    samples: dict[int, list[float]] = {count: [] for count in counts}
     tokens = 1
     try:
         _seconds(loop, tokens)
         began = time.perf_counter()
-        while not found[counts[-1]] or time.perf_counter() - began < SECONDS:
+        while not samples[counts[-1]] or time.perf_counter() - began < SECONDS:
             for count in counts:
                 blas_threads.use(count)
-                found[count].append(tokens / _seconds(loop, tokens))
+                samples[count].append(tokens / _seconds(loop, tokens))
             if tokens == 1:  # the first round says how many tokens a short run has
-                pace = statistics.median(rates[0] for rates in found.values())
+                pace = statistics.median(rates[0] for rates in samples.values())
                 tokens = max(1, min(MOST_TOKENS, int(RUN_S * pace)))
-                found = found if tokens == 1 else {count: [] for count in counts}
+                samples = samples if tokens == 1 else {count: [] for count in counts}
     finally:
         loop.close()
-    return found
+    return samples
 
 
 def _seconds(loop: Iterator[Any], tokens: int) -> float:

@@ -48,36 +48,36 @@ class RestoredCache:
         """Evict what has become too old, append both, and return sink, restored positions, window and new ones."""
         self._evict()
         self.offset += keys.shape[2]
-        held = (keys, values) if self._held is None else joined(self._held, (keys, values))
-        self.keys, self.values = held
+        window = (keys, values) if self._window is None else joined(self._window, (keys, values))
+        self.keys, self.values = window
         if self.source is None or not self.evicted:
-            return held
-        given = self.source.give()
-        count = given[0].shape[2]
-        if count != self.evicted or given[1].shape[2] != self.evicted:
+            return window
+        pair = self.source.give()
+        count = pair[0].shape[2]
+        if count != self.evicted or pair[1].shape[2] != self.evicted:
             raise BadInput(f"a source gave {count} positions back, {self.evicted} were evicted")
         self.injected_positions = count
         self.injected_reads += count
         keys, values = (
             mx.concatenate([x[:, :, : self.sink], restored, x[:, :, self.sink :]], axis=2)
-            for x, restored in zip(held, given, strict=True)
+            for x, restored in zip(window, pair, strict=True)
         )
         return keys, values
 
     @property
-    def _held(self) -> Pair | None:
+    def _window(self) -> Pair | None:
         return None if self.keys is None or self.values is None else (self.keys, self.values)
 
     def _evict(self) -> None:
-        held, old = self._held, self.size() - self.sink - self.window
-        if held is None or old <= 0:
+        window, old = self._window, self.size() - self.sink - self.window
+        if window is None or old <= 0:
             return
         gone = slice(self.sink, self.sink + old)
         if self.source is not None:
-            self.source.take(self.sink + self.evicted, held[0][:, :, gone], held[1][:, :, gone])
+            self.source.take(self.sink + self.evicted, window[0][:, :, gone], window[1][:, :, gone])
         self.evicted += old
         self.keys, self.values = (
-            mx.concatenate([x[:, :, : self.sink], x[:, :, gone.stop :]], axis=2) for x in held
+            mx.concatenate([x[:, :, : self.sink], x[:, :, gone.stop :]], axis=2) for x in window
         )
 
     def make_mask(
@@ -102,19 +102,19 @@ class RestoredCache:
             return None
         if not return_array:
             return "causal"
-        held = min(self.size(), self.sink + self.window)
-        found: mx.array | str | None = base.create_causal_mask(
-            rows, held if self.source is None else self.offset
+        length = min(self.size(), self.sink + self.window)
+        mask: mx.array | str | None = base.create_causal_mask(
+            rows, length if self.source is None else self.offset
         )
-        return found
+        return mask
 
     def _sliding_mask(self, rows: int, window: int) -> mx.array:
         new = mx.arange(self.offset, self.offset + rows)
         at = mx.arange(self.offset + rows)
         if self.source is None:
-            held = min(self.size(), self.sink + self.window)
-            near = max(0, held - self.sink)
-            at = mx.concatenate([at[: min(held, self.sink)], at[self.offset - near :]])
+            length = min(self.size(), self.sink + self.window)
+            near = max(0, length - self.sink)
+            at = mx.concatenate([at[: min(length, self.sink)], at[self.offset - near :]])
         return (at[None] <= new[:, None]) & (at[None] > new[:, None] - window)
 
     def size(self) -> int:
@@ -124,7 +124,7 @@ class RestoredCache:
     @property
     def state(self) -> list[mx.array]:
         """The arrays that are held here, to be evaluated."""
-        return list(self._held or ())
+        return list(self._window or ())
 
     @property
     def nbytes(self) -> int:
@@ -147,13 +147,13 @@ def restored_layers(model: nn.Module, *, sliding: bool = False) -> tuple[int, ..
         BadInput: there is none.
     """
     wanted, kind = (lm_cache.RotatingKVCache, "sliding") if sliding else (lm_cache.KVCache, "full-attention")
-    found = tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
-    if not found:
+    layers = tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
+    if not layers:
         raise BadInput(
             f"this model has no {kind} layer with a cache of its own",
             "restore its full-attention layers" if sliding else "restore its sliding layers",
         )
-    return found
+    return layers
 
 
 def restored_caches(

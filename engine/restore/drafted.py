@@ -57,9 +57,9 @@ class DraftedRestorer(nn.Module):
 
     def states(self, ids: Sequence[int]) -> mx.array:
         """Return the states of a text's positions, ``[1, length, rank]``."""
-        found = self.features(mx.array(list(ids), mx.int32)).astype(self.reduce.weight.dtype)
-        made: mx.array = self.reduce(found)[None]
-        return made
+        tapped = self.features(mx.array(list(ids), mx.int32)).astype(self.reduce.weight.dtype)
+        states: mx.array = self.reduce(tapped)[None]
+        return states
 
     def pair(self, i: int, states: mx.array) -> Pair:
         """Return the ``i``-th restored layer's raw keys and values, ``[1, length, size]`` each."""
@@ -77,11 +77,11 @@ def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
     config, length = drafter.config, ids.shape[0]
     width = 2 * config.num_key_value_heads * config.head_dim
     cos, sin = drafter.rotations.at(0, length)
-    x, update, found = drafter.embeddings.embed(ids), None, []
+    x, update, tapped = drafter.embeddings.embed(ids), None, []
     for i, layer in enumerate(drafter.drafter.layers):
 
         def attend(normed: mx.array, i: int = i) -> mx.array:
-            found.append(drafter.fused.block(i, normed)[:, :width])
+            tapped.append(drafter.fused.block(i, normed)[:, :width])
             keys, values, queries = drafter.heads(i, normed, cos, sin)
             out = mx.fast.scaled_dot_product_attention(
                 queries, keys, values, scale=drafter.scale, mask="causal"
@@ -89,7 +89,7 @@ def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
             return out.transpose(0, 2, 1, 3).reshape(length, -1)
 
         x, update = layer(x, update, attend, partial(drafter.fused.gate_up, i))
-    return mx.concatenate(found, axis=-1)
+    return mx.concatenate(tapped, axis=-1)
 
 
 class Drafted:
@@ -120,8 +120,8 @@ def drafted_sources(
     restorer: DraftedRestorer, target: nn.Module, ids: Sequence[int]
 ) -> Callable[[int], Learned]:
     """Return a fresh source for each restored layer, as :func:``engine.restore.learned.learned_sources`` does."""
-    made = Drafted(restorer, ids)
-    return layer_sources(target, restorer.config.layers, made, len(ids), made.pair)
+    drafted = Drafted(restorer, ids)
+    return layer_sources(target, restorer.config.layers, drafted, len(ids), drafted.pair)
 
 
 def is_drafted(folder: str | Path) -> bool:
@@ -152,12 +152,12 @@ def load_drafted(
         BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.
     """
     config = _config(folder, files.read_config(folder))
-    for name, wanted, found in zip(
+    for name, wanted, digest in zip(
         ("target", "drafter"), (config.target, config.draft), digests, strict=True
     ):
-        if wanted != found:
+        if wanted != digest:
             raise BadInput(
-                f"the restorer in {folder} was made for another {name}: {wanted[:19]}, not {found[:19]}",
+                f"the restorer in {folder} was made for another {name}: {wanted[:19]}, not {digest[:19]}",
                 AGAIN,
             )
     if config.layers not in kinds_of_layers(target):
@@ -172,13 +172,13 @@ def load_drafted(
 
 def kinds_of_layers(target: nn.Module) -> list[tuple[int, ...]]:
     """Return the full-attention layers of a model, and its sliding ones, if it has them."""
-    found = []
+    kinds = []
     for sliding in (False, True):
         try:
-            found.append(restored_layers(target, sliding=sliding))
+            kinds.append(restored_layers(target, sliding=sliding))
         except BadInput:
             continue
-    return found
+    return kinds
 
 
 def _config(folder: Path, data: dict[str, Any]) -> DraftedConfig:
@@ -188,11 +188,11 @@ def _config(folder: Path, data: dict[str, Any]) -> DraftedConfig:
         **{name: _counts([data.get(name)], least=1) for name in ("inputs", "rank")},
         **{name: isinstance(data.get(name), str) for name in ("target", "draft")},
     }
-    odd = [name for name, good in sound.items() if not good]
-    if odd:
-        raise BadInput(f"{folder / CONFIG}: {odd[0]} is missing or does not fit", MISFIT)
-    given: dict[str, Any] = {name: data[name] for name in sound}
-    return DraftedConfig(**given | {name: tuple(given[name]) for name in ("layers", "sizes")})
+    unsound = [name for name, good in sound.items() if not good]
+    if unsound:
+        raise BadInput(f"{folder / CONFIG}: {unsound[0]} is missing or does not fit", MISFIT)
+    settings: dict[str, Any] = {name: data[name] for name in sound}
+    return DraftedConfig(**settings | {name: tuple(settings[name]) for name in ("layers", "sizes")})
 
 
 def _counts(values: Any, *, least: int) -> bool:

@@ -26,10 +26,10 @@ def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
     Raises:
         BadInput: these are not where mlx-lm's models have them.
     """
-    found = [find_layers(target)[1][i] for i in layers]
-    if not all(hasattr(block, name) for block in found for name in PARTS):
+    modules = [find_layers(target)[1][i] for i in layers]
+    if not all(hasattr(block, name) for block in modules for name in PARTS):
         raise BadInput(f"{type(target).__module__} has no {' and '.join(PARTS)} in each layer")
-    return found
+    return modules
 
 
 def project(block: nn.Module, x: mx.array) -> Pair:
@@ -79,33 +79,37 @@ def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -
         From the index of a layer to its source.
     """
     layers = restorer.config.layers
-    made, found = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)
+    reconstruction, modules = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)
 
-    def raw(place: int, start: int, stop: int) -> Pair:
-        return project(found[place], made.inputs(place, start, stop))
+    def raw(index: int, start: int, stop: int) -> Pair:
+        return project(modules[index], reconstruction.inputs(index, start, stop))
 
-    return layer_sources(target, layers, made, len(ids), raw)
+    return layer_sources(target, layers, reconstruction, len(ids), raw)
 
 
 def layer_sources(
-    target: nn.Module, layers: Sequence[int], made: Any, length: int, raw: Callable[[int, int, int], Pair]
+    target: nn.Module,
+    layers: Sequence[int],
+    reconstruction: Any,
+    length: int,
+    raw: Callable[[int, int, int], Pair],
 ) -> Callable[[int], Learned]:
     """Return what maps the index of a restored layer to a fresh source for it.
 
     Args:
         target: an mlx-lm model.
         layers: the layers that are restored.
-        made: what the reconstruction holds of the prompt for all layers together.
+        reconstruction: what the reconstruction holds of the prompt for all layers together.
         length: tokens of the prompt. What comes after it is kept unchanged.
         raw: returns raw keys and values, given a layer's place in ``layers``, the first position and the one after
             the last.
     """
-    found = dict(zip(layers, blocks(target, layers), strict=True))
+    block_of = dict(zip(layers, blocks(target, layers), strict=True))
 
     def source(i: int) -> Learned:
-        place = layers.index(i)
+        index = layers.index(i)
         # All layers share these states: the first one counts their bytes.
-        held = (made,) if place == 0 else ()
-        return Learned(found[i].self_attn, partial(raw, place), length, held)
+        owned = (reconstruction,) if index == 0 else ()
+        return Learned(block_of[i].self_attn, partial(raw, index), length, owned)
 
     return source

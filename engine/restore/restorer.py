@@ -65,8 +65,8 @@ class Convolution(nn.Module):
     def __call__(self, x: mx.array) -> mx.array:
         """Return as many ``[rows, length, width]``; what is before the first position is zero."""
         normed, length = self.norm(x), x.shape[1]
-        seen = [mx.pad(normed, [(0, 0), (shift, 0), (0, 0)])[:, :length] for shift in self.shifts]
-        gate, up = mx.split(self.gate_up(mx.concatenate(seen, axis=-1)), 2, axis=-1)
+        shifted = [mx.pad(normed, [(0, 0), (shift, 0), (0, 0)])[:, :length] for shift in self.shifts]
+        gate, up = mx.split(self.gate_up(mx.concatenate(shifted, axis=-1)), 2, axis=-1)
         return x + self.down(nn.silu(gate) * up)
 
 
@@ -101,8 +101,8 @@ class Restorer(nn.Module):
         x = self.enter(rows.astype(self.enter.weight.dtype))
         for layer in self.mix:
             x = layer(x)
-        found: mx.array = self.norm(x)
-        return found
+        normed: mx.array = self.norm(x)
+        return normed
 
     def inputs(self, i: int, rows: mx.array, states: mx.array) -> mx.array:
         """Return the ``i``-th restored layer's input but for its scale, ``[rows, length, hidden]``."""
@@ -141,9 +141,9 @@ class Reconstruction:
             raise BadInput(f"positions {start} to {stop} are not all among the prompt's {self.length}")
         if self.states is None or start < self._start:
             self.states, self._start = self._make(start, stop), start
-        held = self._start + self.states.shape[1]
-        if held < stop:
-            self.states = mx.concatenate([self.states, self._make(held, stop)], axis=1)
+        end = self._start + self.states.shape[1]
+        if end < stop:
+            self.states = mx.concatenate([self.states, self._make(end, stop)], axis=1)
         return self.states[:, start - self._start : stop - self._start]
 
     def _make(self, start: int, stop: int) -> mx.array:

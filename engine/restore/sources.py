@@ -120,17 +120,17 @@ class Learned:
         """Count as many positions as will have to be made, and keep those that were not of the prompt."""
         if self.start is None:
             self.start, self._like = start, (Like.of(keys), Like.of(values))
-        made = keys.shape[2] if self.stop is None else max(0, min(keys.shape[2], self.stop - start))
-        self.count += made
-        if made < keys.shape[2]:
-            self.inner.take(start + made, keys[:, :, made:], values[:, :, made:])
+        count = keys.shape[2] if self.stop is None else max(0, min(keys.shape[2], self.stop - start))
+        self.count += count
+        if count < keys.shape[2]:
+            self.inner.take(start + count, keys[:, :, count:], values[:, :, count:])
 
     def give(self) -> Pair:
         """Return the reconstructed positions, followed by the kept ones."""
         if self.start is None or self._like is None or not self.count:
             return self.inner.give()
-        made = self._cached(self.start, self.start + self.count, self._like)
-        return made if self.inner.keys is None else joined(made, self.inner.give())
+        pair = self._cached(self.start, self.start + self.count, self._like)
+        return pair if self.inner.keys is None else joined(pair, self.inner.give())
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
         BadInput: no restorer, one for another target, or weights that are damaged or do not fit.
     """
     config = read_config(folder)
-    found = target_digest(target)
-    if config.target != found:
+    digest = target_digest(target)
+    if config.target != digest:
         raise BadInput(
             f"the restorer in {folder} was made for another target: its weights are {config.target[:19]}, "
-            f"those of {target} are {found[:19]}",
+            f"those of {target} are {digest[:19]}",
             AGAIN,
         )
     restorer = Restorer(config)
@@ -63,12 +63,14 @@ def read_config(folder: Path) -> RestorerConfig:
     missing = [name for name, field in wanted.items() if field.default is MISSING and name not in data]
     if missing or not isinstance(data.get("target"), str):
         raise BadInput(f"{folder / CONFIG} lacks {', '.join(missing) or 'target'}", MISFIT)
-    given = {name: data[name] for name in wanted if name in data}
-    odd = [name for name, value in given.items() if name != "target" and not _is_numbers(name, value)]
-    if odd:
-        raise BadInput(f"{folder / CONFIG}: {odd[0]} is {given[odd[0]]!r}", MISFIT)
+    settings = {name: data[name] for name in wanted if name in data}
+    unsound = [name for name, value in settings.items() if name != "target" and not _is_numbers(name, value)]
+    if unsound:
+        raise BadInput(f"{folder / CONFIG}: {unsound[0]} is {settings[unsound[0]]!r}", MISFIT)
     try:
-        values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+        values: dict[str, Any] = {
+            name: tuple(x) if isinstance(x, list) else x for name, x in settings.items()
+        }
         return RestorerConfig(**values)
     except BadInput as error:
         raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error

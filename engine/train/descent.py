@@ -38,11 +38,11 @@ class Descent(Generic[S]):
         factor = self.plan.rate(number)
         for optimizer, rate in zip(self.optimizer.optimizers, self.plan.rates, strict=True):
             optimizer.learning_rate = rate * factor
-        found, gradients = self.value_and_grad(*given)
+        losses, gradients = self.value_and_grad(*given)
         gradients, _ = optimizers.clip_grad_norm(gradients, self.plan.clip)
         self.optimizer.update(self.model, gradients)
-        mx.eval(found, self.model.trainable_parameters(), self.optimizer.state)
-        return [float(one) for one in found]
+        mx.eval(losses, self.model.trainable_parameters(), self.optimizer.state)
+        return [float(loss) for loss in losses]
 
     def save(self, path: Path) -> None:
         """Write weights and moments as safetensors."""

@@ -80,18 +80,18 @@ class Pool:
 
     def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: TrainingPlan) -> None:
         self.read, self.source, self.plan = read, source, plan
-        self.held: tuple[int, list[Any]] = (-1, [])
+        self.pool: tuple[int, list[Any]] = (-1, [])
 
     def __call__(self, step: int) -> Any:
         """Return the rows of a step. They depend on the plan and the step alone."""
         plan = self.plan
         batches = max(1, plan.pool // plan.rows)
-        number, place = divmod(step, batches * plan.uses)
-        if self.held[0] != number:
+        number, index = divmod(step, batches * plan.uses)
+        if self.pool[0] != number:
             rng = np.random.default_rng((plan.seed, number, 1))
-            self.held = (number, [self.read(self.source(rng, plan.rows)) for _ in range(batches)])
+            self.pool = (number, [self.read(self.source(rng, plan.rows)) for _ in range(batches)])
         order = np.random.default_rng((plan.seed, number, 2)).permutation(batches * plan.uses)
-        return self.held[1][order[place] % batches]
+        return self.pool[1][order[index] % batches]
 
 
 class Trainer(Generic[L]):
@@ -138,14 +138,15 @@ class Trainer(Generic[L]):
 
     def run(self, say: Callable[[dict[str, Any]], None], *, every: int = 25, save_every: int = 250) -> None:
         """Train to the plan's end; ``say`` gets a line of figures every ``every`` steps. ^C loses nothing."""
-        began, begun, found = time.monotonic(), self.step, []
+        began, begun, figures = time.monotonic(), self.step, []
         try:
             while self.step < self.plan.steps:
-                found.append(self.learner.learn(self.batches(self.step), self.step))
+                figures.append(self.learner.learn(self.batches(self.step), self.step))
                 self.step += 1
                 if self.step % every == 0 or self.step == self.plan.steps:
                     means = {
-                        name: round(float(np.mean([one[name] for one in found])), 4) for name in found[0]
+                        name: round(float(np.mean([step_figures[name] for step_figures in figures])), 4)
+                        for name in figures[0]
                     }
                     seconds = (time.monotonic() - began) / (self.step - begun)
                     line = {"step": self.step, **means, "s_per_step": round(seconds, 3)}
@@ -154,7 +155,7 @@ class Trainer(Generic[L]):
                     say(line)
                     with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
-                    found = []
+                    figures = []
                 if self.step % save_every == 0:
                     self.save()
         finally:

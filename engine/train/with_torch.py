@@ -67,9 +67,9 @@ class SingleMuon(torch.optim.Muon):
                 momentum = group["momentum"]
                 if weight not in self.state:
                     self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-                kept = self.state[weight]["momentum_buffer"]
-                kept.lerp_(weight.grad, 1 - momentum)
-                update = weight.grad.lerp(kept, momentum) if group["nesterov"] else kept
+                buffer = self.state[weight]["momentum_buffer"]
+                buffer.lerp_(weight.grad, 1 - momentum)
+                update = weight.grad.lerp(buffer, momentum) if group["nesterov"] else buffer
                 update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
                 high, wide = weight.shape
                 matched = group["adjust_lr_fn"] == "match_rms_adamw"

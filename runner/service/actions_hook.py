@@ -39,7 +39,7 @@ VARIABLES = (
 )
 
 
-def check_job(policy: Policy, told: Mapping[str, str | None]) -> str:
+def check_job(policy: Policy, claims: Mapping[str, str | None]) -> str:
     """Check a job by GitHub's variables and return its description.
 
     Raises:
@@ -48,7 +48,7 @@ def check_job(policy: Policy, told: Mapping[str, str | None]) -> str:
     actions = policy.actions
     if actions is None:
         raise _no("not_configured", "the policy has no section `actions`, so no job of GitHub's may run here")
-    job = {name: _told(told, name) for name in VARIABLES[:6]}
+    job = {name: _claimed(claims, name) for name in VARIABLES[:6]}
     if job["GITHUB_REPOSITORY"].lower() != actions.repository.lower():
         raise _no("repository", f"{job['GITHUB_REPOSITORY']!a} is not {actions.repository}")
     if job["GITHUB_EVENT_NAME"] not in actions.events:
@@ -60,12 +60,12 @@ def check_job(policy: Policy, told: Mapping[str, str | None]) -> str:
         raise _no("commit", f"{commit!a} is not a commit id")
     _check_event(_read_event(Path(job["GITHUB_EVENT_PATH"])), job)
     if actions.workflow_sha256:
-        _check_content(policy, branch, commit, told)
+        _check_content(policy, branch, commit, claims)
     return f"{job['GITHUB_EVENT_NAME']} of {branch} at {commit[:12]} by {job['GITHUB_WORKFLOW_REF']}"
 
 
-def _told(told: Mapping[str, str | None], name: str) -> str:
-    value = told.get(name)
+def _claimed(claims: Mapping[str, str | None], name: str) -> str:
+    value = claims.get(name)
     if not value:
         raise _no("incomplete", f"{name} is not set: this is no job of GitHub's, or of an older runner")
     return value
@@ -117,21 +117,21 @@ def _check_event(event: Mapping[str, Any], job: Mapping[str, str]) -> None:
             "after": (event.get("after"), job["GITHUB_SHA"]),
             "deleted": (event.get("deleted"), False),
         }
-    for name, (said, wanted) in expected.items():
-        if said != wanted:
-            raise _no("event_differs", f"the event's {name} is {said!a}, and not {wanted!a}")
+    for name, (claimed, wanted) in expected.items():
+        if claimed != wanted:
+            raise _no("event_differs", f"the event's {name} is {claimed!a}, and not {wanted!a}")
 
 
-def _check_content(policy: Policy, branch: str, commit: str, told: Mapping[str, str | None]) -> None:
+def _check_content(policy: Policy, branch: str, commit: str, claims: Mapping[str, str | None]) -> None:
     """Check that the workflow file at the job's commit has one of the digests in the policy."""
     assert policy.actions  # noqa: S101 - for the type checker: the caller looked
-    if told.get("GITHUB_WORKFLOW_SHA") != commit:
+    if claims.get("GITHUB_WORKFLOW_SHA") != commit:
         raise _no("commit", "the workflow is not of the commit that the job is for")
     bus = Bus(policy.bus, policy.state)
     tip = bus.tip(branch)
     if tip is None or not history.is_ancestor(bus.git, commit, tip):
         raise _no("commit", f"{commit[:12]} is not on {branch}")
-    path = _told(told, "GITHUB_WORKFLOW_REF").partition("@")[0].split("/", 2)[2]
+    path = _claimed(claims, "GITHUB_WORKFLOW_REF").partition("@")[0].split("/", 2)[2]
     blob = objects.read_blob(bus.git, commit, path, max_bytes=_MAX_WORKFLOW)
     digest = hashlib.sha256(blob or b"").hexdigest()
     if blob is None or digest not in policy.actions.workflow_sha256:

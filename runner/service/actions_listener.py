@@ -20,11 +20,11 @@ def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
     hook = hook_script.install(policy, root)
     file = folder / ".env"
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
-    kept = "".join(f"{line}\n" for line in old.splitlines() if not line.startswith(f"{_VARIABLE}="))
-    line = f"{_VARIABLE}={hook_script.place(policy)}\n"
+    lines = "".join(f"{line}\n" for line in old.splitlines() if not line.startswith(f"{_VARIABLE}="))
+    line = f"{_VARIABLE}={hook_script.path_of_script(policy)}\n"
     steps: list[Step] = [*hook.steps]
     if folder.is_dir():
-        steps.append(Write(file, (kept + line).encode(), mode=0o600))
+        steps.append(Write(file, (lines + line).encode(), mode=0o600))
     return Plan(steps, tuple(by_hand(folder)))
 
 

@@ -29,8 +29,10 @@ def hook_script(python: Path, policy: Path) -> bytes:
     It passes on only GitHub's own variables. HOME and PATH are those of the user who installs it.
     """
     words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
-    told = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
-    return _TEXT.format(told=told, **{name: shlex.quote(str(word)) for name, word in words.items()}).encode()
+    arguments = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
+    return _TEXT.format(
+        told=arguments, **{name: shlex.quote(str(word)) for name, word in words.items()}
+    ).encode()
 
 
 def install(policy: Path, root: Path | None = None) -> Plan:
@@ -39,7 +41,7 @@ def install(policy: Path, root: Path | None = None) -> Plan:
     Raises:
         UsageError: the path has a space, because GitHub's runner does not quote it.
     """
-    file = place(policy)
+    file = path_of_script(policy)
     if any(character.isspace() for character in str(file)):
         raise UsageError(f"GitHub's runner takes no path with a space in it: {file}", fix="Move the policy.")
     script = hook_script(Path(sys.executable), policy.absolute())
@@ -51,9 +53,9 @@ def install(policy: Path, root: Path | None = None) -> Plan:
 def uninstall(policy: Path, root: Path | None = None) -> Plan:
     """Return the plan that removes the script."""
     note = "Remove ACTIONS_RUNNER_HOOK_JOB_STARTED from GitHub's runner too: without the script it starts no job."
-    return Plan([Remove(below(root, place(policy)))], (note,))
+    return Plan([Remove(below(root, path_of_script(policy)))], (note,))
 
 
-def place(policy: Path) -> Path:
+def path_of_script(policy: Path) -> Path:
     """Return the script's path, beside the policy."""
     return policy.absolute().with_name("job-started.sh")

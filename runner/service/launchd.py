@@ -57,7 +57,7 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
     return plistlib.dumps(keys, sort_keys=False)
 
 
-def place(settings: Settings, root: Path | None, label: str = LABEL) -> Path:
+def service_file(settings: Settings, root: Path | None, label: str = LABEL) -> Path:
     """Return the path of a property list."""
     folder = Path("/Library/LaunchDaemons") if settings.system else settings.home / "Library/LaunchAgents"
     return below(root, folder / f"{label}.plist")
@@ -68,7 +68,7 @@ def install(settings: Settings, root: Path | None = None) -> Plan:
     domain = _domain(settings)
     steps: list[Step] = []
     for label, content in ((LABEL, plist(settings)), (WATCHDOG, watchdog_plist(settings))):
-        file = place(settings, root, label)
+        file = service_file(settings, root, label)
         steps += [
             Write(file, content),
             Call(["launchctl", "bootout", f"{domain}/{label}"], may_fail=True),
@@ -84,7 +84,7 @@ def uninstall(settings: Settings, root: Path | None = None) -> Plan:
     steps: list[Step] = []
     for label in (WATCHDOG, LABEL):
         steps.append(Call(["launchctl", "bootout", f"{_domain(settings)}/{label}"], may_fail=True))
-        steps.append(Remove(place(settings, root, label)))
+        steps.append(Remove(service_file(settings, root, label)))
     return Plan(steps)
 
 

@@ -70,6 +70,6 @@ def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
 
 def search_path() -> str:
     """Return a PATH with git on it: services do not inherit a shell's PATH."""
-    found = shutil.which("git", path=environment.get("PATH"))
-    first = [str(Path(found).parent)] if found else []
+    git = shutil.which("git", path=environment.get("PATH"))
+    first = [str(Path(git).parent)] if git else []
     return os.pathsep.join(dict.fromkeys([*first, *_SYSTEM_PATH]))

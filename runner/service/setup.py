@@ -86,14 +86,14 @@ def ready(policy: Path) -> Iterator[Check]:
     return examine(policy)
 
 
-def is_ready(found: Sequence[Check]) -> bool:
+def is_ready(checks: Sequence[Check]) -> bool:
     """Return whether the host can serve."""
-    return all(check.ok is not False for check in found)
+    return all(check.ok is not False for check in checks)
 
 
-def is_serving(found: Sequence[Check]) -> bool:
+def is_serving(checks: Sequence[Check]) -> bool:
     """Return whether a runner serves already."""
-    return any(check.name == SERVING for check in found)
+    return any(check.name == SERVING for check in checks)
 
 
 def service_plan(wanted: Wanted, rules: Policy) -> Plan:
@@ -160,11 +160,11 @@ def _pin(rules: Policy, clone: Path | None) -> Step:
     if there:
         return Step("pin", (), do)
     if clone is None:
-        what = [f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"]
+        steps = [f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"]
         then = [
             f"add the key above to {PINNED_FILE} on the bus's main branch; with --clone DIR it is written there"
         ]
-        return Step("pin", what, do, then)
+        return Step("pin", steps, do, then)
     then = [
         f"git -C {clone} add {PINNED_FILE} && git -C {clone} commit -m 'Pin the runner' && git -C {clone} push"
     ]

@@ -68,7 +68,7 @@ def quote(word: str) -> str:
     return f'"{word}"'
 
 
-def place(settings: Settings, root: Path | None) -> Path:
+def service_file(settings: Settings, root: Path | None) -> Path:
     """Return the path of the unit file."""
     folder = Path("/etc/systemd/system") if settings.system else settings.home / ".config/systemd/user"
     return below(root, folder / UNIT)
@@ -78,7 +78,7 @@ def install(settings: Settings, root: Path | None = None) -> Plan:
     """Return the plan that installs and starts the service."""
     control = _control(settings)
     steps: list[Step] = [
-        Write(place(settings, root), unit(settings)),
+        Write(service_file(settings, root), unit(settings)),
         Call([*control, "daemon-reload"]),
         Call([*control, "enable", UNIT]),
         Call([*control, "restart", UNIT]),
@@ -94,7 +94,7 @@ def uninstall(settings: Settings, root: Path | None = None) -> Plan:
     control = _control(settings)
     steps: list[Step] = [
         Call([*control, "disable", "--now", UNIT], may_fail=True),
-        Remove(place(settings, root)),
+        Remove(service_file(settings, root)),
         Call([*control, "daemon-reload"]),
     ]
     return Plan(steps)

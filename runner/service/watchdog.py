@@ -34,48 +34,48 @@ class Watchdog:
     state: Path
     tell: Callable[[str], None]
     listener: Path | None = None
-    seen: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] = field(default_factory=dict)
 
     def look(self) -> None:
         """Check once, and kill or restart what hangs."""
-        self.seen = self._read()
+        self.observed = self._read()
         self._look_at_runner()
         if self.listener is not None:
             self._look_at_listener(self.listener)
         draft = self.state / f".{_FILE}.new"
-        draft.write_text(json.dumps(self.seen), encoding="ascii")
+        draft.write_text(json.dumps(self.observed), encoding="ascii")
         draft.replace(self.state / _FILE)
 
     def _read(self) -> dict[str, Any]:
         try:
-            seen = json.loads((self.state / _FILE).read_text(encoding="ascii"))
+            saved = json.loads((self.state / _FILE).read_text(encoding="ascii"))
         except (OSError, ValueError):
             return {}
-        return seen if isinstance(seen, dict) else {}
+        return saved if isinstance(saved, dict) else {}
 
     def _count(self, name: str, sign: object) -> int:
         """Return how many checks in a row, including this one, found the same sign of life."""
-        before = self.seen.get(name)
+        before = self.observed.get(name)
         same = isinstance(before, list) and len(before) == 2 and before[0] == sign  # noqa: PLR2004 - sign and count
         looks = int(before[1]) + 1 if same and before else 1
-        self.seen[name] = [sign, looks]
+        self.observed[name] = [sign, looks]
         return looks
 
     def _look_at_runner(self) -> None:
         file = self.state / sign_of_life.FILE
         try:
-            sign, told = file.stat().st_mtime_ns, json.loads(file.read_text(encoding="ascii"))
-            process = psutil.Process(int(told["pid"]))
-            lives = process.create_time() == told["started"]
+            sign, status = file.stat().st_mtime_ns, json.loads(file.read_text(encoding="ascii"))
+            process = psutil.Process(int(status["pid"]))
+            lives = process.create_time() == status["started"]
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             lives = False
         if not lives:
             # No runner serves, or it ended: the service manager handles that.
-            self.seen.pop("runner", None)
+            self.observed.pop("runner", None)
         elif self._count("runner", sign) > _LOOKS:
             self.tell(f"the runner {process.pid} gave no sign of life for {_LOOKS} minutes: it is killed")
             process.kill()
-            self.seen.pop("runner", None)
+            self.observed.pop("runner", None)
 
     def _look_at_listener(self, folder: Path) -> None:
         listeners = list(_processes(folder / _LISTENER))
@@ -84,15 +84,15 @@ class Watchdog:
             if self._count("listener", "absent") > 1:
                 self._start_listener(folder, "does not run")
         elif list(_processes(folder / _WORKER)) or any(map(_is_connected, listeners)):
-            self.seen.pop("listener", None)
+            self.observed.pop("listener", None)
         elif self._count("listener", [process.pid for process in listeners]) > _LOOKS:
             for process in listeners:
                 process.kill()
             self._start_listener(folder, f"had no connection for {_LOOKS} minutes")
 
-    def _start_listener(self, folder: Path, why: str) -> None:
-        self.tell(f"GitHub's listener in {folder} {why}: it is started")
-        self.seen.pop("listener", None)
+    def _start_listener(self, folder: Path, reason: str) -> None:
+        self.tell(f"GitHub's listener in {folder} {reason}: it is started")
+        self.observed.pop("listener", None)
         for word, check in (("stop", False), ("start", True)):
             env = environment.for_user_git()
             try:
@@ -126,6 +126,8 @@ def _processes(program: Path) -> Iterator[psutil.Process]:
 def _is_connected(process: psutil.Process) -> bool:
     """Return whether it has an open connection: GitHub's listener always waits on one for the next job."""
     try:
-        return any(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp"))
+        return any(
+            connection.status == psutil.CONN_ESTABLISHED for connection in process.net_connections("tcp")
+        )
     except psutil.Error:
         return True

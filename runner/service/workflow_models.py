@@ -25,10 +25,10 @@ def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
     if not chosen:
         return policy
     allowed = policy.actions.models if policy.actions else []
-    found = {name: str(_folder(name, value, allowed)) for name, value in chosen.items()}
-    for name, folder in found.items():
+    folders = {name: str(_folder(name, value, allowed)) for name, value in chosen.items()}
+    for name, folder in folders.items():
         tell(f"{name} is {folder}, as the workflow's variable says")
-    return policy.model_copy(update={"env": {**policy.env, **found}})
+    return policy.model_copy(update={"env": {**policy.env, **folders}})
 
 
 def _folder(name: str, value: str, allowed: list[Path]) -> Path:

@@ -101,8 +101,8 @@ def test_what_trains_with_torch_comes_before_mlx_lm(python):
     assert "import engine.train.with_torch before it" in late.stderr
 
 
-def test_the_twin_needs_no_mlx(python):
-    code = "import engine.codec.twin.voronoi, engine.evals.rate_distortion.sources, sys; print('mlx' in sys.modules)"
+def test_the_sources_of_a_rate_distortion_table_need_no_mlx(python):
+    code = "import engine.codec.spec, engine.evals.rate_distortion.sources, sys; print('mlx' in sys.modules)"
     assert python("-c", code).stdout.strip() == "False"
 
 

@@ -57,8 +57,8 @@ def codecs_are_scored_on_the_same_values(index: ReportIndex) -> Iterator[str]:
             yield f"the arms were not scored on the same values and positions of {prompt}"
         for arm in index.arms_of("baseline"):
             for row in index.quants(arm.name, prompt) if arm.cache == RAW else ():
-                held = sum(
+                shared = sum(
                     math.prod(a.shape) * layer.count for layer in row.memory.layers for a in layer.arrays
                 )
-                if held != row.n_values:
-                    yield f"the arrays of the raw cache hold {held} values of {prompt}; n_values is {row.n_values}"
+                if shared != row.n_values:
+                    yield f"the arrays of the raw cache hold {shared} values of {prompt}; n_values is {row.n_values}"

@@ -59,16 +59,16 @@ def configured_model_ran(index: ReportIndex) -> Iterator[str]:
 @check("DANGLING_NAME", *ON_PROMPTS)
 def names_are_described(index: ReportIndex) -> Iterator[str]:
     """Every arm, prompt and workload that is named is described exactly once."""
-    for what, names in (
+    for noun, names in (
         ("arm", [arm.name for arm in index.all_arms]),
         ("prompt", [prompt.id for prompt in index.all_prompts]),
     ):
         for name, times in Counter(names).items():
             if times > 1:
-                yield f"{what} {name} is described {times} times"
-    for what, known, used in _uses(index):
+                yield f"{noun} {name} is described {times} times"
+    for noun, known, used in _uses(index):
         for name in sorted({name for name in used if name is not None} - set(known)):
-            yield f"{what} {name} is used, and not described"
+            yield f"{noun} {name} is used, and not described"
 
 
 def _uses(index: ReportIndex) -> Iterator[tuple[str, Iterable[str], list[str | None]]]:

@@ -44,8 +44,12 @@ def _mismatch(memory: Memory, known: dict[int, str | None]) -> str | None:
 
 
 def _layer_mismatch(layer: Layer) -> str | None:
-    held = sum(map(buffer_bytes, layer.arrays))
-    return f"counts {layer.nbytes} bytes, and its arrays hold {held}" if held != layer.nbytes else None
+    live_bytes = sum(map(buffer_bytes, layer.arrays))
+    return (
+        f"counts {layer.nbytes} bytes, and its arrays hold {live_bytes}"
+        if live_bytes != layer.nbytes
+        else None
+    )
 
 
 def buffer_bytes(array: Buffer) -> int:

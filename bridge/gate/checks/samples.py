@@ -107,9 +107,9 @@ def codes_were_measured_everywhere(index: ReportIndex) -> Iterator[str]:
         (codec, bits, *_), times = counts.most_common(1)[0]
         if times > 1:
             yield f"{codec} at {bits} bits appears {times} times for {distribution}"
-    asked = {str(name) for name in _list(index, "distributions")}
-    if asked and not index.option("model") and asked != set(codes):
-        yield f"{', '.join(sorted(codes))} were measured; {', '.join(sorted(asked))} are configured"
+    expected = {str(name) for name in _list(index, "distributions")}
+    if expected and not index.option("model") and expected != set(codes):
+        yield f"{', '.join(sorted(codes))} were measured; {', '.join(sorted(expected))} are configured"
 
 
 @check("ROWS_SET_ASIDE", *DECODED)

@@ -112,9 +112,9 @@ def packed_caches_are_smaller(index: ReportIndex) -> Iterator[str]:
     """A packed cache takes fewer bytes than the raw one of the same answer."""
     raw = {_answer(row): row.counters.get("cache_bytes", 0) for row in index.rows if row.cache == "raw"}
     for row in index.rows:
-        whole, held = raw.get(_answer(row)), row.counters.get("cache_bytes", 0)
-        if row.cache != "raw" and whole is not None and not 0 < held < whole:
-            yield f"{_named(_cell_of(row))} takes {held} bytes; the raw cache takes {whole}"
+        whole, packed = raw.get(_answer(row)), row.counters.get("cache_bytes", 0)
+        if row.cache != "raw" and whole is not None and not 0 < packed < whole:
+            yield f"{_named(_cell_of(row))} takes {packed} bytes; the raw cache takes {whole}"
 
 
 def _answer(row: CellRow) -> tuple[object, ...]:

@@ -54,8 +54,8 @@ def times_of_a_row_add_up(index: ReportIndex) -> Iterator[str]:
     for i, row in enumerate(index.rows):
         rest = row.e2e_s - row.prefill_s - row.decode_s
         if abs(rest) > _HIDDEN * row.decode_s + _HIDDEN_S:
-            place = f"(row {i}, arm {row.arm}, prompt {row.prompt})"
-            yield f"{rest:.3g} of {row.e2e_s:.3g} s {place} is neither prefill nor decode time"
+            where = f"(row {i}, arm {row.arm}, prompt {row.prompt})"
+            yield f"{rest:.3g} of {row.e2e_s:.3g} s {where} is neither prefill nor decode time"
 
 
 @check("NOT_INTERLEAVED", *SPECULATIVE, RESTORED)
@@ -128,8 +128,8 @@ def passes_are_steady(index: ReportIndex) -> Iterator[str]:
         ordered, outer = sorted(seconds), len(seconds) // 4
         low, high = ordered[outer], ordered[-1 - outer]
         if high > DECODE_SPREAD * low:
-            place = f"{length} tokens on {context}: the middle half of {len(seconds)} passes"
-            yield f"{place} took {low:.3g} to {high:.3g} s; {machine(index)}"
+            where = f"{length} tokens on {context}: the middle half of {len(seconds)} passes"
+            yield f"{where} took {low:.3g} to {high:.3g} s; {machine(index)}"
 
 
 @check("LOW_POWER", *TIMED, VERIFY_L, RESTORED)

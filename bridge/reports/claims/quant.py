@@ -59,19 +59,19 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         report: ``rows``, ``arms`` and ``prompts``.
     """
     where = everywhere([prompt["id"] for prompt in report["prompts"]])
-    found = by_arm(report)
-    made = [
+    arm_figures = by_arm(report)
+    claims = [
         {"name": name, "arm": arm, "value": value, "definition": DEFINITIONS[name], "where": where}
-        for arm, figures in found.items()
+        for arm, figures in arm_figures.items()
         for name, value in figures.items()
     ]
     candidates = [arm["name"] for arm in report["arms"] if arm["role"] == "candidate"]
     kinds = dict.fromkeys(kind_of(name) for name in candidates)
     for arm, kind in itertools.product(candidates, kinds):
         if kind_of(arm) == OURS != kind:
-            other = _neighbour(found, arm, [name for name in candidates if kind_of(name) == kind])
-            made += _ratios(found, arm, other, where) if other else []
-    return made
+            other = _neighbour(arm_figures, arm, [name for name in candidates if kind_of(name) == kind])
+            claims += _ratios(arm_figures, arm, other, where) if other else []
+    return claims
 
 
 def kind_of(cache: str) -> str:
@@ -80,40 +80,40 @@ def kind_of(cache: str) -> str:
 
 
 def _ratios(
-    found: Mapping[str, Mapping[str, float]], arm: str, other: str, where: Mapping[str, Any]
+    figures: Mapping[str, Mapping[str, float]], arm: str, other: str, where: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     for name in ("rel_mse", "kl"):
-        if found[other][name] > 0:
+        if figures[other][name] > 0:
             ratio = {"name": f"{name}_ratio", "arm": arm, "against": other, "where": where}
-            value = found[arm][name] / found[other][name]
+            value = figures[arm][name] / figures[other][name]
             yield {**ratio, "value": value, "definition": RATIO.format(DEFINITIONS[name])}
 
 
-def _neighbour(found: Mapping[str, Mapping[str, float]], arm: str, others: Sequence[str]) -> str | None:
-    bits = {name: found[name]["stored_bits_per_value"] for name in (arm, *others)}
+def _neighbour(figures: Mapping[str, Mapping[str, float]], arm: str, others: Sequence[str]) -> str | None:
+    bits = {name: figures[name]["stored_bits_per_value"] for name in (arm, *others)}
     able = [name for name in others if -EQUAL <= bits[name] - bits[arm] <= WITHIN]
     return min(able, key=bits.__getitem__, default=None)
 
 
-def verdicts(found: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def verdicts(figures: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits.
 
     Args:
-        found: see :func:``by_arm``.
+        figures: see :func:``by_arm``.
         arms: the report's section.
     """
     names = [arm["name"] for arm in arms if arm["role"] == "candidate"]
     kinds = sorted({kind_of(name) for name in names} - {AFFINE})
     for affine, kind in itertools.product([n for n in names if kind_of(n) == AFFINE], kinds):
-        limit = found[affine]["stored_bits_per_value"] + EQUAL
-        able = [n for n in names if kind_of(n) == kind and found[n]["stored_bits_per_value"] <= limit]
+        limit = figures[affine]["stored_bits_per_value"] + EQUAL
+        able = [n for n in names if kind_of(n) == kind and figures[n]["stored_bits_per_value"] <= limit]
         if not able:
             yield f"{kind} against {affine}: no verdict, every {kind} here stores more bits"
             continue
-        best = min(able, key=lambda name: found[name]["kl"])
-        mse, kl = (found[best][name] / found[affine][name] for name in ("rel_mse", "kl"))
+        best = min(able, key=lambda name: figures[name]["kl"])
+        mse, kl = (figures[best][name] / figures[affine][name] for name in ("rel_mse", "kl"))
         word = "better" if mse < 1 and kl < 1 else "worse" if mse >= 1 and kl >= 1 else "mixed"
-        bits = [found[name]["stored_bits_per_value"] for name in (best, affine)]
+        bits = [figures[name]["stored_bits_per_value"] for name in (best, affine)]
         yield (
             f"{best} ({bits[0]:.2f} bits) against {affine} ({bits[1]:.2f}{_difference(*bits)}): {word}, "
             f"{mse:.2f} times its error and {kl:.2f} times its KL"

@@ -43,9 +43,9 @@ def _reason(table: Table, arm: str, config: Mapping[str, Any]) -> str:
     return f"half of the answers have at most {tokens:g} tokens after the first, {_needed(LEAST_TOKENS)} ({remedy})"
 
 
-def _count(number: int, what: str) -> str:
+def _count(number: int, noun: str) -> str:
     word = _WORDS[number] if number < len(_WORDS) else str(number)
-    return f"{word} {what}" + ("" if number == 1 else "s")
+    return f"{word} {noun}" + ("" if number == 1 else "s")
 
 
 def _needed(number: int) -> str:

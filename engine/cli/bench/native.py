@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from engine.cli.bench.options import asked, model, out_and_json
+from engine.cli.bench.options import model, out_and_json, prompt_options
 from engine.cli.measured import carry_out, choose_threads
 
 
 @click.command()
 @model
-@asked
+@prompt_options
 @out_and_json
 def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time mlx-lm's own generation: the baseline for other reports.
@@ -29,8 +29,8 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
-    asked = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
-    workload = prompts.read_set(*asked, spec_report.WORKLOAD)
+    selection = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
+    workload = prompts.read_set(*selection, spec_report.WORKLOAD)
     threads = choose_threads(pair, options["threads"], out)
     job = spec_report.baseline(pair, workload, plan, chat=chat, threads=threads)
     carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

@@ -41,7 +41,7 @@ def embed_scale(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def asked(command: Callable[..., Any]) -> Callable[..., Any]:
+def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--prompts``, and :func:``decoding``."""
     return click.option(
         "--prompts",

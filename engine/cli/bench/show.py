@@ -57,16 +57,16 @@ def spec_table(report: dict[str, Any]) -> None:
 
 def _headline(claims: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the greatest claimed speed-up as a sentence."""
-    found = [
+    speedups = [
         claim
         for claim in claims
         if claim["name"] == "plain_speedup" and not claim.get("where", {}).get("workload")
     ]
-    if found:
-        best = max(found, key=lambda claim: float(claim["value"]))
+    if speedups:
+        best = max(speedups, key=lambda claim: float(claim["value"]))
         low, high = best["interval"]
-        told = f"speed-up of {best['arm']}: {best['value']:.2f} over the fastest loop without drafts"
-        yield f"{told} ({low:.2f} to {high:.2f} by prompt)"
+        sentence = f"speed-up of {best['arm']}: {best['value']:.2f} over the fastest loop without drafts"
+        yield f"{sentence} ({low:.2f} to {high:.2f} by prompt)"
 
 
 def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
@@ -83,13 +83,13 @@ def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
 
 def _show_crossings(rows: Sequence[dict[str, Any]]) -> None:
     """Print what crosses between torch and MLX in a round."""
-    found: dict[str, list[dict[str, int]]] = {}
+    by_arm: dict[str, list[dict[str, int]]] = {}
     for row in rows:
         if "crossings" in row.get("counters", {}):
-            found.setdefault(row["arm"], []).append(row["counters"])
-    for arm, some in found.items():
+            by_arm.setdefault(row["arm"], []).append(row["counters"])
+    for arm, some in by_arm.items():
         rounds, crossings, nbytes = (
-            sum(one[name] for one in some) for name in ("rounds", "crossings", "crossed_bytes")
+            sum(counters[name] for counters in some) for name in ("rounds", "crossings", "crossed_bytes")
         )
         click.echo(
             f"{arm}: {crossings / rounds:.1f} crossings and {nbytes / rounds / 1024:.1f} KiB a round, prompt included"
@@ -104,13 +104,13 @@ def _rounds_table(report: dict[str, Any]) -> None:
     contexts = {name: max(some) for name, some in sizes.items()}
     of = {prompt["id"]: prompt["workload"] for prompt in report["prompts"]}
     shown = _table("ms a round", "arm", "context", "draft", "verify", "wait", "longest wait")
-    told: dict[tuple[str, str], dict[str, list[float]]] = {}
+    seconds: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in report["rows"]:
         if "round_s" in row and not row["warmup"]:
-            held = told.setdefault((row["arm"], of[row["prompt"]]), {})
+            by_stage = seconds.setdefault((row["arm"], of[row["prompt"]]), {})
             for name, some in row["round_s"].items():
-                held.setdefault(name, []).extend(some)
-    for (arm, workload), parts in told.items():
+                by_stage.setdefault(name, []).extend(some)
+    for (arm, workload), parts in seconds.items():
         middles = [f"{1000 * statistics.median(parts[name]):.2f}" for name in ("draft", "verify", "wait")]
         shown.add_row(arm, str(contexts[workload]), *middles, f"{1000 * max(parts['wait']):.2f}")
     _print(shown)
@@ -130,10 +130,10 @@ def verify_table(reports: dict[str, dict[str, Any]]) -> None:
     for spec, report in reports.items():
         middle = {key: statistics.median(some) for key, some in passes_of(report["rows"]).items()}
         for context in report["config"]["contexts"]:
-            one = middle.get((context, 1))
+            single = middle.get((context, 1))
             for n in report["config"]["lengths"]:
                 took = middle[context, n]
-                times = f"{took / one:.2f}" if one else ""
+                times = f"{took / single:.2f}" if single else ""
                 shown.add_row(spec, str(context), str(n), f"{1000 * took:.2f}", times)
     _print(shown)
 
@@ -186,11 +186,11 @@ def _sums(runs: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
 
 def _shares(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Return the medians of draft, verify and overhead shares of the arms that were profiled."""
-    found: dict[str, list[tuple[float, ...]]] = {}
+    shares: dict[str, list[tuple[float, ...]]] = {}
     for row in rows:
         if "profile" in row:
             parts = tuple(row["profile"][f"{name}_share"] for name in ("draft", "verify", "overhead"))
-            found.setdefault(row["arm"], []).append(parts)
+            shares.setdefault(row["arm"], []).append(parts)
     return {
-        arm: [statistics.median(part) for part in zip(*parts, strict=True)] for arm, parts in found.items()
+        arm: [statistics.median(part) for part in zip(*parts, strict=True)] for arm, parts in shares.items()
     }

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from engine.cli.bench import speculation
-from engine.cli.bench.options import asked, draft, embed_scale, model, out_and_json
+from engine.cli.bench.options import draft, embed_scale, model, out_and_json, prompt_options
 from engine.cli.measured import choose_threads
 
 NEEDLES = 5
@@ -17,7 +17,7 @@ SHORTEST = 256
 @model
 @draft
 @embed_scale
-@asked
+@prompt_options
 @click.option(
     "--needles", type=click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts."
 )
@@ -72,21 +72,21 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
     from engine.models import fit
 
     if not options["needles"]:
-        asked = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
-        return [prompts.read_set(*asked, spec_report.WORKLOAD)]
+        selection = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
+        return [prompts.read_set(*selection, spec_report.WORKLOAD)]
     fit.check_context(pair.parts["target"].config, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
     lengths = [options["needles"]]
     if options["spread"]:
         lengths = [n for n in (lengths[0] // 8, lengths[0] // 4) if n >= SHORTEST] + lengths
-    made = needles.make(pair.tokenizer, lengths, [0.5], count, 0, chat=chat)
-    made = needles.directly(made) if options["direct_answer"] else made
+    drawn = needles.make(pair.tokenizer, lengths, [0.5], count, 0, chat=chat)
+    drawn = needles.directly(drawn) if options["direct_answer"] else drawn
     workloads = []
     for length in lengths:
-        mine = [needle for needle in made if needle.length == length]
+        mine = [needle for needle in drawn if needle.length == length]
         section = needles.workload(mine, chat=chat)[needles.WORKLOAD]
         shared = {name: section[name] for name in ("shared_prefix", "shared_suffix")}
         name = f"{needles.WORKLOAD}-{length}" if len(lengths) > 1 else spec_report.WORKLOAD
-        found = [needle.prompt for needle in mine]
-        workloads.append(prompts.Workload(name, found, section["task"], section["source"], shared))
+        own = [needle.prompt for needle in mine]
+        workloads.append(prompts.Workload(name, own, section["task"], section["source"], shared))
     return workloads

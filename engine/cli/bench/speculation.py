@@ -59,17 +59,17 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def plan_of(asked: dict[str, Any]) -> Any:
+def plan_of(options: dict[str, Any]) -> Any:
     """Return the :class:``engine.evals.speculation.bench.SpeculationPlan`` that options ask for."""
     from engine.evals.speculation.bench import RESCALED, SpeculationPlan
 
-    if asked.get("embed_scale") == "both":
-        asked = {**asked, "drafters": (*asked["drafters"], RESCALED)}
+    if options.get("embed_scale") == "both":
+        options = {**options, "drafters": (*options["drafters"], RESCALED)}
     names = (
         *("drafters", "rollbacks", "loops", "cache", "max_tokens", "repeats", "max_repeats", "package"),
         *("fixed_length", "content_channel", "torch_device"),
     )
-    return SpeculationPlan(block=asked["block_size"], **{name: asked[name] for name in names})
+    return SpeculationPlan(block=options["block_size"], **{name: options[name] for name in names})
 
 
 def carry_out_checked(
@@ -79,9 +79,9 @@ def carry_out_checked(
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation.bench import faults
 
-    made = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
-    found = faults(made["rows"], arms)
-    for fault in found:
+    report = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
+    problems = faults(report["rows"], arms)
+    for fault in problems:
         click.echo(f"error: {fault}, and no near tie explains it", err=True)
-    if found:
+    if problems:
         ctx.exit(1)

@@ -29,19 +29,19 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """
     from engine.measure import report
 
-    made, journal = _measured(options, out)
-    for spec, found in made.items():
+    measured, journal = _measured(options, out)
+    for spec, result in measured.items():
         if out:
-            path = out if len(made) == 1 else out.with_name(f"{out.stem}-{spec}{out.suffix}")
-            report.write(path, found)
+            path = out if len(measured) == 1 else out.with_name(f"{out.stem}-{spec}{out.suffix}")
+            report.write(path, result)
             click.echo(f"wrote {path}", err=True)
         if as_json:
-            click.echo(json.dumps(found, allow_nan=False, indent=2 if len(made) == 1 else None))
+            click.echo(json.dumps(result, allow_nan=False, indent=2 if len(measured) == 1 else None))
     journal.close()
     if not as_json:
         from engine.cli.bench.show import verify_table
 
-        verify_table(made)
+        verify_table(measured)
 
 
 def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict[str, Any]], Any]:
@@ -56,11 +56,11 @@ def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     _, left_out = usable(pair.target, specs, 0)
     tell_left_out(left_out)
-    kept = tuple(spec for spec in specs if spec not in left_out)
+    remaining = tuple(spec for spec in specs if spec not in left_out)
     longest = max(options["contexts"]) + max(options["lengths"])
     check_context(pair.parts["target"].config, pair.name, longest)
     lengths, contexts = (tuple(dict.fromkeys(options[name])) for name in ("lengths", "contexts"))
     chosen = choose_threads(pair, options["threads"], out)
-    sweep = Sweep(lengths, contexts, kept, options["repeats"], left_out, chosen)
+    sweep = Sweep(lengths, contexts, remaining, options["repeats"], left_out, chosen)
     with progress("verifying", "passes") as (on_start, on_run):
         return reports(pair, sweep, out, on_start, on_run)

@@ -39,8 +39,8 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
     start = time.perf_counter()
     names = ("codecs", "bits", "groups", "q_ranges", "effort")
     with progress("codecs", "codecs") as (on_start, on_row):
-        asked: dict[str, Any] = {name: config[name] for name in names}
-        plan = RatePlan(**asked)
+        options: dict[str, Any] = {name: config[name] for name in names}
+        plan = RatePlan(**options)
         data, opened = _data(config), OpenReport(KIND, config)
 
         def add(row: dict[str, Any]) -> None:
@@ -48,8 +48,8 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
             on_row()
 
         rows = table(data, plan, on_start, add)
-    made = opened.close(rows, time.perf_counter() - start)
-    put_out(made, out, _show, as_json=as_json)
+    report = opened.close(rows, time.perf_counter() - start)
+    put_out(report, out, _show, as_json=as_json)
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any]:
@@ -65,22 +65,22 @@ def _data(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _show(made: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    names = list(dict.fromkeys(row["distribution"] for row in made["rows"]))
+    names = list(dict.fromkeys(row["distribution"] for row in report["rows"]))
     by_codec: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in made["rows"]:
+    for row in report["rows"]:
         key = (row["stored_bits_per_value"], _label(row), row["limit"])
         by_codec.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
     caption = "H: Hadamard first. Bits count every stored byte (*: the formula's). Limit: 2^-2R."
-    shown = Table(title=f"mean rel-MSE, seed {made['config']['seed']}", caption=caption)
+    shown = Table(title=f"mean rel-MSE, seed {report['config']['seed']}", caption=caption)
     for name in ("codec", "bits/value", *names, "limit"):
         shown.add_column(name, justify="left" if name == "codec" else "right", no_wrap=True)
     for rate, label, limit in sorted(by_codec):
-        found = by_codec[rate, label, limit]
-        errors = [f"{found[name]:.2e}" if name in found else "" for name in names]
+        cell = by_codec[rate, label, limit]
+        errors = [f"{cell[name]:.2e}" if name in cell else "" for name in names]
         shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.2e}")
     Console().print(shown)
 
@@ -90,5 +90,5 @@ def _label(row: dict[str, Any]) -> str:
         return f"affine b{row['bits']} g{row['group']}" + (" H" if row["rotated"] else "")
     if row["codec"] == "voronoi":
         return f"voronoi b{row['bits']}"
-    found: str = row["codec"] + ("*" if row["nominal"] else "")
-    return found
+    label: str = row["codec"] + ("*" if row["nominal"] else "")
+    return label

@@ -47,11 +47,11 @@ def command(
     from engine.measure.prompts import read_sets
     from engine.models import load
 
-    found = read_sets((*prompts, *(more_prompts or ())), max_prompts, task)
+    workloads = read_sets((*prompts, *(more_prompts or ())), max_prompts, task)
     pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     in_chat = pair.chats if chat is None else chat
     plan = speculation.plan_of(asked)
     threads = choose_threads(pair, asked["threads"], out)
     kind = spec_report.ACCEPTANCE
-    job, arms = spec_report.speculation(pair, found, plan, chat=in_chat, kind=kind, threads=threads)
+    job, arms = spec_report.speculation(pair, workloads, plan, chat=in_chat, kind=kind, threads=threads)
     speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)

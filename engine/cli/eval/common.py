@@ -55,23 +55,23 @@ def find_needles(
     carry_out(job, "needles", "answers", show_needles, out, as_json=as_json, picture=recall_plot)
 
 
-def show_needles(made: dict[str, Any]) -> None:
+def show_needles(report: dict[str, Any]) -> None:
     """Print codes found by arm and length of the prompt, and what is claimed: recall with its interval, divergence."""
     from rich.console import Console
     from rich.table import Table
 
-    lengths = sorted({prompt["length"] for prompt in made["prompts"]})
-    expected = {prompt["id"]: prompt for prompt in made["prompts"]}
-    whole = {claim["arm"]: claim for claim in reversed(made["claims"]) if claim["name"] == "recall"}
-    apart = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "prompt_kl"}
-    paces = {claim["arm"]: claim["value"] for claim in made["claims"] if claim["name"] == "decode_tok_s"}
+    lengths = sorted({prompt["length"] for prompt in report["prompts"]})
+    expected = {prompt["id"]: prompt for prompt in report["prompts"]}
+    whole = {claim["arm"]: claim for claim in reversed(report["claims"]) if claim["name"] == "recall"}
+    apart = {claim["arm"]: claim["value"] for claim in report["claims"] if claim["name"] == "prompt_kl"}
+    paces = {claim["arm"]: claim["value"] for claim in report["claims"] if claim["name"] == "decode_tok_s"}
     more = [*(("KL",) if apart else ()), *(("tokens/s",) if paces else ())]
     caption = "interval: 95 %, exact" if whole else "recall is not claimed: other layers find codes alone"
-    table = Table(title=f"{made['kind']} of {made['config']['model']}", caption=caption)
+    table = Table(title=f"{report['kind']} of {report['config']['model']}", caption=caption)
     claimed = ("recall", "interval") if whole else ()
     for name in ("arm", "role", *claimed, *map(str, lengths), *more):
         table.add_column(name, justify="left" if name in {"arm", "role"} else "right", no_wrap=True)
-    for arm in made["arms"]:
+    for arm in report["arms"]:
         cells, recall = [], []
         if claim := whole.get(arm["name"]):
             low, high = claim["interval"]
@@ -79,7 +79,7 @@ def show_needles(made: dict[str, Any]) -> None:
         for length in lengths:
             rows = [
                 r
-                for r in made["rows"]
+                for r in report["rows"]
                 if r["arm"] == arm["name"]
                 and expected[r["prompt"]]["length"] == length
                 and not r.get("warmup")

@@ -56,7 +56,7 @@ CACHES = (
 @options.out_and_json
 def command(
     *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: tuple[str, ...] | None,
-    text: Path | None, max_prompts: int, task: str, **asked: Any,
+    text: Path | None, max_prompts: int, task: str, **config: Any,
 ) -> None:  # fmt: skip
     """Compare caches at equal stored bits: error, KL divergence, top token, perplexity.
 
@@ -68,19 +68,19 @@ def command(
     from engine.measure.plot import quant_plot
     from engine.models import load
 
-    plan = quant.QuantPlan(**asked)
+    plan = quant.QuantPlan(**config)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = quant.arms_of(pair.target, plan)
-    found = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts, task)
-    source = ", ".join(workload.source for workload in found)
-    asked = {
+    workloads = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts, task)
+    source = ", ".join(workload.source for workload in workloads)
+    config = {
         "model": model,
         "dtype": dtype,
         "source": source,
         "max_prompts": max_prompts,
         "left_out": left_out,
     }
-    job = quant.job(pair, arms, found, {**plan.config(), **asked})
+    job = quant.job(pair, arms, workloads, {**plan.config(), **config})
     carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=quant_plot)
 
 
@@ -103,33 +103,33 @@ def _texts(
             raise BadInput(f"the text {text} cannot be read: {error}") from error
         return [Workload("texts", pieces, task, str(text))]
     if prompts is None:
-        found = [Workload("texts", read(None, most), task, "bundled")]
+        workloads = [Workload("texts", read(None, most), task, "bundled")]
     else:
-        found = read_sets(prompts, most, task)
+        workloads = read_sets(prompts, most, task)
     return [
         replace(some, prompts=quant.cut(encode(some.prompts, tokenizer, chat=False), tokens))
-        for some in found
+        for some in workloads
     ]
 
 
-def show(made: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print an arm a line, in the order of their stored bits."""
     from rich.console import Console
     from rich.table import Table
 
     from bridge.reports.claims.quant import by_arm, verdicts
 
-    found = by_arm(made)
+    arm_figures = by_arm(report)
     caption = "bits: every stored byte (in brackets: the published formula)"
-    table = Table(title=f"caches of {made['config']['model']}", caption=caption)
+    table = Table(title=f"caches of {report['config']['model']}", caption=caption)
     for name in ("cache", "bits/value", "rel-MSE", "KL (nats)", "same top", "perplexity"):
         table.add_column(name, justify="left" if name == "cache" else "right", no_wrap=True)
-    for arm in sorted(made["arms"], key=lambda arm: found[arm["name"]]["stored_bits_per_value"]):
-        figures = found[arm["name"]]
+    for arm in sorted(report["arms"], key=lambda arm: arm_figures[arm["name"]]["stored_bits_per_value"]):
+        figures = arm_figures[arm["name"]]
         nominal = arm["options"].get("nominal_bits_per_value")
         bits = f"{figures['stored_bits_per_value']:.3f}" + (f" [{nominal:.3f}]" if nominal else "")
         rest = (f"{figures['rel_mse']:.2e}", f"{figures['kl']:.2e}", f"{figures['same_top']:.4f}")
         table.add_row(arm["name"], bits.replace("[", "\\["), *rest, f"{figures['perplexity']:.3f}")
     Console().print(table)
-    for line in verdicts(found, made["arms"]):
+    for line in verdicts(arm_figures, report["arms"]):
         click.echo(line)

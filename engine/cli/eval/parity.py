@@ -64,15 +64,15 @@ def command(
     block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
     source = str(asked["prompts"] or "bundled")
     config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
-    found = []
+    pairs = []
     for scaled, path in both(pair, out) if asked["embed_scale"] == "both" else [(pair, out)]:
         if scaled is not pair:
             sides = evaluation.sides_of(scaled, asked["against"], asked["half"])
         job = evaluation.job(scaled, sides, prompts, config, block=block, blocks=asked["blocks"])
-        found.append(carry_out(job, "drafting", "prompts", show, path, as_json=as_json)["claims"][0]["value"])
+        pairs.append(carry_out(job, "drafting", "prompts", show, path, as_json=as_json)["claims"][0]["value"])
     wanted = least if least is not None else float(asked["against"] != "float32")
-    if min(found) < wanted:
-        click.echo(f"error: agreement is {min(found):.4f}, below {wanted:g}", err=True)
+    if min(pairs) < wanted:
+        click.echo(f"error: agreement is {min(pairs):.4f}, below {wanted:g}", err=True)
         ctx.exit(1)
 
 
@@ -87,24 +87,24 @@ def both(pair: Any, out: Path | None) -> list[tuple[Any, Path | None]]:
     return [(pair, out), (other, out and out.with_name(f"{out.stem}-rescaled{out.suffix}"))]
 
 
-def show(made: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print the agreement, and the largest difference of logits."""
     from engine.evals.parity import accepted
 
-    (claim,) = made["claims"]
+    (claim,) = report["claims"]
     low, high = claim["interval"]
-    reference, candidate = (arm["loop"] for arm in made["arms"])
-    click.echo(f"the drafter reads embeddings times {made['arms'][0]['options']['embed_scale']:g}")
-    drafted = sum(len(row["reference"]) for row in made["rows"])
+    reference, candidate = (arm["loop"] for arm in report["arms"])
+    click.echo(f"the drafter reads embeddings times {report['arms'][0]['options']['embed_scale']:g}")
+    drafted = sum(len(row["reference"]) for row in report["rows"])
     click.echo(
         f"{candidate} against {reference}: {claim['value']:.4f} ({low:.4f}-{high:.4f}) of {drafted} tokens"
     )
-    if all("target" in row for row in made["rows"]):
-        click.echo(f"the target accepts {accepted(made['rows'])} of {drafted} drafts of {candidate}")
-    errors = [row["max_logit_error"] for row in made["rows"] if "max_logit_error" in row]
+    if all("target" in row for row in report["rows"]):
+        click.echo(f"the target accepts {accepted(report['rows'])} of {drafted} drafts of {candidate}")
+    errors = [row["max_logit_error"] for row in report["rows"] if "max_logit_error" in row]
     if errors:
         click.echo(f"largest difference of a logit: {max(errors):.3g}")
-    margins = [row["margin"] for row in made["rows"] if "margin" in row]
+    margins = [row["margin"] for row in report["rows"] if "margin" in row]
     if margins:
         click.echo(
             f"where tokens part, the reference's logits lie {min(margins):.3g} to {max(margins):.3g} apart"

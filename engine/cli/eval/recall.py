@@ -64,7 +64,7 @@ from engine.cli.types import Names, Numbers
 @click.option("--chat", is_flag=True, help="Use the chat template.")
 @common.SEED
 @options.out_and_json
-def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **asked: Any) -> None:
+def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **config: Any) -> None:
     """Test needle recall with each cache, with a control that must fail and one that must succeed.
 
     A plot is written next to the report. An interrupted run with --out continues where it stopped.
@@ -72,9 +72,9 @@ def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, *
     from engine.evals import recall as evaluation
     from engine.models import load
 
-    plan = evaluation.RecallPlan(**asked)
+    plan = evaluation.RecallPlan(**config)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = evaluation.arms_of(pair.target, plan)
     needles = common.make_needles(pair, plan)
-    asked = {"model": model, "dtype": dtype, "left_out": left_out}
-    common.find_needles(evaluation.KIND, pair, arms, needles, plan, asked, out, as_json=as_json)
+    config = {"model": model, "dtype": dtype, "left_out": left_out}
+    common.find_needles(evaluation.KIND, pair, arms, needles, plan, config, out, as_json=as_json)

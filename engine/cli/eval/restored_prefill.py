@@ -89,7 +89,7 @@ from engine.cli.types import Names, Numbers
 @options.out_and_json
 def command(
     *, model: str, dtype: str | None, restorer: Path | None, threads: int | None, out: Path | None, as_json: bool,
-    **asked: Any,
+    **config: Any,
 ) -> None:  # fmt: skip
     """Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not.
 
@@ -105,7 +105,7 @@ def command(
     from engine.evals.predictions import Predictions
     from engine.models import load
 
-    plan = restored.RestoredPlan(**asked)
+    plan = restored.RestoredPlan(**config)
     pair = load(model, draft=False, dtype=dtype, restore=restorer)
     if plan.layers == "auto":
         plan = replace(plan, layers=restored.layers_for(pair.target, pair.restorer))
@@ -118,10 +118,10 @@ def command(
             "ask for lesser depths, longer prompts or a smaller window",
         )
     learned = str(restorer) if restorer else None
-    asked = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
+    config = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
     if plan.repeats > 1 or threads is not None:
-        asked |= choose_threads(pair, threads, out).config()
+        config |= choose_threads(pair, threads, out).config()
     predictions = Predictions(pair.target, arms[0], plan.window)
     common.find_needles(
-        restored.KIND, pair, arms, needles, plan, asked, out, as_json=as_json, predictions=predictions
+        restored.KIND, pair, arms, needles, plan, config, out, as_json=as_json, predictions=predictions
     )

@@ -39,20 +39,20 @@ def command(
     from engine.serve import conformance
 
     for name, known in (("drafts", conformance.DRAFTS), ("forms", conformance.FORMS)):
-        odd = [one for one in asked[name] if one not in known]
-        if odd:
-            raise BadInput(f"--{name} has {odd[0]!r}", f"choose from {', '.join(known)}")
+        unknown = [value for value in asked[name] if value not in known]
+        if unknown:
+            raise BadInput(f"--{name} has {unknown[0]!r}", f"choose from {', '.join(known)}")
     only = asked["cache"] != "all"
     caches = tuple(dict.fromkeys(("raw", parse(asked["cache"]).text))) if only else conformance.CACHES
     drafts, clients, forms = (tuple(dict.fromkeys(asked[name])) for name in ("drafts", "clients", "forms"))
     matrix = conformance.Matrix(drafts, caches, clients, forms, asked["max_tokens"])
     with progress("asking", "cells") as (on_start, on_cell):
-        made = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
-    put_out(made, out, _show, as_json=as_json)
+        report = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
+    put_out(report, out, _show, as_json=as_json)
 
 
-def _show(made: dict[str, Any]) -> None:
-    rows = made["rows"]
+def _show(report: dict[str, Any]) -> None:
+    rows = report["rows"]
     oracles = {
         (row["cache"], row["form"], row["question"]): row["tokens"]
         for row in rows

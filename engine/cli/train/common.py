@@ -38,13 +38,13 @@ def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def carry_out(
-    run: "Trainer[Any]", made: Path, save: Callable[[Path], None], described: dict[str, Any]
+    run: "Trainer[Any]", folder: Path, save: Callable[[Path], None], described: dict[str, Any]
 ) -> None:
     """Train to the end and write the result.
 
     Args:
         run: begun, or begun before.
-        made: the folder that ``save`` writes; it also gets ``training.json``.
+        folder: the folder that ``save`` writes; it also gets ``training.json``.
         save: writes what learnt.
         described: what training.json says beside the plan.
     """
@@ -52,7 +52,7 @@ def carry_out(
         click.echo(f"going on from step {run.step}", err=True)
     say = sayer(run.plan.steps)
     run.run(lambda line: say(line, line["s_per_step"]))
-    save(made)
+    save(folder)
     text = json.dumps({"plan": asdict(run.plan), **described}, indent=2) + "\n"
-    (made / "training.json").write_text(text, encoding="utf-8")
-    click.echo(made)
+    (folder / "training.json").write_text(text, encoding="utf-8")
+    click.echo(folder)

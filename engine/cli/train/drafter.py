@@ -137,7 +137,7 @@ def command(
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
-    said = Bounded(lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True))
+    say = Bounded(lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True))
     own = sources.written_rows(
         pair.target,
         ids,
@@ -145,7 +145,7 @@ def command(
         count=written,
         length=length,
         seed=seed,
-        say=lambda done: said(done, last=done == written),
+        say=lambda done: say(done, last=done == written),
     )
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":

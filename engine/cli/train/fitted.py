@@ -36,13 +36,19 @@ def fit_restorer(
     digests = target_digest(pair.parts["target"].folder), target_digest(pair.parts["draft"].folder)
     with progress("fit", "rows") as (on_start, on_row):
         on_start(rows)
-        made = fit(
+        restorer = fit(
             pair.target, pair.draft.bind(pair.target), wanted, drawn[:-1].tolist(),
             rank=rank, digests=digests, on_row=on_row,
         )  # fmt: skip
-    errors = relative_errors(made, pair.target, drawn[-1].tolist())
-    save_drafted(made, out / "restore")
-    plan = {"rows": rows, "length": length, "rank": made.config.rank, "task_share": task_share, "seed": seed}
+    errors = relative_errors(restorer, pair.target, drawn[-1].tolist())
+    save_drafted(restorer, out / "restore")
+    plan = {
+        "rows": rows,
+        "length": length,
+        "rank": restorer.config.rank,
+        "task_share": task_share,
+        "seed": seed,
+    }
     rounded = [round(error, 4) for error in errors]
     described = {"target": pair.name, "plan": {**plan, "layers": layers}, "held_out_error": rounded}
     (out / "restore" / "training.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

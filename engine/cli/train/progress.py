@@ -16,6 +16,8 @@ def sayer(steps: int) -> Callable[[dict[str, Any], float], None]:
 
 def _say(line: dict[str, Any], steps: int, seconds_a_step: float) -> None:
     """Print the progress: ``line`` has ``step`` and the figures to show."""
-    left = (steps - line["step"]) * seconds_a_step
+    remaining = (steps - line["step"]) * seconds_a_step
     figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in line.items() if name != "step"]
-    click.echo(f"step {line['step']} of {steps}  {'  '.join(figures)}  {left / 60:.0f} min left", err=True)
+    click.echo(
+        f"step {line['step']} of {steps}  {'  '.join(figures)}  {remaining / 60:.0f} min left", err=True
+    )

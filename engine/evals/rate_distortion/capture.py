@@ -22,16 +22,16 @@ def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dic
     caches = lm_cache.make_prompt_cache(model)
     for start in range(0, tokens.shape[1], CHUNK):
         mx.eval(model(tokens[:, start : start + CHUNK], cache=caches))
-    found: dict[str, list[np.ndarray]] = {}
+    captured: dict[str, list[np.ndarray]] = {}
     for cache in caches:
         if isinstance(cache, lm_cache.KVCache | lm_cache.RotatingKVCache):
             for name, x in zip(("keys", "values"), cache.keys_and_values(), strict=True):
                 vectors = np.array(x.astype(mx.float32)).reshape(-1, x.shape[-1])
-                found.setdefault(f"{name} {x.shape[-1]}", []).append(vectors)
-    if not found:
+                captured.setdefault(f"{name} {x.shape[-1]}", []).append(vectors)
+    if not captured:
         raise BadInput("this model keeps no keys and values")
     rng = np.random.default_rng(seed)
-    together = {name: np.concatenate(parts) for name, parts in found.items()}
+    together = {name: np.concatenate(parts) for name, parts in captured.items()}
     return {name: x[np.sort(rng.permutation(len(x))[:most])] for name, x in together.items()}
 
 

@@ -47,8 +47,8 @@ def native(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
     tokenizer = pair.tokenizer if ends else endless(pair.tokenizer)
 
     def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
-        found = native_stream(pair.target, tokenizer, mx.array(list(ids)), most, prompt_cache=caches)
-        for response in found:
+        stream = native_stream(pair.target, tokenizer, mx.array(list(ids)), most, prompt_cache=caches)
+        for response in stream:
             yield Step((response.token,), text=response.text, finish_reason=response.finish_reason)
 
     through = {"through": "mlx_lm.stream_generate"}
@@ -78,8 +78,8 @@ def verify1(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
 
 def incremental(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
     """Our loop without any drafts."""
-    told = {"block_size": 1, "lookup": False, "adaptive": False}
-    return _ours(pair, INCREMENTAL, "reference", cache, None, told, ends=ends)
+    config = {"block_size": 1, "lookup": False, "adaptive": False}
+    return _ours(pair, INCREMENTAL, "reference", cache, None, config, ends=ends)
 
 
 class Decoding(Protocol):
@@ -106,7 +106,7 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: Decoding, loop: s
         plan: caches, block and length.
         loop: see :func:``engine.dflash.stream_generate``.
     """
-    told = {
+    config = {
         "block_size": plan.block,
         "lookup": drafter not in MODEL_ALONE,
         "adaptive": drafter == "adaptive",
@@ -115,24 +115,24 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: Decoding, loop: s
     }
     draft = None if drafter == "lookup" else pair.draft
     if drafter == "torch":
-        return _hybrid(pair, arm_name(drafter, rollback, loop), plan, told)
+        return _hybrid(pair, arm_name(drafter, rollback, loop), plan, config)
     return _ours(
         pair,
         arm_name(drafter, rollback, loop),
         "candidate",
         plan.cache,
         draft,
-        told,
+        config,
         ends=not plan.fixed_length,
     )
 
 
-def _hybrid(pair: Pair, name: str, plan: Decoding, told: dict[str, Any]) -> Arm[list[Cache]]:
+def _hybrid(pair: Pair, name: str, plan: Decoding, config: dict[str, Any]) -> Arm[list[Cache]]:
     """Return an arm whose draft model runs in torch; it counts what crosses between torch and MLX."""
     from engine.dflash.drafter.in_torch import TorchDrafter
 
     draft = TorchDrafter(pair.draft, plan.torch_device)
-    arm = _ours(pair, name, "candidate", plan.cache, draft, told, ends=not plan.fixed_length)
+    arm = _ours(pair, name, "candidate", plan.cache, draft, config, ends=not plan.fixed_length)
 
     def begin(decode: Decode | None) -> Decode | None:
         def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
@@ -157,19 +157,19 @@ def arm_name(drafter: str, rollback: str, loop: str) -> str:
 
 def endless(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy of mlx-lm's wrapper to which no token ends an answer."""
-    found = copy.copy(tokenizer)
-    vars(found)["_eos_token_ids"] = set()  # the wrapper has a setter, which its protocol here does not show
-    return found
+    copied = copy.copy(tokenizer)
+    vars(copied)["_eos_token_ids"] = set()  # the wrapper has a setter, which its protocol here does not show
+    return copied
 
 
 def _ours(
-    pair: Pair, name: str, role: str, cache: str, draft: Any, told: dict[str, Any], *, ends: bool
+    pair: Pair, name: str, role: str, cache: str, draft: Any, config: dict[str, Any], *, ends: bool
 ) -> Arm[list[Cache]]:
     stops = {} if ends else {"stop_tokens": ()}
-    kept = Adaptive() if told["adaptive"] else False  # as a server keeps what it has learnt
+    policy = Adaptive() if config["adaptive"] else False  # as a server keeps what it has learnt
 
     def start(ids: Sequence[int], most: int, caches: list[Cache], **more: Any) -> Iterator[Step]:
-        options = {**told, **stops, **more, "adaptive": kept}
+        options = {**config, **stops, **more, "adaptive": policy}
         return stream_generate(
             pair.target, draft, pair.tokenizer, ids, max_tokens=most, caches=caches, **options
         )
@@ -177,9 +177,13 @@ def _ours(
     def profile(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         return start(ids, most, caches, loop="two-phase")
 
-    slow = profile if role == "candidate" and told.get("loop", "lazy") == "lazy" else None
+    slow = profile if role == "candidate" and config.get("loop", "lazy") == "lazy" else None
     oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
-    options = {**told, "rotary_tables": tables_pay(), "early_layers": starts_early(told.get("loop", "lazy"))}
+    options = {
+        **config,
+        "rotary_tables": tables_pay(),
+        "early_layers": starts_early(config.get("loop", "lazy")),
+    }
     options["products"] = form_of(pair.target)
     if draft is not None:
         options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), draft.config).scale

@@ -81,10 +81,10 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
     """
     stock = plan.cache if made.is_stock(plan.cache) else "raw"
     ends = not plan.fixed_length
-    found = [made.native(pair, stock, ends=ends), made.verify1(pair, stock, ends=ends)]
+    arms = [made.native(pair, stock, ends=ends), made.verify1(pair, stock, ends=ends)]
     if stock != plan.cache:
-        found.append(made.native(pair, plan.cache, ends=ends))
-    found.append(made.incremental(pair, plan.cache, ends=ends))
+        arms.append(made.native(pair, plan.cache, ends=ends))
+    arms.append(made.incremental(pair, plan.cache, ends=ends))
     left_out = {}
     for rollback in plan.rollbacks:
         for drafter in plan.drafters:
@@ -102,14 +102,14 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
                 left_out[name] = error.message
                 continue
             try:
-                found += [made.speculative(mine, drafter, rollback, plan, loop) for loop in plan.loops]
+                arms += [made.speculative(mine, drafter, rollback, plan, loop) for loop in plan.loops]
             except MissingPackage as error:
                 left_out[name] = f"{error.message}; {error.fix}"
     if plan.package and plan.cache == "raw" and ends:
         arm = package_arm(pair, plan.block)
         if arm is not None:
-            found.append(arm)
-    return found, left_out
+            arms.append(arm)
+    return arms, left_out
 
 
 def turns(
@@ -130,9 +130,9 @@ def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: Spe
         lambda found: has_tight(found, sections),
     )
 
-    def follow(found: Sequence[rows.Row]) -> Iterator[list[Turn[SpeculationArm, Prompt]]]:
+    def follow(measured: Sequence[rows.Row]) -> Iterator[list[Turn[SpeculationArm, Prompt]]]:
         last = plan.repeats
-        for turns in more(found):
+        for turns in more(measured):
             yield turns
             last += 1
         yield [Turn(arm, prompt, last + 1, profile=True) for prompt in prompts for arm in arms if arm.profile]
@@ -140,16 +140,16 @@ def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: Spe
     return follow
 
 
-def has_tight(found: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> bool:
+def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> bool:
     """Return whether each candidate's speed-up over the fastest plain loop is known within 5 %.
 
     What counts is how the paired quotients of all prompts and repeats spread about the median of their prompt.
 
     Args:
-        found: the rows so far.
+        measured: the rows so far.
         arms: the report's section.
     """
-    for prompts in paired_speedups(Table(found), arms).values():
+    for prompts in paired_speedups(Table(measured), arms).values():
         spread = [
             ratio / middle
             for ratios in prompts.values()
@@ -178,16 +178,18 @@ def row(
         times: say what each round took.
     """
     arm = turn.arm
-    made, steps = rows.decode(arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile)
-    made |= {"warmup": turn.profile or turn.repeat == 0, "text": "".join(step.text for step in steps)}
+    decoded, steps = rows.decode(
+        arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile
+    )
+    decoded |= {"warmup": turn.profile or turn.repeat == 0, "text": "".join(step.text for step in steps)}
     if arm.role not in ("baseline", "verify1"):
-        made |= rounds(steps, times=times and arm.loop == OUR_LOOP)
-        made["counters"] |= arm.counted()
-    return made | ({"profile": shares(steps)} if turn.profile else {})
+        decoded |= rounds(steps, times=times and arm.loop == OUR_LOOP)
+        decoded["counters"] |= arm.counted()
+    return decoded | ({"profile": shares(steps)} if turn.profile else {})
 
 
 def explain(
-    found: list[rows.Row], arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], pair: Pair
+    measured: list[rows.Row], arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], pair: Pair
 ) -> None:
     """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
 
@@ -196,9 +198,9 @@ def explain(
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
-    tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in found}
+    tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in measured}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in found:
+    for row in measured:
         turn = (row["prompt"], row["repeat"], row["warmup"])
         arm = about[row["arm"]]
         theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
@@ -216,28 +218,28 @@ def _divergence(
     def fresh() -> list[Cache]:
         return make_caches(pair.target, cache)
 
-    found = classify(pair.target, fresh, prompt, ours, theirs)
-    if found is None:
+    divergence = classify(pair.target, fresh, prompt, ours, theirs)
+    if divergence is None:
         raise ValueError("the tokens are equal")
-    at = found.position
+    at = divergence.position
     ids = [*prompt, *theirs[:at]]
     logits = last_logits(pair.target, fresh(), ids, len(prompt), rows=1, chunk=rows.CHUNK)
     best = integers(mx.argsort(-logits)[:2])
     return {
         "index": at,
         "best": [[token, number(logits[token])] for token in best],
-        "kind": found.kind,
-        "margin": found.margin,
-        "rounding": found.rounding,
+        "kind": divergence.kind,
+        "margin": divergence.margin,
+        "rounding": divergence.rounding,
     }
 
 
-def faults(found: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
+def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
     """Return what our own arms decoded otherwise than they have to, without a near tie to explain it."""
     ours = {arm.name: arm.oracle for arm in arms if arm.loop == OUR_LOOP}
     wrong = {
         f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
-        for row in found
+        for row in measured
         if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
     }
     return sorted(wrong)

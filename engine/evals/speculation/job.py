@@ -8,7 +8,7 @@ from bridge.reports import kinds
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.measure.job import Job, Made, run
+from engine.measure.job import Job, Sections, run
 from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from engine.measure.threads import Threads
 from engine.models import Pair
@@ -41,7 +41,7 @@ def speculation(
     """
     arms, left_out = spec.arms_of(pair, plan)
     if not any(arm.role == "candidate" for arm in arms):
-        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise BadInput(f"no drafter is left to measure ({reasons})", "choose other drafters or rollbacks")
     return _job(
         kind, pair, workloads, arms, plan, {"left_out": left_out, **_threads(threads)}, chat=chat
@@ -81,11 +81,11 @@ def benchmark(
     source: str,
     task: str = "code",
     chat: bool = False,
-) -> tuple[Made, list[str]]:
+) -> tuple[Sections, list[str]]:
     """Measure speculation on one workload; return the report, and what our own loop decoded wrongly, a line each."""
     job, arms = speculation(pair, [Workload(WORKLOAD, prompts, task, source)], plan, chat=chat)
-    made, _ = run(job)
-    return made, spec.faults(made["rows"], arms)
+    report, _ = run(job)
+    return report, spec.faults(report["rows"], arms)
 
 
 def _threads(chosen: Threads | None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _job(
     workloads: Sequence[Workload],
     arms: Sequence[spec.SpeculationArm],
     plan: spec.SpeculationPlan,
-    told: dict[str, Any],
+    config: dict[str, Any],
     *,
     chat: bool,
 ) -> Job:
@@ -119,11 +119,11 @@ def _job(
 
     ends = set[int]() if plan.fixed_length else set(pair.tokenizer.eos_token_ids)
     sources = ", ".join(workload.source for workload in workloads)
-    asked = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
+    options = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
     return Job(
         kind,
         sections,
-        {**asked, **asdict(plan), **told},
+        {**options, **asdict(plan), **config},
         turns=spec.turns(arms, prompts, plan.repeats),
         further=spec.further(arms, prompts, plan),
         names=spec.names,

@@ -38,10 +38,10 @@ def package_arm(pair: Pair, block: int | None) -> Arm[list[Cache]] | None:
 
     def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         def make(model: Any, *args: Any, **kwargs: Any) -> list[Any]:
-            made: list[Cache] = original(model, *args, **kwargs)
+            built: list[Cache] = original(model, *args, **kwargs)
             if model is target:
-                caches.extend(made)
-            return made
+                caches.extend(built)
+            return built
 
         original = getattr(package, MAKER)
         with replaced(package, MAKER, make):

@@ -16,16 +16,16 @@ def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
         times: also say what each round took: ``draft`` and ``verify`` until they were queued or, if the loop waits
             for the draft, computed; ``wait`` for the outcome.
     """
-    made = [step for step in steps if step.tokens and step.drafter != "prefill"]
-    drafters = [step.drafter for step in made]
+    verified = [step for step in steps if step.tokens and step.drafter != "prefill"]
+    drafters = [step.drafter for step in verified]
     syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
-    told = {"round_s": _times(made)} if times else {}
-    return told | {
-        "commits": [len(step.tokens) for step in made],
-        "drafted": [step.proposed for step in made],
-        "accepted": [step.accepted for step in made],
+    timed = {"round_s": _times(verified)} if times else {}
+    return timed | {
+        "commits": [len(step.tokens) for step in verified],
+        "drafted": [step.proposed for step in verified],
+        "accepted": [step.accepted for step in verified],
         "counters": {
-            "rounds": len(made),
+            "rounds": len(verified),
             **syncs,
             **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
         },

@@ -105,11 +105,11 @@ class Corpus:
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """Return source -> (files, bytes) of the training part."""
-        found: dict[str, tuple[int, int]] = {}
+        totals: dict[str, tuple[int, int]] = {}
         for file in self.train:
-            files, size = found.get(file.source, (0, 0))
-            found[file.source] = (files + 1, size + len(file.text.encode()))
-        return found
+            files, size = totals.get(file.source, (0, 0))
+            totals[file.source] = (files + 1, size + len(file.text.encode()))
+        return totals
 
 
 def collect() -> Corpus:
@@ -145,8 +145,8 @@ def _package_files(name: str) -> Iterator[Path]:
 
 def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
     for path in paths:
-        place = path.as_posix()
-        inside = place if source == "python" else place.rpartition("/site-packages/")[2]
+        posix = path.as_posix()
+        inside = posix if source == "python" else posix.rpartition("/site-packages/")[2]
         if any(part in f"/{inside}" for part in _SKIPPED) or path.name in _SKIPPED_NAMES:
             continue
         try:
@@ -159,23 +159,23 @@ def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
 
 def capped(files: list[File], cap: int) -> list[File]:
     """Return the first files, up to ``cap`` characters in all."""
-    kept, size = [], 0
+    chosen, size = [], 0
     for file in files:
         size += len(file.text)
         if size > cap:
             break
-        kept.append(file)
-    return kept
+        chosen.append(file)
+    return chosen
 
 
 def without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
     """Drop files that repeat another, or share much of their text with a held-out one."""
-    seen = {file.digest for file in held_out}
+    digests = {file.digest for file in held_out}
     lines = {line for file in held_out for line in _long_lines(file)}
     for file in train:
         own = _long_lines(file)
-        if file.digest not in seen and (not own or len(own & lines) < 0.2 * len(own)):
-            seen.add(file.digest)
+        if file.digest not in digests and (not own or len(own & lines) < 0.2 * len(own)):
+            digests.add(file.digest)
             yield file
 
 

@@ -31,15 +31,15 @@ def continuations(
     scale = mx.array(np.where(temperatures > 0, 1 / np.maximum(temperatures, 1e-3), 1.0).astype(np.float32))[
         :, None
     ]
-    tokens, made = mx.array(prompts), []
+    tokens, steps = mx.array(prompts), []
     for _ in range(count):
         logits = model(tokens, cache=caches)[:, -1].astype(mx.float32)
         key, now = mx.random.split(key)
         drawn = mx.random.categorical(logits * scale, key=now)
         tokens = mx.where(cold, mx.argmax(logits, axis=-1), drawn)[:, None]
         mx.eval(tokens)
-        made.append(np.asarray(tokens))
-    return np.concatenate([prompts, *made], axis=1)
+        steps.append(np.asarray(tokens))
+    return np.concatenate([prompts, *steps], axis=1)
 
 
 def rows(
@@ -74,8 +74,8 @@ def rows(
         part = openings[start : start + batch, longest - known :]
         cold = np.arange(len(part)) < round(greedy * len(part))
         temperatures = np.where(cold, 0.0, rng.uniform(0.4, 1.0, len(part)))
-        made = continuations(model, part, length - known, temperatures=temperatures, seed=seed + start)
-        done.append(made.astype(np.uint32))
+        written = continuations(model, part, length - known, temperatures=temperatures, seed=seed + start)
+        done.append(written.astype(np.uint32))
         if say:
             say(start + len(part))
     return np.concatenate(done)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 
-def made_once(kept: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return what ``make`` returns; the first time it is written to the ``.npy`` file ``kept``, then read from it."""
-    if kept.exists():
-        found: np.ndarray = np.load(kept)
-        return found
-    made = make()
-    np.save(kept, made)
-    return made
+def made_once(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return what ``make`` returns; the first time it is written to the ``.npy`` file ``path``, then read from it."""
+    if path.exists():
+        stored: np.ndarray = np.load(path)
+        return stored
+    array = make()
+    np.save(path, array)
+    return array

@@ -40,8 +40,8 @@ def _tasks(tokenizer: Tokenizer, ids: np.ndarray, rng: np.random.Generator, leng
     chance = random.Random(int(rng.integers(2**63)))
     row: list[int] = []
     while len(row) < length:
-        left = length - len(row)
-        size = left if left < SHORT else chance.choice([left, chance.randint(60, left)])
+        room = length - len(row)
+        size = room if room < SHORT else chance.choice([room, chance.randint(60, room)])
         start = chance.randrange(max(1, len(ids) - FILLER))
         lines = tokenizer.decode(ids[start : start + FILLER].tolist()).splitlines()
         pieces = tasks.draw(chance, size, [line for line in lines if line.strip()])

@@ -48,13 +48,13 @@ def notes(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:  
     """Numbered notes of padding around one secret, then the question for it."""
     secret = code(rng)
     count = max(2, (size - 40) // 23)
-    place = rng.randint(0, count)
+    position = rng.randint(0, count)
     padding = [
         f"Note {rng.randint(1000, 9999)}: this paragraph is unrelated padding and does not contain the answer.\n"
         for _ in range(count)
     ]
     needle = f"\nIMPORTANT: the secret code is {secret}.\n\n"
-    text = "".join(padding[:place]) + needle + "".join(padding[place:])
+    text = "".join(padding[:position]) + needle + "".join(padding[position:])
     question = "\nQuestion: what is the secret code? Answer:"
     if rng.random() < IN_TURNS:
         opening = f"{TURN}user\n{text}Question: what is the secret code?{TURN_END}\n{TURN}assistant\n"
@@ -111,5 +111,5 @@ HARD: Mix = (
 def draw(rng: random.Random, size: int, lines: Sequence[str], mix: Mix = TASKS) -> list[Piece]:
     """Return one task of about ``size`` tokens; ``lines`` are those of some source file."""
     makers, weights = zip(*mix, strict=True)
-    found: list[Piece] = rng.choices(makers, weights)[0](rng, size, lines)
-    return found
+    pieces: list[Piece] = rng.choices(makers, weights)[0](rng, size, lines)
+    return pieces

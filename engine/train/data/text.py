@@ -18,13 +18,13 @@ LONG = 0.25  # the share of text that comes in longer rows, so that far context 
 LONG_FACTOR = 2.4
 
 
-def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], kept: Path) -> np.ndarray:
-    """Return the texts as one stream of token ids, uint32; made once, then read from ``kept``.
+def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], path: Path) -> np.ndarray:
+    """Return the texts as one stream of token ids, uint32; made once, then read from ``path``.
 
     Args:
         tokenizer: mlx-lm's wrapper, or one of transformers.
         paths: files and folders; none for this machine's Python sources.
-        kept: an ``.npy`` file.
+        path: an ``.npy`` file.
     """
 
     def make() -> np.ndarray:
@@ -33,20 +33,20 @@ def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], kept: Path) -> np.nda
         parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
         return np.concatenate([np.zeros(0, np.uint32), *(np.asarray(part, np.uint32) for part in parts)])
 
-    return made_once(kept, make)
+    return made_once(path, make)
 
 
 def written_rows(
     target: nn.Module,
     ids: np.ndarray,
-    kept: Path,
+    path: Path,
     *,
     count: int,
     length: int,
     seed: int,
     say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``kept``."""
+    """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``path``."""
 
     def make() -> np.ndarray:
         longest = min(LONGEST, length // 2)
@@ -54,7 +54,7 @@ def written_rows(
         openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
         return generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
 
-    return made_once(kept, make)
+    return made_once(path, make)
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:
@@ -83,10 +83,10 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
     return rows
 
 
-def check_length(ids: np.ndarray, length: int, what: str = "a row") -> None:
-    """Raise BadInput if the text has no ``what`` of ``length`` tokens."""
+def check_length(ids: np.ndarray, length: int, noun: str = "a row") -> None:
+    """Raise BadInput if the text has no ``noun`` of ``length`` tokens."""
     if len(ids) <= length:
-        raise BadInput(f"the text has {len(ids)} tokens, fewer than {what} of {length}", "give more text")
+        raise BadInput(f"the text has {len(ids)} tokens, fewer than {noun} of {length}", "give more text")
 
 
 def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -99,8 +99,8 @@ def read_text(paths: Sequence[Path], suffixes: tuple[str, ...] = SUFFIXES) -> li
     """Return the texts of files, and of the files below folders that have one of ``suffixes``."""
     texts = []
     for path in paths:
-        found = sorted(p for p in path.rglob("*") if p.suffix in suffixes) if path.is_dir() else [path]
-        for file in found:
+        files = sorted(p for p in path.rglob("*") if p.suffix in suffixes) if path.is_dir() else [path]
+        for file in files:
             try:
                 texts.append(file.read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError) as error:

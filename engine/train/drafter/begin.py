@@ -69,9 +69,9 @@ def draft_config(
 def mask_id_of(tokenizer: Tokenizer) -> int:
     """Return the id that stands for "not known yet": the tokenizer's mask, padding or unknown token, or 0."""
     for name in ("mask_token_id", "pad_token_id", "unk_token_id"):
-        found = getattr(tokenizer, name, None)
-        if found is not None:
-            return int(found)
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return int(token)
     return 0
 
 

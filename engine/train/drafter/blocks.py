@@ -69,32 +69,32 @@ def hidden_states(
         far = before if window is None else before & (query_at[..., None] - key_at < window)
         near = earlier if draft.config.causal(i) else mx.ones_like(earlier)
         near = mx.broadcast_to(near, (*far.shape[:-1], block))
-        seen = mx.concatenate([far, near], axis=-1)
+        visible = mx.concatenate([far, near], axis=-1)
         x = layer.input_layernorm(states)
-        states = states + _attend(layer.self_attn, x, context, seen, near_turns, far_turns, block)
+        states = states + _attend(layer.self_attn, x, context, visible, near_turns, far_turns, block)
         x, mlp = layer.post_attention_layernorm(states), layer.mlp
         states = states + mlp.down_proj(nn.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
     states = states.reshape(rows, count, block, -1)[:, :, 1:]
-    found: mx.array = draft.norm(states)
-    return found
+    normed: mx.array = draft.norm(states)
+    return normed
 
 
 def _attend(
     attention: Any,
     x: mx.array,
     context: mx.array,
-    seen: mx.array,
+    visible: mx.array,
     near_turns: tuple[mx.array, mx.array],
     far_turns: tuple[mx.array, mx.array],
     block: int,
 ) -> mx.array:
-    """Attend from every block to the context and to itself, as far as ``seen`` lets it.
+    """Attend from every block to the context and to itself, as far as ``visible`` lets it.
 
     Args:
         attention: a layer's weights.
         x: the blocks' normed rows, ``[rows, anchors * block, hidden]``.
         context: ``[rows, length, hidden]``.
-        seen: ``[rows, 1, anchors * block, length + block]``: the context's positions, then the own block's rows.
+        visible: ``[rows, 1, anchors * block, length + block]``: the context's positions, then the own block's rows.
         near_turns: cosines and sines of the blocks' positions.
         far_turns: those of the context's.
         block: rows of a block.
@@ -121,7 +121,7 @@ def _attend(
     own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
     near = (grouped @ own_k.swapaxes(-1, -2)).reshape(rows, kv_heads, repeats, queries, block)
 
-    scores = mx.where(seen[:, :, None], mx.concatenate([far, near], axis=-1), -1e9)
+    scores = mx.where(visible[:, :, None], mx.concatenate([far, near], axis=-1), -1e9)
     weights = mx.softmax(scores, axis=-1)
     out = weights[..., :length].reshape(rows, kv_heads, repeats * queries, length) @ v
     near = weights[..., length:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v

@@ -157,8 +157,8 @@ class TorchLearner(TorchDescent[DrafterPlan]):
         before = key_at < anchors.repeat_interleave(block, dim=1)[..., None]
         for i in range(config.num_hidden_layers):
             window = config.window(i)
-            seen = before if window is None else before & (query_at[..., None] - key_at < window)
+            visible = before if window is None else before & (query_at[..., None] - key_at < window)
             keys_and_values = layers.context(i, context, key_at)
-            states = states + layers.attend(i, states, keys_and_values, seen, query_at, block)
+            states = states + layers.attend(i, states, keys_and_values, visible, query_at, block)
             states = states + layers.mlp(i, states)
         return layers.norm(states.reshape(rows, count, block, -1)[:, :, 1:], "norm")

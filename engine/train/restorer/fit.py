@@ -51,21 +51,21 @@ def fit(
     ridge = RIDGE * np.trace(gram) / len(gram)
     whole = np.linalg.solve(gram + ridge * np.eye(len(gram)), np.asarray(products))
     _, directions = np.linalg.eigh(whole.T @ gram @ whole)
-    kept = directions[:, ::-1][:, :rank]
-    reduce = (whole @ kept).astype(np.float32)
+    largest = directions[:, ::-1][:, :rank]
+    reduce = (whole @ largest).astype(np.float32)
 
     sizes = wanted.sizes
     config = DraftedConfig(
-        layers=tuple(layers), inputs=len(gram) - 1, rank=kept.shape[1], sizes=tuple(sizes[::2]),
+        layers=tuple(layers), inputs=len(gram) - 1, rank=largest.shape[1], sizes=tuple(sizes[::2]),
         target=digests[0], draft=digests[1],
     )  # fmt: skip
-    made = DraftedRestorer(config, drafter)
-    made.reduce.weight, made.reduce.bias = mx.array(reduce[:-1].T), mx.array(reduce[-1])
+    restorer = DraftedRestorer(config, drafter)
+    restorer.reduce.weight, restorer.reduce.bias = mx.array(reduce[:-1].T), mx.array(reduce[-1])
     ends = np.cumsum(config.sizes) * 2
-    for layer, part in zip(made.expand, np.split(kept, ends[:-1]), strict=True):
+    for layer, part in zip(restorer.expand, np.split(largest, ends[:-1]), strict=True):
         layer.weight = mx.array(part.astype(np.float32))
-    mx.eval(made.parameters())
-    return made
+    mx.eval(restorer.parameters())
+    return restorer
 
 
 class Wanted:
@@ -83,19 +83,19 @@ class Wanted:
         _, taps = self._tapped.forward(ids[None])
         outputs = dict(zip(self._before, mx.split(taps, max(1, len(self._before)), axis=-1), strict=False))
         first = self._embeddings.embed(ids)[None] * self._embeddings.embed_scale
-        found = []
+        projected = []
         for i, block in zip(self._layers, self._blocks, strict=True):
-            found += [x[0].astype(mx.float32) for x in project(block, outputs[i - 1] if i else first)]
-        self.sizes = [x.shape[-1] for x in found]
-        return found
+            projected += [x[0].astype(mx.float32) for x in project(block, outputs[i - 1] if i else first)]
+        self.sizes = [x.shape[-1] for x in projected]
+        return projected
 
 
 def relative_errors(restorer: DraftedRestorer, target: nn.Module, row: Sequence[int]) -> list[float]:
     """Return sum(error^2) / sum(x^2) of each layer's raw keys, then of its values, on a text."""
     states = restorer.states(row)
-    given = [x[0] for i in range(len(restorer.config.layers)) for x in restorer.pair(i, states)]
+    restored = [x[0] for i in range(len(restorer.config.layers)) for x in restorer.pair(i, states)]
     wanted = Wanted(target, restorer.config.layers)(mx.array(list(row), mx.int32))
-    errors = [mx.square(a - b).sum() / mx.square(b).sum() for a, b in zip(given, wanted, strict=True)]
+    errors = [mx.square(a - b).sum() / mx.square(b).sum() for a, b in zip(restored, wanted, strict=True)]
     return [float(np.array(error)) for error in errors]
 
 

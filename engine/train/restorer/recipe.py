@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
     tokens: mx.array
     embedded: mx.array
-    held: list[Pair]
+    exact: list[Pair]
     logits: mx.array
 
 
@@ -82,47 +82,47 @@ class RestorerLearner(Descent[RestorerPlan]):
         """Let the target read rows ``[rows, length]`` as they are."""
         tokens, caches = mx.array(rows.astype(np.int32)), lm_cache.make_prompt_cache(self.target)
         logits = self.target(tokens, cache=caches)
-        made = Read(
+        rows_read = Read(
             tokens, normed(self.embed(tokens)), [caches[i].keys_and_values() for i in self.layers], logits
         )
-        mx.eval(made.embedded, made.held, made.logits)
-        return made
+        mx.eval(rows_read.embedded, rows_read.exact, rows_read.logits)
+        return rows_read
 
     def loss(self, rows: Read, step: int) -> tuple[mx.array, mx.array, mx.array]:
         """Return the loss of step ``step``, and its parts: mean relative error, and divergence in nats or 0."""
-        given = self.given(rows)
-        each = errors(given, rows.held)
+        restored = self.restored_pairs(rows)
+        each = errors(restored, rows.exact)
         error = sum(each[1:], start=each[0]) / len(each)
         if step < self.plan.alone:
             return error, mx.stop_gradient(error), mx.zeros(())
-        divergence = self.divergence(rows, given)
+        divergence = self.divergence(rows, restored)
         loss = error + self.plan.divergence * divergence
         return loss, mx.stop_gradient(error), mx.stop_gradient(divergence)
 
-    def given(self, rows: Read) -> list[Pair]:
+    def restored_pairs(self, rows: Read) -> list[Pair]:
         """Return what the restorer gives for all positions of all its layers, as they would be held."""
-        states, given = self.restorer.states(rows.embedded), []
-        for i, (block, held) in enumerate(zip(self.blocks, rows.held, strict=True)):
+        states, pairs = self.restorer.states(rows.embedded), []
+        for i, (block, exact) in enumerate(zip(self.blocks, rows.exact, strict=True)):
             raw = project(block, self.restorer.inputs(i, rows.embedded, states))
-            given.append(as_cached(block.self_attn, raw, (Like.of(held[0]), Like.of(held[1])), 0))
-        return given
+            pairs.append(as_cached(block.self_attn, raw, (Like.of(exact[0]), Like.of(exact[1])), 0))
+        return pairs
 
-    def divergence(self, rows: Read, given: Sequence[Pair]) -> mx.array:
+    def divergence(self, rows: Read, restored: Sequence[Pair]) -> mx.array:
         """Return KL(as it is || restored) in nats, the mean over positions behind which something was evicted."""
         plan, caches = self.plan, lm_cache.make_prompt_cache(self.target)
-        for i, pair in zip(self.layers, given, strict=True):
+        for i, pair in zip(self.layers, restored, strict=True):
             caches[i] = WholeRows(pair, plan.sink, plan.window)
         first = 2 * plan.window
-        found = _log_probs(self.target(rows.tokens, cache=caches)[:, first:])
+        predicted = _log_probs(self.target(rows.tokens, cache=caches)[:, first:])
         wanted = _log_probs(rows.logits[:, first:])
-        return (mx.exp(wanted) * (wanted - found)).sum(axis=-1).mean()
+        return (mx.exp(wanted) * (wanted - predicted)).sum(axis=-1).mean()
 
 
-def errors(given: Sequence[Pair], held: Sequence[Pair]) -> list[mx.array]:
+def errors(restored: Sequence[Pair], exact: Sequence[Pair]) -> list[mx.array]:
     """Return sum(error^2) / sum(x^2) of each layer's keys, then of its values, layer by layer."""
     return [
         mx.square(ours - theirs).sum() / mx.square(theirs).sum()
-        for pairs in zip(given, held, strict=True)
+        for pairs in zip(restored, exact, strict=True)
         for ours, theirs in zip(*pairs, strict=True)
     ]
 

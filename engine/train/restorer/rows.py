@@ -21,12 +21,12 @@ class WholeRows:
 
     offset = 0
 
-    def __init__(self, given: Pair, sink: int, window: int) -> None:
-        self.given, self.sink, self.window = given, sink, window
+    def __init__(self, pair: Pair, sink: int, window: int) -> None:
+        self.pair, self.sink, self.window = pair, sink, window
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
         """Return both as they are and, behind them, as they are given."""
-        given_keys, given_values = self.given
+        given_keys, given_values = self.pair
         return mx.concatenate([keys, given_keys], axis=2), mx.concatenate([values, given_values], axis=2)
 
     def make_mask(
@@ -40,6 +40,6 @@ class WholeRows:
             raise BadInput("a sliding layer cannot be restored", "leave its own cache to it")
         at = mx.arange(rows)
         chunk_before = (at // self.window - 1)[:, None] * self.window
-        seen = at[None] <= at[:, None]
-        kept = (at < self.sink)[None] | (at[None] >= chunk_before)
-        return mx.concatenate([seen & kept, seen & ~kept], axis=1)
+        causal = at[None] <= at[:, None]
+        in_window = (at < self.sink)[None] | (at[None] >= chunk_before)
+        return mx.concatenate([causal & in_window, causal & ~in_window], axis=1)

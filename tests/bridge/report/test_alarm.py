@@ -46,7 +46,7 @@ def test_a_drop_of_ten_percent_is_found_within_three_runs(spread, least):
     dice, found = random.Random(2), 0
     for _ in range(300):
         runs = history(dice, normal, spread, runs=20) + history(dice, normal, spread, runs=3, level=90)
-        found += any(18 <= change.at <= 20 and change.seen <= 22 for change in changes(runs))
+        found += any(18 <= change.at <= 20 and change.shown_at <= 22 for change in changes(runs))
 
     assert found >= least * 300
 
@@ -57,7 +57,7 @@ def test_a_change_says_when_it_was_how_large_and_is_told_once():
 
     (change,) = changes(steady + lower)
 
-    assert (change.at, change.seen) == (8, 10)
+    assert (change.at, change.shown_at) == (8, 10)
     assert change.text() == "fell by 10.0%"
     assert [one.text() for one in changes(steady + lower + steady)] == ["fell by 10.0%", "rose by 11.1%"]
 

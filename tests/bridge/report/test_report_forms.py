@@ -437,8 +437,8 @@ def test_ticks_are_round_and_few(low, high, log, ticks):
     assert [t for t in made.ticks() if low <= t <= high or low == high] == pytest.approx(
         [t for t in ticks if low <= t <= high or low == high]
     )
-    assert made.place(made.low) == 0
-    assert made.place(made.high) == 100
+    assert made.position(made.low) == 0
+    assert made.position(made.high) == 100
 
 
 def test_a_plot_without_a_point_that_can_be_drawn_is_left_out():

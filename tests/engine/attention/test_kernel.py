@@ -15,9 +15,9 @@ from engine.attention.kernel_source import FILE, THREADS, Shape, body, core, hea
 from engine.attention.packed import attend
 from engine.attention.views import PackedView
 from engine.codec import hadamard
-from engine.codec.twin import voronoi as twin
 from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
+from tests.engine.codec.twin import voronoi as twin
 
 CPP = Path(__file__).parent / "kernel_on_cpu.cpp"
 compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")

@@ -1,9 +1,7 @@
 import copy
 import importlib
-import json
 import re
 
-import numpy as np
 import pytest
 
 from engine import cache as caches
@@ -13,7 +11,6 @@ from engine.cache.spec import parse
 from engine.cache.wrapping import wrap_caches
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
-from engine.lm import mlx_lm
 from engine.mx import mx, nn
 from tests.engine import architectures
 from tests.engine import small_models as models

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from engine.codec.classic import ClassicCodec
-from engine.codec.twin import classic as twin
-from engine.codec.twin import hadamard
 from engine.errors import BadInput
 from engine.evals.rate_distortion.sources import draw
 from engine.mx import mx
+from tests.engine.codec.twin import classic as twin
+from tests.engine.codec.twin import hadamard
 
 GOLDEN = Path(__file__).parent / "data" / "golden_classic.npz"
 CASES = [

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from engine.codec import hadamard
-from engine.codec.twin import hadamard as twin
 from engine.errors import BadInput
 from engine.mx import mx
+from tests.engine.codec.twin import hadamard as twin
 
 SIZES = (8, 64, 80, 96, 112, 128, 256, 512)
 

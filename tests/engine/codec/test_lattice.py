@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from engine.codec import cosets, lattice
-from engine.codec.twin import lattice as twin
-from engine.codec.twin import voronoi
 from engine.mx import mx
+from tests.engine.codec.twin import lattice as twin
+from tests.engine.codec.twin import voronoi
 
 
 def _columns(rng, n, count):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from engine.codec import spec
-from engine.codec.twin import voronoi as twin
 from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
 from engine.errors import BadInput
 from engine.evals.rate_distortion.sources import draw
 from engine.evals.rate_distortion.table import rel_errors
 from engine.mx import mx
+from tests.engine.codec.twin import voronoi as twin
 
 cpu_only = pytest.mark.skipif(mx.default_device() != mx.cpu, reason="GPUs round in another order")
 GOLDEN_FILE = Path(__file__).parent / "data" / "golden_voronoi.npz"

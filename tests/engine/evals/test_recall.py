@@ -47,7 +47,7 @@ def test_the_question_is_what_controls_leave_alone():
     words = Words()
     (needle,) = needles.make(words, [200], [0.5], 1, 7, chat=False)
     asked = {number: word for word, number in words.known.items()}
-    last = [asked[i] for i in needle.prompt.ids[-needle.asked :]]
+    last = [asked[i] for i in needle.prompt.ids[-needle.question_tokens :]]
     assert " ".join(last) == "Question: what is the secret code? Answer:"
 
 

@@ -7,7 +7,7 @@ from bridge.reports.claims.verify import passes_of, verify_claims
 from engine import models
 from engine.cli.bench import show
 from engine.evals import verify_cost as verify
-from engine.evals.verify_cost import Held, Sweep
+from engine.evals.verify_cost import FilledCache, Sweep
 from tests.engine import evals_world, folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
@@ -84,7 +84,7 @@ def test_few_repeats_claim_nothing(reports):
 
 def test_a_pass_leaves_the_context_as_it_was(pair):
     """Past the window too: the ring has wrapped, and nothing of a pass may stay in it."""
-    held = Held(pair, "raw", [*range(1, 41)])
+    held = FilledCache(pair, "raw", [*range(1, 41)])
     before = [[cache.offset, *cache.state] for cache in held.caches]
     for length in (1, 3, 20, 2):
         assert held.seconds([7] * length) > 0

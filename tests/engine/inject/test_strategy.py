@@ -39,7 +39,7 @@ def test_a_keyword_comes_first():
         assert decision == Decision("kwarg", name)
         with injected(decision, made, Model(), ["ours"]) as injection:
             assert made.stream_generate(None, **injection.kwargs) == ["ours"]
-            assert injection.given is None  # nothing was called that could count
+            assert injection.times_taken is None  # nothing was called that could count
 
 
 def test_the_models_own_maker_comes_next():
@@ -49,9 +49,9 @@ def test_the_models_own_maker_comes_next():
     assert decision == Decision("model-make-cache", "make_cache")
     with injected(decision, made, target, ["ours"]) as injection:
         assert made.make_prompt_cache(other) == ["its own"]
-        assert injection.given == 0
+        assert injection.times_taken == 0
         assert made.make_prompt_cache(target) == ["ours"]
-        assert injection.given == 1
+        assert injection.times_taken == 1
     assert made.make_prompt_cache(target) == ["its own"]
     assert "make_cache" not in vars(target)
 
@@ -64,7 +64,7 @@ def test_then_the_name_in_the_package_for_the_target_alone():
     with injected(decision, made, target, ["ours"]) as injection:
         assert made.make_prompt_cache(draft) == ["its own"]
         assert made.make_prompt_cache(target, 5) == ["ours"]
-        assert injection.given == 1
+        assert injection.times_taken == 1
     assert made.make_prompt_cache is own
 
 

@@ -71,9 +71,9 @@ def test_the_plain_loop_is_measured_with_each_number(pair, machine):
 @cpu
 def test_an_option_comes_before_the_environment_and_that_before_measuring(pair, machine, monkeypatch):
     kept = Threads(2, "measured", {"1": 1.0, "2": 9.0})
-    assert choose(pair, kept=kept.config()) == kept
+    assert choose(pair, recorded=kept.config()) == kept
     monkeypatch.setattr(blas_threads, "is_given", lambda: True)
-    assert choose(pair, kept=kept.config()) == Threads(3, "environment")
+    assert choose(pair, recorded=kept.config()) == Threads(3, "environment")
     assert choose(pair, 4, kept.config()) == Threads(4, "option")
     assert machine == [2, 3, 4]
 

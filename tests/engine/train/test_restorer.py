@@ -81,11 +81,11 @@ def test_what_was_there_diverges_by_nothing(tmp_path):
     target = small.qwen3()
     run = trainer(learner(target), target, tmp_path, plan()).learner
     rows = run.read(source(np.random.default_rng(0), 2))
-    assert abs(run.divergence(rows, rows.held).item()) < 1e-5
-    assert max(x.item() for x in restorer.errors(rows.held, rows.held)) == 0
-    zeros = [tuple(mx.zeros_like(x) for x in pair) for pair in rows.held]
+    assert abs(run.divergence(rows, rows.exact).item()) < 1e-5
+    assert max(x.item() for x in restorer.errors(rows.exact, rows.exact)) == 0
+    zeros = [tuple(mx.zeros_like(x) for x in pair) for pair in rows.exact]
     assert run.divergence(rows, zeros).item() > 0.01
-    assert all(abs(x.item() - 1) < 1e-6 for x in restorer.errors(zeros, rows.held))
+    assert all(abs(x.item() - 1) < 1e-6 for x in restorer.errors(zeros, rows.exact))
 
 
 def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):

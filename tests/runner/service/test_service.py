@@ -191,7 +191,7 @@ def test_names_with_a_meaning_to_systemd_are_quoted(settings):
 )
 def test_install_shows_then_does_and_does_it_once(settings, calls, service, wanted):
     made = settings()
-    file = service.place(made, None)
+    file = service.service_file(made, None)
     plan = service.install(made)
     shown = list(plan.show())
     assert shown[0] == f"write {file}"
@@ -216,12 +216,12 @@ def test_a_change_is_shown_as_a_diff(settings, calls, service):
     list(service.install(made).carry_out())
     changed = service.install(replace(made, path="/opt/git/bin"))
     shown = list(changed.show())
-    assert shown[0] == f"change {service.place(made, None)}"
+    assert shown[0] == f"change {service.service_file(made, None)}"
     assert any(line.startswith("    -") and made.path in line for line in shown)
     assert any(line.startswith("    +") and "/opt/git/bin" in line for line in shown)
     assert len(shown) < 25 * sum(line.startswith("change ") for line in shown)
     list(changed.carry_out())
-    assert b"/opt/git/bin" in service.place(made, None).read_bytes()
+    assert b"/opt/git/bin" in service.service_file(made, None).read_bytes()
 
 
 @pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
@@ -230,7 +230,7 @@ def test_uninstall_removes_and_is_done_then(settings, calls, service):
     assert service.uninstall(made).is_done
     list(service.install(made).carry_out())
     list(service.uninstall(made).carry_out())
-    assert not service.place(made, None).exists()
+    assert not service.service_file(made, None).exists()
     assert service.uninstall(made).is_done
     assert any("bootout" in line or "disable --now" in line for line in calls())
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from engine.codec.twin.hadamard import rotate
-from engine.codec.twin.lattice import nearest_d, nearest_e8
+from tests.engine.codec.twin.hadamard import rotate
+from tests.engine.codec.twin.lattice import nearest_d, nearest_e8
 
 _EPS = np.float32(2.0**-23)
 

@@ -22,8 +22,8 @@ from engine.codec.spec import (
     Guess,
     Layout,
 )
-from engine.codec.twin.hadamard import rotate, unrotate
-from engine.codec.twin.lattice import nearest_e8, tree_sum
+from tests.engine.codec.twin.hadamard import rotate, unrotate
+from tests.engine.codec.twin.lattice import nearest_e8, tree_sum
 
 OUTSIDE = np.float32(2.0**60)
 NEVER = np.float32(3e38)
