@@ -174,7 +174,7 @@ def command(
     on standard output is the address.
 
     After SIGTERM or ^C the server lets running requests finish, within --drain. A second signal ends it at once. Exit
-    codes: 0 after SIGTERM, 130 after ^C or a second signal, 1 if the engine failed or did not stop within 10 s after the
+    codes: 0 after SIGTERM, 130 after ^C or a second signal, 1 if the engine failed or did not stop within 10 s of the
     drain.
     """
     if enable_dflash:

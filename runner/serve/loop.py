@@ -57,9 +57,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         try:
             order = context.obey()
             if order.state is Standing.DRAINING:
-                kept = flush(context, Backoff())
-                later = f"; {len(kept)} answers are pushed at the next start" if kept else ""
-                context.tell(f"drained: no job is running, and no other request is taken{later}")
+                _drain(context)
                 break
             changes.mark()
             worked = poller.poll(order)
@@ -92,6 +90,13 @@ def _check_store(context: RunnerContext) -> None:
     context.bus.is_suspect = False
     if why := damage(context.bus.git.directory, quick=False):
         raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
+
+
+def _drain(context: RunnerContext) -> None:
+    """Push the answers that wait, and say that the runner ends."""
+    unsent = flush(context, Backoff())
+    later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
+    context.tell(f"drained: no job is running, and no other request is taken{later}")
 
 
 def _begin(context: RunnerContext) -> None:
