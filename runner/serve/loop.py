@@ -51,9 +51,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         context.announcer.maybe()
     while not context.stop.is_set():
         context.pulse.beat()
-        if context.bus.is_suspect and time.monotonic() - looked_at >= _LOOK_AGAIN_S:
-            looked_at = time.monotonic()
-            _check_store(context)
+        looked_at = _check_store(context, looked_at)
         try:
             order = context.obey()
             if order.state is Standing.DRAINING:
@@ -85,11 +83,18 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     return handled
 
 
-def _check_store(context: RunnerContext) -> None:
-    """Raise InfrastructureError with code ``damaged`` if the store is damaged."""
+def _check_store(context: RunnerContext, looked_at: float) -> float:
+    """Look for damage if the store is suspect and was not looked at lately; return when it was looked at.
+
+    Raises:
+        InfrastructureError: with code ``DAMAGED``.
+    """
+    if not context.bus.is_suspect or time.monotonic() - looked_at < _LOOK_AGAIN_S:
+        return looked_at
     context.bus.is_suspect = False
     if why := damage(context.bus.git.directory, quick=False):
         raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
+    return time.monotonic()
 
 
 def _drain(context: RunnerContext) -> None:

@@ -89,9 +89,7 @@ def _one_sequence(rng, make, alphabet):
     held = make(rng)
     cache, count = held.fresh(), 0
     for _ in range(int(rng.integers(3, 8))):
-        kind = rng.choice(
-            ["one", "some", "trim", "copy", "state"], p=[0.35, 0.3, 0.2, 0.07, 0.08]
-        )
+        kind = rng.choice(["one", "some", "trim", "copy", "state"], p=[0.35, 0.3, 0.2, 0.07, 0.08])
         if kind in {"one", "some"}:
             n = 1 if kind == "one" else int(rng.integers(2, 7))
             numbers = list(range(count, count + n))
