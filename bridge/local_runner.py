@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -18,12 +17,12 @@ import yaml
 from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
 from bridge.system import gitpython
-from bridge.system.process import DEVNULL, STDOUT, Expired, Popen, run, start
+from bridge.system.keeper import Keeper
+from bridge.system.process import run
 from bridge.verify.pins import SETTING
 
 PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
 _START_S = 60
-_STOP_S = 30
 _REQUESTER = ("A requester", "requester@localhost")
 
 
@@ -36,6 +35,7 @@ class Stage:
     clone: Path
     policy: Path
     log: Path
+    keeper: Keeper
 
 
 @contextmanager
@@ -62,8 +62,11 @@ def stage(
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is not an empty folder", fix="Name an empty or new folder.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))
+    keeper = Keeper(None if keep else folder, env=environment.for_user_git())
     folder.mkdir(parents=True, exist_ok=True)
-    place = Stage(folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log")
+    place = Stage(
+        folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", keeper
+    )
     state = folder / "state"
     policy: dict[str, object] = {
         "schema_version": 1,
@@ -88,8 +91,7 @@ def stage(
         _provide_key(place, state, key_folder, policy)
         yield place
     finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+        keeper.close()
 
 
 def _write_policy(path: Path, policy: Mapping[str, object]) -> None:
@@ -131,27 +133,24 @@ def serving(place: Stage) -> Iterator[None]:
     Raises:
         InfrastructureError: it does not come up.
     """
-    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"]
-    with place.log.open("wb") as out:
-        runner = start(
-            argv, env=environment.for_user_git(), stdin=DEVNULL, stdout=out.fileno(), stderr=STDOUT
-        )
+    place.keeper.start(
+        [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"], place.log
+    )
     try:
-        _wait_until_serving(runner, place.log)
+        _wait_until_serving(place)
         yield
     finally:
-        runner.send_signal(signal.SIGTERM)
-        try:
-            runner.wait(_STOP_S)
-        except Expired:
-            runner.kill()
-            runner.wait()
+        place.keeper.stop()
 
 
-def _wait_until_serving(runner: Popen[bytes], log: Path) -> None:
+def _wait_until_serving(place: Stage) -> None:
     until = time.monotonic() + _START_S
-    while "serving" not in log.read_text(encoding="utf-8", errors="replace"):
-        if runner.poll() is not None or time.monotonic() > until:
-            printed = log.read_text(encoding="utf-8", errors="replace").strip()
+    while "serving" not in _printed(place.log):
+        if place.keeper.has_ended or time.monotonic() > until:
+            printed = _printed(place.log).strip()
             raise InfrastructureError(f"the runner did not start: {printed or 'it printed nothing'}")
         time.sleep(0.05)
+
+
+def _printed(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

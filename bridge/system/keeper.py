@@ -1,0 +1,90 @@
+"""Ends a program and removes a folder once their owner has ended, however it ended: even SIGKILL closes a pipe.
+
+``Keeper`` starts this module as a process of its own session. It reads a line with the program to start, and cleans up
+at the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from bridge.common import environment
+from bridge.system.process import PIPE, STDOUT, Expired, Popen, start
+
+# How long the program gets to end by itself.
+_STOP_S = 30
+_POLL_S = 0.1
+
+
+class Keeper:
+    """Starts one program for this process, and ends it with this process. ``folder`` is removed then."""
+
+    def __init__(self, folder: Path | None, *, env: Mapping[str, str]) -> None:
+        argv = [sys.executable, "-P", "-m", __name__, str(folder or "")]
+        self._process = start(argv, env=env, cwd="/", stdin=PIPE, stdout=PIPE)
+
+    def start(self, argv: Sequence[str], log: Path) -> None:
+        """Start the program. Its output goes to the log."""
+        self._tell(json.dumps({"argv": list(argv), "log": str(log)}))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program has ended."""
+        assert self._process.stdout  # noqa: S101 - asked for above
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def stop(self) -> None:
+        """End the program, and wait for its end."""
+        self._tell("")
+        assert self._process.stdout  # noqa: S101 - asked for above
+        self._process.stdout.read()
+
+    def close(self) -> None:
+        """End the program, remove the folder, and wait for that."""
+        self._process.communicate()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin  # noqa: S101 - asked for above
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
+
+def _keep(folder: str) -> None:
+    """Do the keeper's work: start what the first line says, end it at the second one or at the end of input."""
+    # Without a buffer, so that what was not read yet shows in `select`.
+    orders = open(0, "rb", buffering=0)  # noqa: SIM115 - as long as the process
+    if line := orders.readline():
+        order = json.loads(line)
+        with Path(order["log"]).open("wb") as out:
+            program = start(order["argv"], env=environment.for_user_git(), stdout=out.fileno(), stderr=STDOUT)
+        while program.poll() is None and not select.select([orders], [], [], _POLL_S)[0]:
+            pass
+        _end(program)
+        # The owner sees the end of this pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    orders.read()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(program: Popen[bytes]) -> None:
+    program.send_signal(signal.SIGTERM)
+    try:
+        program.wait(_STOP_S)
+    except Expired:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1])
