@@ -89,7 +89,7 @@ class Browser:
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
         """Press a key; 8 as the modifiers holds Shift."""
-        code, text = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, "")}.get(
+        code, text = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "ArrowDown": (40, "")}.get(
             key, (ord(key[0].upper()), key)
         )
         common = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}

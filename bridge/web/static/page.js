@@ -11,21 +11,55 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (!answer.ok && page.getElementById("main") === null) return;
   tag = answer.headers.get("ETag");
-  const focused = document.activeElement?.getAttribute("href");
+  const focused = document.activeElement;
+  const href = focused?.getAttribute("href");
   // A section that was not there before, or is gone, changes the page's form.
   const ids = (of) => [...of.querySelectorAll("main [data-live]")].map((one) => one.id).join();
-  if (ids(page) !== ids(document)) document.getElementById("main").replaceWith(page.getElementById("main"));
-  for (const old of document.querySelectorAll("[data-live]")) {
+  const all = ids(page) !== ids(document) ? [document.getElementById("main")] : document.querySelectorAll("[data-live]");
+  for (const old of all) {
     const now = page.getElementById(old.id);
-    if (now === null) continue;
-    if (old.id === "log") follow(old, now.textContent);
-    else if (old.innerHTML !== now.innerHTML) old.replaceChildren(...now.childNodes);
+    if (now !== null) change(old, now);
   }
   document.title = page.title;
-  if (focused && document.activeElement === document.body) {
-    document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  // A list that grew has moved the link on which the reader was.
+  if (href && document.activeElement?.getAttribute("href") !== href) {
+    document.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus({ preventScroll: true });
   }
   ages();
+}
+
+// Makes one element like another and keeps what is the same, with the reader's focus, selection and open details.
+function change(old, now) {
+  if (old.isEqualNode(now)) return;
+  if (old.id === "log") return follow(old, now.textContent);
+  for (const { name } of [...old.attributes]) {
+    if (!now.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of now.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  // What a reader has chosen or typed there is not sent yet.
+  if (old.matches("form")) return;
+  let there = old.firstChild;
+  for (const child of [...now.childNodes]) {
+    const following = [];
+    for (let one = there; one; one = one.nextSibling) following.push(one);
+    const same = child.id ? following.findIndex((one) => one.id === child.id) : -1;
+    for (const gone of following.slice(0, Math.max(0, same))) gone.remove();
+    if (same >= 0) there = following[same];
+    if (there?.nodeName !== child.nodeName || there.id !== child.id) {
+      old.insertBefore(child, there);
+      continue;
+    }
+    if (there.nodeType === Node.ELEMENT_NODE) change(there, child);
+    else if (there.nodeValue !== child.nodeValue) there.nodeValue = child.nodeValue;
+    there = there.nextSibling;
+  }
+  while (there) {
+    const next = there.nextSibling;
+    there.remove();
+    there = next;
+  }
 }
 
 // A log that has grown is added to, so that what a reader selected stays; its end stays in view if it was.
@@ -77,7 +111,6 @@ async function watch() {
 }
 
 document.addEventListener("keydown", keys);
-document.addEventListener("change", (event) => event.target.closest(".filter")?.requestSubmit());
 const log = document.getElementById("log");
 if (log) log.scrollTop = log.scrollHeight;
 setInterval(ages, 10000);

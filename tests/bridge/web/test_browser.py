@@ -136,6 +136,41 @@ def test_keys_move_open_filter_and_go_back(url, client, browser):
     assert browser.run("document.activeElement.className") == "skip"
 
 
+def test_a_filter_is_chosen_by_keyboard_while_requests_arrive(url, client, browser, jobs, keyed):
+    for preset in ("noop", "measure"):
+        client.run(preset)
+    keyed.handle(preset_folder=str(jobs))
+    browser.open(f"{url}/")
+    browser.wait("document.querySelectorAll('#list a.row').length === 2")
+    # The choices are those of when the page was loaded.
+    browser.open(f"{url}/")
+    browser.run("window.mark = 'the same page'")
+    browser.press("/")
+    for count in (1, 2):
+        browser.press("ArrowDown")
+        # The first new request also brings a section that was not there.
+        client.run("noop")
+        browser.wait(f"document.querySelectorAll('#waiting a.row').length === {count}")
+        at = "[document.activeElement.name, document.activeElement.selectedIndex, location.search, window.mark]"
+        assert browser.run(at) == ["preset", count, "", "the same page"]
+    browser.press("Tab")
+    browser.press("Tab")
+    browser.press("Tab")
+    browser.press("Enter")
+    browser.wait("location.search.includes('preset=') && document.readyState === 'complete'")
+
+
+def test_a_link_keeps_the_focus_while_requests_arrive(url, client, browser):
+    first = client.run("noop").branch
+    browser.open(f"{url}/")
+    browser.wait("document.querySelectorAll('#waiting a.row').length === 1")
+    browser.press("j")
+    for count in (2, 3):
+        client.run("noop")
+        browser.wait(f"document.querySelectorAll('#waiting a.row').length === {count}")
+        assert browser.run("document.activeElement.getAttribute('href')") == f"/run/{first}"
+
+
 def test_nothing_overflows_and_all_text_can_be_read(url, client, browser, jobs, keyed):
     """Contrast as WCAG 2 asks for it: at least 4.5 to 1."""
     # The names of requests with a key are the longest.
