@@ -16,7 +16,7 @@ from engine.serve import chat, completions, listing, messages, responses, webpag
 from engine.serve.body import read_body
 from engine.serve.errors import ApiError, late
 from engine.serve.guard import Guard
-from engine.serve.messages import MessagesRequest
+from engine.serve.messages import CountRequest, MessagesRequest
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.responses import ResponsesRequest
 from engine.serve.server import OVERDUE, Server
@@ -66,6 +66,12 @@ def _routes(app: FastAPI, server: Server) -> None:
     _dialect(app, server, "anthropic_messages", "/v1/messages", MessagesRequest, messages)
     _dialect(app, server, "openai_responses", "/v1/responses", ResponsesRequest, responses)
 
+    @app.post("/v1/messages/count_tokens", openapi_extra=_takes(CountRequest))
+    async def count_tokens(request: Request) -> dict[str, int]:
+        given = parse(CountRequest, await read_body(request, server.settings))
+        counted: dict[str, int] = await _in_time(server, messages.count(server, given))
+        return counted
+
 
 def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], made: Any) -> None:
     """Handle one API route, whose module has ``begin``, ``whole`` and ``streamed``."""
@@ -75,7 +81,7 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
         body = parse(kind, await read_body(request, server.settings))
         if body.stream:
             return await _stream(server, made, body)
-        begun = await _begin(server, made, body)
+        begun = await _in_time(server, made.begin(server, body))
         async with attended(request, begun.asked):
             return JSONResponse(await made.whole(begun))
 
@@ -111,18 +117,18 @@ def _figures(app: FastAPI, server: Server) -> None:
         return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _begin(server: Server, made: Any, body: Any) -> Any:
-    """Return a request with its answers, once they are queued; ApiError 408 if that takes too long."""
+async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
+    """Return what begins a request, once it is there; ApiError 408 if that takes too long."""
     try:
         async with asyncio.timeout(server.settings.request_seconds + OVERDUE):
-            return await made.begin(server, body)
+            return await begun
     except TimeoutError as error:
         raise late() from error
 
 
 async def _stream(server: Server, made: Any, body: Any) -> EventStream:
     """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
-    beginning = Beginning(asyncio.create_task(_begin(server, made, body)))
+    beginning = Beginning(asyncio.create_task(_in_time(server, made.begin(server, body))))
     if await beginning.done(BEGIN_SECONDS):
         await (await beginning.task).asked.settled(AT_ONCE)
 
@@ -180,7 +186,7 @@ def _documented(app: FastAPI) -> None:
     """Add the schemas of the bodies to the OpenAPI document."""
     document = app.openapi()
     held = document.setdefault("components", {}).setdefault("schemas", {})
-    for kind in (ChatRequest, CompletionRequest, MessagesRequest, ResponsesRequest):
+    for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
         held |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
 
 

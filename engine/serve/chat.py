@@ -3,13 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from engine.serve import grammar
+from engine.serve import calls, grammar
 from engine.serve.constraints import constrained, tools_of
-from engine.serve.deltas import finish, logprobs_of, merge, new_id, tokens_in, usage
+from engine.serve.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.models import Resident
 from engine.serve.parts import Delta, Parts
@@ -18,7 +19,6 @@ from engine.serve.protocol import ChatRequest
 from engine.serve.server import Asked, Server
 from engine.serve.streams import DONE, event, failed
 
-GENERIC_CALL = ("<tool_call>", "</tool_call>")
 REFUSED = ("audio", "web_search_options", "functions", "function_call")
 
 
@@ -30,6 +30,7 @@ class Chat:
         request: the parsed body.
         resident: the model.
         asked: its answers.
+        tools: the functions that may be called.
         forced: whether the answer must be one tool call.
         thinks: whether the prompt ends inside a thought.
     """
@@ -37,26 +38,21 @@ class Chat:
     request: ChatRequest
     resident: Resident
     asked: Asked
+    tools: list[dict[str, Any]]
     forced: bool
     thinks: bool
 
     def parts(self) -> Parts:
         """Return a new parser that splits an answer's text into parts."""
         tokenizer = self.resident.pair.tokenizer
-        start, end, parser = tokenizer.think_start, tokenizer.think_end, tokenizer.tool_parser
-        thinking = (start, end) if start is not None and end is not None else None
-        calling: tuple[str, str] | None = None
-        parse: Callable[[str], Any] = json.loads
-        if self.request.tools and self.request.tool_choice != "none" and not self.forced:
-            calling = GENERIC_CALL
-            if tokenizer.tool_call_start is not None and parser is not None:
-                calling = (tokenizer.tool_call_start, tokenizer.tool_call_end or "\n")
-                parse = lambda text: parser(text, None)  # noqa: E731
+        start, end = tokenizer.think_start, tokenizer.think_end
+        *marks, parser = calls.form_of(tokenizer)
         return Parts(
-            thinking=thinking,
+            thinking=(start, end) if start is not None and end is not None else None,
             open_thought=self.thinks,
-            calling=calling,
-            parse_call=parse,
+            calling=(marks[0], marks[1]) if self.tools and not self.forced else None,
+            parse_call=partial(calls.read, parse=parser, tools=self.tools),
+            single=self.request.parallel_tool_calls is False,
             only_call=self.forced,
         )
 
@@ -78,17 +74,12 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     chosen = server.choose(request)
     resident = await server.resident(chosen)
     tools, forced = tools_of(request)
-
-    def prepare() -> tuple[list[int], str]:
-        text = render(resident, request.messages, tools, request.template_kwargs)
-        return resident.encode(text), text
-
-    ids, text = await asyncio.to_thread(prepare)
+    ids, text = await asyncio.to_thread(_prompt, resident, request, tools)
     if not ids:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    options = await asyncio.to_thread(constrained, request, options, resident, tools if forced else [])
+    options = await asyncio.to_thread(constrained, request, options, resident, tools, forced=forced)
     start = resident.pair.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
@@ -97,7 +88,20 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         await asyncio.to_thread(resident.grammars.compiled, made)
         options = replace(options, grammar=made)
     asked = server.ask(chosen, [ids], options, request.n or 1)
-    return Chat(request, resident, asked, forced, thinks)
+    return Chat(request, resident, asked, tools, forced, thinks)
+
+
+async def count(server: Server, request: ChatRequest) -> int:
+    """Return the number of tokens of a request's prompt; ApiError as :func:``begin``."""
+    resident = await server.resident(server.choose(request))
+    tools, _ = tools_of(request)
+    ids, _ = await asyncio.to_thread(_prompt, resident, request, tools)
+    return len(ids)
+
+
+def _prompt(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[int], str]:
+    text = render(resident, request, tools)
+    return resident.encode(text), text
 
 
 async def whole(chat: Chat) -> dict[str, Any]:
@@ -111,13 +115,14 @@ async def whole(chat: Chat) -> dict[str, Any]:
     async for piece in chat.asked.pieces():
         choice, parts, message = choices[piece.index], texts[piece.index], messages[piece.index]
         tokens += piece.tokens
-        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
+        for delta in added(parts, piece):
             merge(message, delta)
         if piece.logprobs is not None:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
             choice["logprobs"]["content"] += logprobs_of(chat.resident, piece)
         if piece.finish_reason:
-            choice["finish_reason"] = finish(piece, parts)
+            _keep_whole(message)
+            choice["finish_reason"] = finish(piece, calls="tool_calls" in message)
             choice["x_kakeya"] = piece.report
             cached = max(cached, piece.report["cached_tokens"])
     for message in messages:
@@ -132,6 +137,16 @@ async def whole(chat: Chat) -> dict[str, Any]:
         "usage": usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
         "x_kakeya": choices[0]["x_kakeya"],
     }
+
+
+def _keep_whole(message: dict[str, Any]) -> None:
+    """Turn a call whose arguments were cut off, or that no client can read, into text."""
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    if all(calls.is_object(function["arguments"]) for function in functions):
+        return
+    texts = [f'{{"name":{json.dumps(each["name"])},"arguments":{each["arguments"]}' for each in functions]
+    message["content"] = "\n".join(filter(None, [message["content"], *texts]))
+    del message["tool_calls"]
 
 
 async def streamed(chat: Chat) -> AsyncIterator[bytes]:
@@ -159,7 +174,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
         async for piece in chat.asked.pieces():
             parts = texts[piece.index]
             tokens += piece.tokens
-            deltas = parts.add(piece.text, last=piece.finish_reason is not None)
+            deltas = added(parts, piece)
             logprobs = None
             if piece.logprobs:
                 logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}
@@ -171,7 +186,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
                 logprobs = None
             if piece.finish_reason:
                 cached = max(cached, piece.report["cached_tokens"])
-                yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parts))
+                yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, calls=parts.calls > 0))
     except ApiError as error:
         yield failed(error)
         return

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.serve import grammar
+from engine.serve.calls import form_of, parse_json
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.job import Options
 from engine.serve.models import Resident
@@ -41,16 +42,29 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
 
 
 def constrained(
-    request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]]
+    request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]], *, forced: bool
 ) -> Options:
-    """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced."""
+    """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced.
+
+    Args:
+        request: the parsed body.
+        options: the options so far.
+        resident: the model.
+        tools: the functions that may be called.
+        forced: whether one of them must be called. Then stop strings, which end texts, have no effect.
+    """
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
-    if tools:
+    if forced:
         made = grammar.of_tools(tools)
         resident.grammars.check(made, "tools")
-        return replace(options, grammar=made)
-    return replace(options, grammar=of_format(request.response_format, resident))
+        return replace(options, grammar=made, stop=())
+    answer = of_format(request.response_format, resident)
+    if answer is not None and tools:
+        in_json = form_of(resident.pair.tokenizer)[2] is parse_json
+        answer = grammar.with_calls(answer, *resident.grammars.marks(), tools if in_json else None)
+        resident.grammars.check(answer, "tools")
+    return replace(options, grammar=answer)
 
 
 def of_format(wanted: Any, resident: Resident) -> str | None:

@@ -19,12 +19,12 @@ async def deltas(asked: Asked, parts: Parts) -> AsyncIterator[tuple[str, Any, Pi
     """
     async for piece in asked.pieces():
         counted = piece
-        for delta in parts.add(piece.text, last=piece.finish_reason is not None):
+        for delta in added(parts, piece):
             for kind, value in _told(delta):
                 yield kind, value, counted
                 counted = replace(piece, tokens=0)
         if piece.finish_reason:
-            yield "end", finish(piece, parts), counted
+            yield "end", finish(piece, calls=bool(parts.calls)), counted
         elif counted is piece:
             yield "nothing", None, counted
 
@@ -83,10 +83,15 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(12)}"
 
 
-def finish(piece: Piece, parts: Parts) -> str:
-    """Return the finish reason of a chat answer."""
-    closed = piece.finish_reason == "stop" or piece.report.get("closed_early")
-    return "tool_calls" if parts.calls and closed else str(piece.finish_reason)
+def added(parts: Parts, piece: Piece) -> list[Delta]:
+    """Return the deltas of a piece."""
+    cut = piece.finish_reason == "length" or bool(piece.report.get("stop"))
+    return parts.add(piece.text, last=piece.finish_reason is not None, cut=cut)
+
+
+def finish(piece: Piece, *, calls: bool) -> str:
+    """Return the finish reason of a chat answer. A call that the limit cut or closed is not told as whole."""
+    return "tool_calls" if calls and piece.finish_reason == "stop" else str(piece.finish_reason)
 
 
 def merge(message: dict[str, Any], delta: Delta) -> None:

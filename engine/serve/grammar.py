@@ -8,11 +8,13 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import llguidance
 import numpy as np
 
+from engine.serve.calls import form_of
 from engine.serve.errors import ApiError, unsupported
 from engine.tokens import Tokenizer
 
@@ -28,6 +30,8 @@ LONGEST = 192  # tokens of the shortest way that are looked for
 # with a Z, and an address needs an @.
 CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
 COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
+# As models write calls.
+SPACED: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # A function without the field takes none, as OpenAI's API defines it.
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 TOO_COMPLEX = re.compile(r"too (many|complex)", re.IGNORECASE)
@@ -67,12 +71,72 @@ def behind_thought(grammar: str, end: Sequence[int]) -> str:
     """
     mark = " ".join(f"<[{token}]>" for token in end)
     if grammar.startswith("{"):
-        schema = json.loads(grammar)["grammars"][0]["json_schema"]
-        rules = f"answer: %json {json.dumps(schema)}"
+        rules = f"answer: %json {json.dumps(_schema_of(grammar))}"
     else:
         rules = grammar.replace("start:", "answer:", 1)
     lark = f"start: thought {mark} gap answer\nthought: /(?s:.*)/\ngap: /\\n{{0,2}}/\n{rules}"
     return llguidance.LLMatcher.grammar_from_lark(lark)
+
+
+def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str, Any]] | None) -> str:
+    """Return a grammar of an answer, or of calls in the model's own form instead.
+
+    Args:
+        answer: by :func:``of_schema``.
+        start: what comes before a call.
+        end: what comes after it.
+        tools: the functions, if the form is ``{"name": ..., "arguments": ...}``; None leaves a call's text free.
+    """
+    if tools is None:
+        body = f"body{'' if end.token else f'[suffix={json.dumps(end.text)}]'}: /(?s:.*)/"
+        behind = end.rule if end.token else ""
+    else:
+        calls = [
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool["name"]}, "arguments": _parameters(tool)},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+                "x-guidance": SPACED,
+            }
+            for tool in tools
+        ]
+        body = "body: " + " | ".join(f"%json {json.dumps(call)}" for call in calls)
+        behind = f"line {end.rule}"
+    return llguidance.LLMatcher.grammar_from_lark(
+        "start: formatted | call+\n"
+        f"formatted: %json {json.dumps(_schema_of(answer))}\n"
+        f"call: {start.rule} line body {behind} line\n"
+        f"{body}\n"
+        "line: /\\n{0,2}/"
+    )
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A text before or after a call.
+
+    Attributes:
+        text: the text.
+        token: its token, if it is one of its own.
+    """
+
+    text: str
+    token: int | None
+
+    @property
+    def rule(self) -> str:
+        """The mark in a grammar."""
+        return json.dumps(self.text) if self.token is None else f"<[{self.token}]>"
+
+
+def _schema_of(grammar: str) -> Any:
+    """Return the schema of a grammar by :func:``of_schema``."""
+    return json.loads(grammar)["grammars"][0]["json_schema"]
+
+
+def _parameters(tool: dict[str, Any]) -> Any:
+    return tool.get("parameters", NO_PARAMETERS) or {"type": "object"}
 
 
 def of_tools(tools: Sequence[dict[str, Any]]) -> str:
@@ -80,8 +144,7 @@ def of_tools(tools: Sequence[dict[str, Any]]) -> str:
     calls = []
     for tool in tools:
         name = json.dumps(json.dumps(tool["name"]))[1:-1]
-        schema = tool.get("parameters", NO_PARAMETERS) or {"type": "object"}
-        given = json.dumps(_ours(schema))
+        given = json.dumps(_ours(_parameters(tool)))
         calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {given} "}}"')
     return llguidance.LLMatcher.grammar_from_lark("start: " + "\n  | ".join(calls))
 
@@ -143,7 +206,19 @@ class Grammars:
 
     def walk(self, grammar: str) -> "Walk":
         """Return a walk through a grammar, at its beginning."""
-        return Walk(self.compiled(grammar), self.tokenizer, self._wrapper.think_end_tokens or ())
+        closing = list(self._wrapper.think_end_tokens or ())
+        if (end := self.marks()[1]).token is not None:
+            closing.append(end.token)
+        return Walk(self.compiled(grammar), self.tokenizer, closing)
+
+    def marks(self) -> tuple[Mark, Mark]:
+        """Return what comes before and after a call of this tokenizer's model."""
+        start, end, _ = form_of(self._wrapper)
+        return self._mark(start), self._mark(end)
+
+    def _mark(self, text: str) -> Mark:
+        tokens = self.tokenizer.tokenize_bytes(text.encode(), parse_special=True)
+        return Mark(text, tokens[0] if len(tokens) == 1 and text.strip() else None)
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of a token."""
@@ -165,7 +240,7 @@ class Walk:
     Args:
         matcher: llguidance's.
         tokenizer: llguidance's.
-        closing: tokens to prefer when completing the answer: the end of a thought.
+        closing: tokens to prefer when completing the answer: the ends of a thought and of a call.
 
     Attributes:
         landed: whether the token limit forced the answer to end.

@@ -1,6 +1,7 @@
 """``POST /v1/messages``: Anthropic's API, translated to a chat request and back."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,27 +9,27 @@ from pydantic import Field
 
 from engine.serve import chat, deltas
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
+from engine.serve.prompts import one_turn_each
 from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
+BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class MessagesRequest(Loose):
-    """The translated fields; other fields are ignored."""
+# Claude Code's first line of a system prompt changes with every request, and is not for the model.
+BILLING = re.compile(r"\A(x-anthropic-billing-header:[^\n]*\n*)+")
+
+
+class CountRequest(Loose):
+    """The translated fields of ``POST /v1/messages/count_tokens``; other fields are ignored."""
 
     model: str | None = Field(None, max_length=256)
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
-    max_tokens: Tokens
     system: str | list[dict[str, Any]] | None = None
-    stop_sequences: list[str] | None = None
-    stream: bool | None = None
-    temperature: Real | None = None
-    top_p: Real | None = None
-    top_k: int | None = None
     tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
@@ -36,17 +37,40 @@ class MessagesRequest(Loose):
     x_kakeya: Any = None
 
 
+class MessagesRequest(CountRequest):
+    """The translated fields; other fields are ignored."""
+
+    max_tokens: Tokens
+    stop_sequences: list[str] | None = None
+    stream: bool | None = None
+    temperature: Real | None = None
+    top_p: Real | None = None
+    top_k: int | None = None
+
+
 async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
+    named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
+    body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
+    return await chat.begin(server, from_python(ChatRequest, body))
+
+
+async def count(server: Server, request: CountRequest) -> dict[str, int]:
+    """Return the size of a request's prompt in tokens; ApiError as :func:``begin``."""
+    return {"input_tokens": await chat.count(server, from_python(ChatRequest, _conversation(request)))}
+
+
+def _conversation(request: CountRequest) -> dict[str, Any]:
+    """Translate the fields that make the prompt."""
     turns: list[dict[str, Any]] = []
-    if request.system:
-        turns.append({"role": "system", "content": _text(request.system, "system")})
+    if system := _text(request.system or "", "system", BILLING):
+        turns.append({"role": "system", "content": system})
     for message in request.messages:
         turns += _turns(message)
-    named = {
-        name: getattr(request, name) for name in ("model", "max_tokens", "temperature", "top_p", "top_k")
-    }
-    body = {**named, "messages": turns, "stop": request.stop_sequences or None, "x_kakeya": request.x_kakeya}
+    turns = one_turn_each(turns)
+    body = {"model": request.model, "messages": turns, "x_kakeya": request.x_kakeya}
+    # An answer continues the assistant's turn at the end of a conversation.
+    body["continue_final_message"] = turns[-1]["role"] == "assistant" and "tool_calls" not in turns[-1]
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"
     body["response_format"] = _format((request.output_config or {}).get("format"))
@@ -54,35 +78,46 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
         body |= {
             "tools": [_tool(tool) for tool in request.tools],
             "tool_choice": _choice(request.tool_choice),
+            "parallel_tool_calls": not (request.tool_choice or {}).get("disable_parallel_tool_use"),
         }
-    return await chat.begin(server, from_python(ChatRequest, body))
+    return body
 
 
 def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Translate one of Anthropic's messages. Tool results become separate chat messages."""
     role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant", "system"):
+    if role in ("system", "developer"):
+        return [{"role": "system", "content": _text(content, "messages", BILLING)}]
+    if role not in ("user", "assistant"):
         raise ApiError(
             400, "A message's role has to be user or assistant.", param="messages", code="invalid_value"
         )
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    results, parts, calls = [], [], []
-    for block in _blocks(content, "messages"):
-        kind = block.get("type")
-        if kind == "tool_result":
-            said = block.get("content") or ""
-            found = said if isinstance(said, str) else _text(said, "messages")
-            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": found})
-        elif kind == "tool_use":
-            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
-            calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif kind not in ("thinking", "redacted_thinking"):
-            parts.append(block)
+    blocks = _blocks(content, "messages")
+
+    def of(*kinds: str) -> list[dict[str, Any]]:
+        return [block for block in blocks if block.get("type") in kinds]
+
+    results, calls = of("tool_result"), of("tool_use")
+    parts = [block for block in blocks if block.get("type") not in BESIDE_TEXT]
     turn: dict[str, Any] = {"role": role, "content": _text(parts, "messages")}
+    if thought := "".join(str(block.get("thinking") or "") for block in of("thinking")):
+        turn["reasoning_content"] = thought
     if calls:
-        turn["tool_calls"] = calls
-    return [*results, turn] if parts or calls or not results else results
+        turn["tool_calls"] = [_call(block) for block in calls]
+    turns = [turn] if parts or calls or not results else []
+    return [*map(_result, results), *turns]
+
+
+def _call(block: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _result(block: dict[str, Any]) -> dict[str, Any]:
+    text = _text(block.get("content") or "", "messages")
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
 
 
 def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
@@ -91,16 +126,16 @@ def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
     return content
 
 
-def _text(content: Any, param: str) -> str:
+def _text(content: Any, param: str, without: re.Pattern[str] | None = None) -> str:
     if isinstance(content, str):
-        return content
+        return without.sub("", content) if without else content
     found = []
     for block in _blocks(content, param):
         if block.get("type") != "text":
             raise unsupported(f"content of type {str(block.get('type'))[:64]!r}", param)
         if not isinstance(block.get("text"), str):
             raise ApiError(400, "A text block has no text.", param=param, code="invalid_value")
-        found.append(block["text"])
+        found.append(without.sub("", block["text"]) if without else block["text"])
     return "".join(found)
 
 

@@ -18,6 +18,7 @@ from engine.models import Pair, load
 from engine.mx import nn, tree
 from engine.serve.errors import ApiError
 from engine.serve.grammar import Grammars
+from engine.serve.template import Template
 
 SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
 CONTEXT = 1 << 17  # assumed context length if a model's configuration does not name one
@@ -86,6 +87,11 @@ class Resident:
         self.pair = replace(self.pair, target=nn.Module(), draft=None)
         self._package = None
         del self.joint
+
+    @cached_property
+    def template(self) -> Template:
+        """The chat template, for whoever holds the lock."""
+        return Template(self.pair.tokenizer)
 
     @property
     def vocabulary(self) -> int:

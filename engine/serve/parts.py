@@ -15,7 +15,8 @@ class Parts:
         thinking: the strings around thoughts, or None.
         open_thought: whether the prompt ends inside a thought.
         calling: the strings around tool calls, or None.
-        parse_call: converts the text of a call to ``{"name": ..., "arguments": ...}``.
+        parse_call: converts the text of a call to functions as :func:``engine.serve.calls.read`` does.
+        single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of :func:``engine.serve.grammar.of_tools``.
 
     Attributes:
@@ -29,10 +30,11 @@ class Parts:
         thinking: tuple[str, str] | None = None,
         open_thought: bool = False,
         calling: tuple[str, str] | None = None,
-        parse_call: Callable[[str], Any] = json.loads,
+        parse_call: Callable[[str], list[dict[str, str]]] | None = None,
+        single: bool = False,
         only_call: bool = False,
     ) -> None:
-        self._thinking, self._calling, self._parse = thinking, calling, parse_call
+        self._thinking, self._calling, self._parse, self._single = thinking, calling, parse_call, single
         self._state = "thought" if open_thought else "text"
         self._held = ""
         self._begun = False
@@ -40,8 +42,14 @@ class Parts:
         self._only_call = only_call
         self.calls, self.thought = 0, ""
 
-    def add(self, text: str, *, last: bool = False) -> list[Delta]:
-        """Return the deltas for more text; with ``last``, also those of text that was held back."""
+    def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
+        """Return the deltas for more text.
+
+        Args:
+            text: what is new.
+            last: whether the answer ends here; then the text that was held back is returned too.
+            cut: whether something other than the model ended it, so that an open call is not complete.
+        """
         self._held += text
         deltas: list[Delta] = []
         while True:
@@ -56,7 +64,7 @@ class Parts:
             self._gap = self._gap or self._state == "thought"
             self._held, self._state = self._held[at + len(mark) :], after
         if last:
-            deltas += self._give(self._held, closing=True)
+            deltas += self._give(self._held, closing=True, cut=cut)
             self._held = ""
         elif self._state != "call":
             safe = len(self._held) - self._hopeful()
@@ -81,13 +89,13 @@ class Parts:
             (n for n in range(most, 0, -1) if any(mark.startswith(self._held[-n:]) for mark in marks)), 0
         )
 
-    def _give(self, text: str, *, closing: bool = False) -> list[Delta]:
+    def _give(self, text: str, *, closing: bool = False, cut: bool = False) -> list[Delta]:
         if not text:
             return []
         if self._state == "thought":
             self.thought += text
             return [{"reasoning_content": text}]
-        if self._state == "call" and closing:
+        if self._state == "call" and closing and not cut:
             return self._parsed(text)
         if self._gap:  # templates put empty lines behind a thought, which are no part of the answer
             text = text.lstrip("\n")
@@ -96,24 +104,19 @@ class Parts:
 
     def _parsed(self, text: str) -> list[Delta]:
         try:
-            found = self._parse(text)
-            calls = found if isinstance(found, list) else [found]
-            deltas = []
-            for call in calls:
-                arguments = call["arguments"]
-                if not isinstance(arguments, str):
-                    arguments = json.dumps(arguments, ensure_ascii=False)
-                deltas.append(self._call({"name": str(call["name"]), "arguments": arguments}, new=True))
+            calls = self._parse(text) if self._parse is not None else []
         except Exception:  # noqa: BLE001 - parsers of many models, over text that a model wrote
             return [{"content": text}]
-        return deltas
+        return [self._call(call) for call in (calls if not self._single else [] if self.calls else calls[:1])]
 
-    def _call(self, function: dict[str, str], *, new: bool = False) -> Delta:
-        if not new:
-            return {"tool_calls": [{"index": self.calls - 1, "function": function}]}
+    def _call(self, call: dict[str, str]) -> Delta:
+        """Return the delta that begins a call."""
         self.calls += 1
-        about = {"index": self.calls - 1, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
-        return {"tool_calls": [{**about, "function": function}]}
+        call_id = call.get("id") or f"call_{secrets.token_hex(12)}"
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        return {
+            "tool_calls": [{"index": self.calls - 1, "id": call_id, "type": "function", "function": function}]
+        }
 
     def _of_call(self, *, last: bool) -> list[Delta]:
         """Stream the arguments of the only call, without ``{"name":"f","arguments":`` before and ``}`` after them."""
@@ -123,8 +126,9 @@ class Parts:
             if not mark:
                 return [{"content": self._held}] if last and self._held else []
             name = json.loads(head.removeprefix('{"name":') + '"')
-            deltas.append(self._call({"name": name, "arguments": ""}, new=True))
+            deltas.append(self._call({"name": name, "arguments": ""}))
             self._begun, self._held = True, rest
         give = self._held.removesuffix("}") if last else self._held[:-1]
         self._held = self._held[len(give) :]
-        return deltas + ([self._call({"arguments": give})] if give else [])
+        more = {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": give}}]}
+        return [*deltas, more] if give else deltas

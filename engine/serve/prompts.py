@@ -1,76 +1,225 @@
-"""Converts messages to a prompt with the model's chat template."""
+"""Converts messages to a prompt with the model's chat template, in the form that the template takes."""
 
+import hashlib
 import json
+import re
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
-from jinja2 import TemplateError
 from pydantic_core import from_json
 
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.models import Resident
-from engine.serve.protocol import Message
+from engine.serve.protocol import ChatRequest, Message
+from engine.serve.template import Template, Turn
+
+# Arguments of the template that the server sets itself.
+OWN = (
+    "tokenize",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tools",
+    "conversation",
+    "messages",
+    "chat_template",
+)
+SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+TEXTS = ("content", "reasoning_content")
 
 
-def render(resident: Resident, messages: list[Message], tools: list[dict[str, Any]], given: Any) -> str:
-    """Return the text of a conversation up to the beginning of the model's answer.
+def render(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
+    """Return the text of a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
 
     Args:
         resident: the model.
-        messages: the conversation.
+        request: the messages and the arguments for the template.
         tools: the functions that may be called.
-        given: the request's ``chat_template_kwargs``.
 
     Raises:
         ApiError: the template refuses a message, or some content is not text.
     """
-    tokenizer = resident.pair.tokenizer
-    turns = [_plain(message) for message in messages]
-    template = getattr(tokenizer, "chat_template", None)
-    knows_tools = isinstance(template, str) and "tools" in template
-    if tools and not knows_tools:
-        turns = _with_tools(turns, tools)
-    if not tokenizer.has_chat_template:
-        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant:"
+    turns = [_plain(message) for message in request.messages]
+    continued = request.continue_final_message is True
+    if continued and request.add_generation_prompt:
+        said = "Only one of continue_final_message and add_generation_prompt can be true."
+        raise ApiError(400, said, param="continue_final_message", code="invalid_value")
+    if continued and not turns[-1]["content"].strip():
+        turns, continued = turns[:-1] or turns, False  # an empty turn has nothing to continue
     extra: dict[str, Any] = {
-        name: value for name, value in (given or {}).items() if isinstance(value, str | bool | int)
+        name: value
+        for name, value in request.template_kwargs.items()
+        if isinstance(value, str | bool | int) and name not in OWN
     }
-    if resident.drafted and "enable_thinking" not in extra and tokenizer.think_start is not None:
+    if (
+        resident.drafted
+        and "enable_thinking" not in extra
+        and resident.pair.tokenizer.think_start is not None
+    ):
         extra["enable_thinking"] = False  # published drafters were trained on answers without thoughts
-    for name in ("tokenize", "add_generation_prompt", "tools", "conversation", "messages", "chat_template"):
-        extra.pop(name, None)
-    if tools and knows_tools:
-        extra["tools"] = [{"type": "function", "function": tool} for tool in tools]
-    try:
-        with resident.lock:
-            return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **extra)
-    except (TemplateError, TypeError, ValueError, KeyError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise ApiError(
-            400, f"The model's chat template refuses these messages: {said}.", param="messages"
-        ) from error
+    if request.add_generation_prompt is False:
+        extra["add_generation_prompt"] = False
+    with resident.lock:
+        template = resident.template
+        if tools and template.tools:
+            functions = tools if template.bare_tools else map(_completed, tools)
+            extra["tools"] = [{"type": "function", "function": function} for function in functions]
+        elif tools:
+            turns = _with_tools(turns, tools)
+        try:
+            return template.render(fitted(turns, template), continued=continued, **extra)
+        except Exception as error:  # a template is a program of the model's authors
+            reason = " ".join(str(error).split())[:300]
+            raise ApiError(
+                400, f"The model's chat template refuses these messages: {reason}.", param="messages"
+            ) from error
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    """Return a message in the form of templates, with its text in one piece."""
-    turn: dict[str, Any] = {
-        "role": "system" if message.role == "developer" else message.role,
-        "content": _text(message.content),
+def fitted(turns: list[Turn], template: Template) -> list[Turn]:
+    """Return a conversation in the form that a template takes. What the template takes as it is stays so."""
+    named = {
+        call.get("id"): call["function"]["name"] for turn in turns for call in turn.get("tool_calls", ())
     }
+    if not template.parallel:
+        turns = _one_call_each(turns)
+    turns = [_fitted(turn, template, named) for turn in turns]
+    begun = next((i for i, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    head, rest = turns[:begun], turns[begun:]
+    if len(head) > 1 and not template.systems:
+        head = [joined(head)]
+    if not template.system:
+        head = [{**turn, "role": "user"} for turn in head]
+    if not template.late_system:
+        rest = [{**turn, "role": "user"} if turn["role"] == "system" else turn for turn in rest]
+    if not template.user_after_result:
+        rest = _users_into_results(rest)
+    turns = [*head, *rest]
+    if not template.repeats or not template.system:
+        turns = one_turn_each(turns)
+    if template.parts:
+        turns = [{**turn, "content": [{"type": "text", "text": turn["content"] or ""}]} for turn in turns]
+    return turns
+
+
+def one_turn_each(turns: list[Turn]) -> list[Turn]:
+    """Join the turns of the same role that follow each other; results of tools stay apart."""
+    found: list[Turn] = []
+    for role, group in groupby(turns, key=lambda turn: turn["role"]):
+        same = list(group)
+        found += same if role == "tool" else [joined(same)]
+    return found
+
+
+def joined(turns: list[Turn]) -> Turn:
+    """Return turns of one role as one turn."""
+    if len(turns) == 1:
+        return turns[0]
+    whole = dict(turns[0])
+    for name in TEXTS:
+        if texts := [text for turn in turns if (text := _text(turn.get(name)))]:
+            whole[name] = "\n\n".join(texts)
+    if calls := [call for turn in turns for call in turn.get("tool_calls") or ()]:
+        whole["tool_calls"] = calls
+    return whole
+
+
+def _fitted(turn: Turn, template: Template, named: dict[Any, str]) -> Turn:
+    """Return a turn with its calls or its tool's result in the form that a template takes."""
+    if turn["role"] == "tool":
+        if template.results is None:
+            return {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
+        name = named.get(turn.get("tool_call_id"))
+        turn = {"name": name, **turn} if template.results and name else turn
+        if template.calls and template.calls.short and "tool_call_id" in turn:
+            turn = {**turn, "tool_call_id": _short(turn["tool_call_id"])}
+        return turn
+    if "tool_calls" not in turn:
+        return turn
+    form, calls = template.calls, turn["tool_calls"]
+    if form is None:
+        texts = (json.dumps(call["function"], ensure_ascii=False) for call in calls)
+        written = [f"<tool_call>\n{text}\n</tool_call>" for text in texts]
+        return {"role": turn["role"], "content": "\n".join(filter(None, [turn["content"], *written]))}
+    if form.text:
+        calls = [{**call, "function": _with_text(call["function"])} for call in calls]
+    if form.short:
+        calls = [{**call, "id": _short(call.get("id"))} for call in calls]
+    turn = {**turn, "tool_calls": calls}
+    if turn["content"] and turn.get("reasoning_content") and not template.thought_beside_text:
+        thought = f"{turn['reasoning_content']}\n\n{turn['content']}"
+        turn |= {"reasoning_content": thought, "content": ""}
+    return turn
+
+
+def _with_text(function: dict[str, Any]) -> dict[str, Any]:
+    return {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}
+
+
+def _short(call_id: Any) -> str:
+    """Return an id of nine letters and digits, always the same for the same id."""
+    text = str(call_id)
+    return text if SHORT_ID.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:9]
+
+
+def _one_call_each(turns: list[Turn]) -> list[Turn]:
+    """Spread the calls of a turn over several, each followed by its results."""
+    found: list[Turn] = []
+    waiting: list[Turn] = []
+    for turn in turns:
+        calls = turn.get("tool_calls", ())
+        if turn["role"] == "tool" and waiting:
+            at = next((i for i, each in enumerate(waiting) if _answers(turn, each)), 0)
+            found += [waiting.pop(at), turn]
+            continue
+        found += waiting
+        waiting = []
+        if len(calls) < 2:  # noqa: PLR2004 - the only call is the turn's own
+            found.append(turn)
+            continue
+        first, *others = calls
+        rest = [{"role": turn["role"], "content": "", "tool_calls": [call]} for call in others]
+        waiting = [{**turn, "tool_calls": [first]}, *rest]
+    return found + waiting
+
+
+def _answers(result: Turn, turn: Turn) -> bool:
+    return bool(turn["tool_calls"][0].get("id") == result.get("tool_call_id"))
+
+
+def _users_into_results(turns: list[Turn]) -> list[Turn]:
+    """Append what a user says right after a tool's result to the result."""
+    found: list[Turn] = []
+    for turn in turns:
+        if turn["role"] == "user" and found and found[-1]["role"] == "tool":
+            text = "\n\n".join(filter(None, [found[-1]["content"], turn["content"]]))
+            found[-1] = {**found[-1], "content": text}
+        else:
+            found.append(turn)
+    return found
+
+
+def _plain(message: Message) -> Turn:
+    """Return a message in the form of templates, with its text in one piece."""
+    role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
+    turn: Turn = {"role": role, "content": _text(message.content)}
     if message.tool_calls:
         turn["tool_calls"] = [_call(call) for call in message.tool_calls]
-        if not turn["content"]:
-            turn["content"] = "\n".join(
-                json.dumps(call["function"], ensure_ascii=False) for call in turn["tool_calls"]
-            )
+    thought = message.reasoning_content or message.reasoning
+    if thought and isinstance(thought, str):
+        turn["reasoning_content"] = thought
     for name in ("name", "tool_call_id"):
         if getattr(message, name) is not None:
             turn[name] = getattr(message, name)
     return turn
 
 
-def _text(content: str | list[dict[str, Any]] | None) -> str:
+def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise ApiError(
+            400, "Content has to be text or a list of parts.", param="messages", code="invalid_value"
+        )
     parts = []
     for part in content:
         kind = part.get("type")
@@ -88,17 +237,27 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ApiError(400, "A tool call names no function.", param="messages", code="invalid_value")
     arguments: Any = function.get("arguments")
-    if isinstance(arguments, str):  # templates expect an object instead of JSON text
-        try:
+    if isinstance(arguments, str) and arguments.strip():  # templates expect an object instead of JSON text
+        with suppress(ValueError):
             arguments = from_json(arguments)  # refuses depths at which the templates' own code fails
-        except ValueError:
-            arguments = {"arguments": arguments}
-    return {**call, "function": {"name": function["name"], "arguments": arguments or {}}}
+    if not isinstance(arguments, dict):  # templates read names and values from it
+        arguments = {"arguments": arguments} if arguments else {}
+    return {**call, "function": {"name": function["name"], "arguments": arguments}}
 
 
-def _with_tools(turns: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _completed(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a function with the fields that templates read without a check."""
+    parameters = {"type": "object", "properties": {}, **(tool.get("parameters") or {})}
+    return {"description": "", **tool, "parameters": parameters}
+
+
+def _with_tools(turns: list[Turn], tools: list[dict[str, Any]]) -> list[Turn]:
     """Add the functions to the system message, for templates without support for tools."""
-    said = "Functions, one JSON object a line:\n" + "\n".join(json.dumps(tool) for tool in tools)
+    text = (
+        "Functions, one JSON object a line:\n"
+        + "\n".join(json.dumps(tool) for tool in tools)
+        + '\nTo call one, write <tool_call>{"name": its name, "arguments": an object}</tool_call>.'
+    )
     if turns and turns[0]["role"] == "system":
-        return [{**turns[0], "content": f"{turns[0]['content']}\n\n{said}"}, *turns[1:]]
-    return [{"role": "system", "content": said}, *turns]
+        return [{**turns[0], "content": f"{turns[0]['content']}\n\n{text}"}, *turns[1:]]
+    return [{"role": "system", "content": text}, *turns]

@@ -74,6 +74,8 @@ class Message(Loose):
     name: str | None = Field(None, max_length=256)
     tool_calls: list[dict[str, Any]] | None = Field(None, max_length=128)
     tool_call_id: str | None = Field(None, max_length=256)
+    reasoning_content: str | None = None
+    reasoning: Any = None
 
 
 class Sampled(Loose):
@@ -118,6 +120,8 @@ class ChatRequest(Sampled):
     tools: list[Tool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=32)
     reasoning_effort: str | None = Field(None, max_length=32)
 

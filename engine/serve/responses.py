@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import AsyncIterator
+from itertools import groupby
 from typing import Any
 
 from pydantic import Field
 
 from engine.serve import chat, deltas
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.prompts import joined
 from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 from engine.serve.streams import event
+
+Spaces = dict[str, tuple[str, str]]
 
 
 class ResponsesRequest(Loose):
@@ -25,6 +29,7 @@ class ResponsesRequest(Loose):
     top_p: Real | None = None
     tools: list[dict[str, Any]] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     text: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     previous_response_id: str | None = None
@@ -41,45 +46,76 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
             raise unsupported(name)
     turns = [{"role": "system", "content": request.instructions}] if request.instructions else []
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
-    for item in items:
-        turns += _turns(item)
-    named = {name: getattr(request, name) for name in ("model", "temperature", "top_p", "x_kakeya")}
+    turns += _conversation(items)
+    names = ("model", "temperature", "top_p", "parallel_tool_calls", "x_kakeya")
+    named = {name: getattr(request, name) for name in names}
     body = {**named, "messages": turns, "max_tokens": request.max_output_tokens}
     body["reasoning_effort"] = (request.reasoning or {}).get("effort") or "none"
     body["response_format"] = _format((request.text or {}).get("format"))
+    spaces: Spaces = {}
     if request.tools:
-        body |= {
-            "tools": [_tool(tool) for tool in request.tools],
-            "tool_choice": _choice(request.tool_choice),
-        }
-    return Response(await chat.begin(server, from_python(ChatRequest, body)), request)
+        tools = [made for tool in request.tools for made in _tools(tool, spaces)]
+        body |= {"tools": tools, "tool_choice": _choice(request.tool_choice)}
+    return Response(await chat.begin(server, from_python(ChatRequest, body)), request, spaces)
 
 
-def _turns(item: dict[str, Any]) -> list[dict[str, Any]]:
+def _conversation(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Translate items to turns. Thoughts, texts and calls of the model that follow each other are one turn."""
+    turns: list[dict[str, Any]] = []
+    for role, group in groupby(filter(None, map(_turn, items)), key=lambda turn: turn["role"]):
+        same = list(group)
+        turns += [joined(same)] if role == "assistant" else same
+    return turns
+
+
+def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
     kind = item.get("type", "message")
     if kind == "message":
-        return [{"role": item.get("role"), "content": item.get("content")}]
+        return {"role": item.get("role"), "content": item.get("content")}
     if kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        name = _spaced(item.get("namespace"), item.get("name"))
+        function = {"name": name, "arguments": item.get("arguments")}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
-        return [{"role": "assistant", "tool_calls": [call]}]
+        return {"role": "assistant", "tool_calls": [call]}
     if kind == "function_call_output":
-        return [{"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}]
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     if kind == "reasoning":
-        return []
+        parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
+        texts = [
+            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        return {"role": "assistant", "reasoning_content": "\n\n".join(texts)} if texts else None
     raise unsupported(f"input of type {str(kind)[:64]!r}", "input")
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _tools(tool: dict[str, Any], spaces: Spaces) -> list[dict[str, Any]]:
+    """Translate a tool. The functions of a namespace get its name before their own, which ``spaces`` then explains."""
+    if tool.get("type") == "namespace" and isinstance(inner := tool.get("tools"), list):
+        functions = [each for each in inner if isinstance(each, dict) and each.get("type") == "function"]
+        if len(functions) < len(inner):
+            raise unsupported("a namespace of other tools than functions", "tools")
+        for each in functions:
+            spaces[_spaced(tool.get("name"), each.get("name"))] = str(tool.get("name")), str(each.get("name"))
+        return [
+            made
+            for each in functions
+            for made in _tools({**each, "name": _spaced(tool.get("name"), each.get("name"))}, spaces)
+        ]
     if tool.get("type") != "function":
         raise unsupported(f"tools of type {str(tool.get('type'))[:64]!r}", "tools")
     function = {name: tool.get(name) for name in ("name", "description", "parameters")}
-    return {"type": "function", "function": function}
+    return [{"type": "function", "function": function}]
+
+
+def _spaced(space: Any, name: Any) -> Any:
+    """Return the name by which the model knows a namespace's function."""
+    return f"{space.rstrip('_')}__{name}" if isinstance(space, str) and isinstance(name, str) else name
 
 
 def _choice(choice: Any) -> Any:
     if isinstance(choice, dict) and choice.get("type") == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        name = _spaced(choice.get("namespace"), choice.get("name"))
+        return {"type": "function", "function": {"name": name}}
     return choice
 
 
@@ -99,10 +135,11 @@ class Response:
         chat: the chat behind it.
         asked: its answers.
         request: the parsed body.
+        spaces: namespace and name of the functions that are in a namespace.
     """
 
-    def __init__(self, begun: chat.Chat, request: ResponsesRequest) -> None:
-        self.chat, self.asked, self.request = begun, begun.asked, request
+    def __init__(self, begun: chat.Chat, request: ResponsesRequest, spaces: Spaces) -> None:
+        self.chat, self.asked, self.request, self.spaces = begun, begun.asked, request, spaces
         self.id, self.created = deltas.new_id("resp"), int(time.time())
         self.output: list[dict[str, Any]] = []
 
@@ -127,7 +164,7 @@ class Response:
             "max_output_tokens": given.max_output_tokens,
             "model": self.asked.model,
             "output": self.output,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": given.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None, **(given.reasoning or {})},
             "store": False,
@@ -210,7 +247,7 @@ class Item:
     """
 
     def __init__(self, begun: Response) -> None:
-        self._output = begun.output
+        self._output, self._spaces = begun.output, begun.spaces
         self._item: dict[str, Any] = {}  # empty if no item is open
         self._kind = ""
 
@@ -262,6 +299,8 @@ class Item:
         self._kind, part = kind, None
         if kind == "call":
             named = {"call_id": value["id"], "name": value["name"], "arguments": ""}
+            if space := self._spaces.get(value["name"]):
+                named |= {"namespace": space[0], "name": space[1]}
             self._item = {
                 "type": "function_call",
                 "id": deltas.new_id("fc"),

@@ -141,6 +141,8 @@ def _watched(run: Run, guide: Guide, tokens: tuple[int, ...]) -> str:
     guide.commit(tokens)
     if guide.ended and run.finish_reason is None:
         run.finish_reason, text = "stop", run.stops.flush()
+    if guide.ended and run.finish_reason == "length":
+        run.finish_reason = "stop"  # complete with its last token
     if guide.landed and run.finish_reason == "stop":
         run.finish_reason = "length"
     return text

@@ -173,6 +173,34 @@ def test_response_calls_a_function(server):
     assert server.ai.responses.create(**given, input=items).status in ("completed", "incomplete")
 
 
+def test_a_namespaces_function_is_called_under_both_names(server):
+    inner = {"type": "function", "name": "weather", "parameters": CITY}
+    space = {"type": "namespace", "name": "mcp__maps", "description": "Maps.", "tools": [inner]}
+    given = {"model": "tiny", "temperature": 0, "max_output_tokens": 24, "input": TURN}
+    found = server.ai.responses.create(**given, tools=[space], tool_choice="required")
+    assert (found.output[0].namespace, found.output[0].name) == ("mcp__maps", "weather")
+    named = {"type": "function", "namespace": "mcp__maps", "name": "weather"}
+    told = events(server, "/v1/responses", {**given, "tools": [space], "tool_choice": named})
+    (item,) = [each["item"] for each in told if each["type"] == "response.output_item.added"]
+    assert (item["namespace"], item["name"]) == ("mcp__maps", "weather")
+
+
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_response_says_whether_calls_may_be_parallel(server, parallel):
+    fields = {} if parallel is None else {"parallel_tool_calls": parallel}
+    found = server.ai.responses.create(model="tiny", max_output_tokens=2, input=TURN, **fields)
+    assert found.parallel_tool_calls is (parallel is not False)
+
+
+def test_counted_tokens(server):
+    fields = {"messages": TURN, "system": "Be brief."}
+    counted = server.http.post("/v1/messages/count_tokens", json={"model": "tiny", **fields})
+    usage = messages(server, **fields, x_kakeya={"prefix": False}).json()["usage"]
+    assert counted.json() == {"input_tokens": usage["input_tokens"]}
+    refused = server.http.post("/v1/messages/count_tokens", json={"model": "gone", **fields})
+    assert (refused.status_code, refused.json()["type"]) == (404, "error")
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
@@ -181,6 +209,9 @@ def test_response_calls_a_function(server):
         ({"input": [{"role": "user", "content": 5}]}, 400),
         ({"input": "x", "previous_response_id": "resp_1"}, 400),
         ({"input": "x", "tools": [{"type": "web_search"}]}, 400),
+        ({"input": "x", "tools": [{"type": "namespace", "name": "a", "tools": [{"type": "custom"}]}]}, 400),
+        ({"input": "x", "tools": [{"type": "namespace", "name": "a"}]}, 400),
+        ({"input": [{"role": "assistant", "content": 5}, {"role": "assistant", "content": "x"}]}, 400),
         ({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400),
     ],
 )

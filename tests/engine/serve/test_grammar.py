@@ -34,6 +34,7 @@ WEATHER = {
         },
     },
 }
+CLOCKS = [{"name": "now"}]
 CLOCK = {"type": "function", "function": {"name": "now"}}
 TURN = [{"role": "user", "content": "Tell me of somebody."}]
 
@@ -176,6 +177,34 @@ def test_drafts_are_cut_at_the_first_refused_token(tiny):
     guide.commit(tuple(right))
     assert guide.ended
     assert guide.cut([right[0]]) == 0
+
+
+JSON_CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+OTHER_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("text", "in_json", "free"),
+    [
+        ('["a",1]', True, True),
+        (JSON_CALL, True, True),
+        (f"{JSON_CALL}\n{JSON_CALL}", True, True),
+        (OTHER_CALL, False, True),
+        (JSON_CALL.replace("now", "other"), False, True),
+        ('["a",1]' + JSON_CALL, False, False),
+        (JSON_CALL + '["a",1]', False, False),
+        ("now", False, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["tiny", "tiny-chat"])  # marks of several tokens, and of one
+def test_a_format_beside_tools_allows_an_answer_or_calls(name, text, in_json, free):
+    resident = load_resident(name, "none", "float32")
+    answer, marks = grammar.of_schema({"enum": [["a", 1]]}), resident.grammars.marks()
+    for tools, allowed in ((CLOCKS, in_json), (None, free)):
+        matcher = resident.grammars.compiled(grammar.with_calls(answer, *marks, tools))
+        tokens = resident.encode(text)
+        whole = matcher.validate_tokens(tokens) == len(tokens)
+        assert (whole and matcher.consume_tokens(tokens) and matcher.is_accepting()) == allowed
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Thoughts, content and calls are told apart however the text is cut."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.cache.spec import parse
 from engine.errors import BadInput
+from engine.serve.calls import parse_json, read
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
 from engine.serve.parts import Parts
@@ -15,12 +17,15 @@ from engine.serve.parts import Parts
 THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")
 
 
-def told(text, size, **options):
+PARSE = partial(read, parse=parse_json, tools=[{"name": "f"}])
+
+
+def told(text, size, *, cut=False, **options):
     parts = Parts(**options)
     deltas = []
     for at in range(0, len(text), size):
         deltas += parts.add(text[at : at + size])
-    deltas += parts.add("", last=True)
+    deltas += parts.add("", last=True, cut=cut)
     joined = {name: "".join(d.get(name, "") for d in deltas) for name in ("content", "reasoning_content")}
     calls = [call for d in deltas for call in d.get("tool_calls", ())]
     return joined["content"], joined["reasoning_content"], calls
@@ -37,11 +42,29 @@ def test_thoughts_are_split_off(size):
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_calls_are_parsed_and_what_is_none_stays_text(size):
     call = json.dumps({"name": "f", "arguments": {"x": 1}})
-    text, _, calls = told(f"hm <tool_call>{call}</tool_call>", size, calling=CALLING, parse_call=json.loads)
+    text, _, calls = told(f"hm <tool_call>{call}</tool_call>", size, calling=CALLING, parse_call=PARSE)
     assert text == "hm "
     assert calls[0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
-    text, _, calls = told("<tool_call>nonsense</tool_call>!", size, calling=CALLING, parse_call=json.loads)
+    text, _, calls = told("<tool_call>nonsense</tool_call>!", size, calling=CALLING, parse_call=PARSE)
     assert (text, calls) == ("nonsense!", [])
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'
+
+
+@pytest.mark.parametrize(("cut", "calls"), [(False, 1), (True, 0)])
+def test_only_the_model_ends_a_call_without_its_mark(cut, calls):
+    text, _, found = told(CALL, 5, cut=cut, calling=CALLING, parse_call=PARSE)
+    assert len(found) == calls
+    assert text == ("" if calls else CALL.removeprefix("<tool_call>"))
+
+
+@pytest.mark.parametrize(("single", "calls"), [(False, 3), (True, 1)])
+def test_a_single_call_is_the_first(single, calls):
+    both = '<tool_call>[{"name": "f", "arguments": {"x": 2}}, {"name": "f", "arguments": {}}]</tool_call>'
+    text, _, found = told(both + CALL, 7, single=single, calling=CALLING, parse_call=PARSE)
+    assert len(found) == calls
+    assert (text, found[0]["function"]["arguments"]) == ("", '{"x": 2}')
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

@@ -19,7 +19,7 @@ TOOL = {
         },
     },
 }
-THOUGHT_END = 2049
+THOUGHT_END, CALL_START = 2049, 2050
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 FORM = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
 
@@ -75,6 +75,23 @@ def test_required_call_may_follow_a_thought(chatting, draft):
     assert json.loads(call["function"]["arguments"]) == {"location": "Oslo"}
     assert choice["message"]["reasoning_content"].strip()
     assert choice["message"]["content"] is None
+
+
+@pytest.mark.parametrize("effort", ["none", "low"])
+def test_a_required_format_leaves_the_choice_of_a_call(chatting, effort):
+    fields = {"tools": [TOOL], "response_format": FORM, "reasoning_effort": effort}
+    choice = asked(chatting, "What is the weather in Oslo?", **fields)["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"location": "Oslo"}
+    assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
+
+
+def test_an_answer_beside_tools_has_the_required_format(chatting):
+    never = {str(CALL_START): -100}
+    fields = {"tools": [TOOL], "response_format": FORM, "logit_bias": never, "reasoning_effort": "none"}
+    choice = asked(chatting, "What is the weather in Oslo?", **fields)["choices"][0]
+    jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
+    assert "tool_calls" not in choice["message"]
 
 
 def test_thought_without_end_leaves_room_for_the_json(chatting):

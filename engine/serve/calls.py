@@ -1,0 +1,158 @@
+"""Reads the calls that a model wrote: JSON for one of the request's functions, with the types of its schema."""
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic_core import from_json
+
+from engine.tokens import Tokenizer
+
+Parser = Callable[[str, Any], Any]
+TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
+DEEPEST = 16  # references and alternatives that are followed
+
+MARKS = ("<tool_call>", "</tool_call>")  # of most models that write calls as JSON
+
+
+def parse_json(text: str, _: Any) -> Any:
+    """Return what a call in the form ``{"name": ..., "arguments": ...}`` means, as mlx-lm's parsers do."""
+    return json.loads(text)
+
+
+def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
+    """Return the marks around a model's calls, and what parses the text between them."""
+    start, end, parser = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser
+    if start is None or parser is None:
+        return *MARKS, parse_json
+    return start, end or "\n", parse_json if parser.__module__.endswith(".json_tools") else parser
+
+
+def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the calls in a text: ``name``, ``arguments`` as JSON text, and ``id`` if the model gave one.
+
+    An argument whose type its schema does not allow is converted, and dropped if it is an optional null.
+    Which arguments are needed is left to the client, which can tell the model.
+
+    Args:
+        text: what the model wrote between the marks of a call.
+        parse: mlx-lm's parser of the model's form.
+        tools: the functions of the request.
+
+    Raises:
+        Exception: the text is no call of one of these functions. Parsers of many models raise it.
+    """
+    result = parse(text, [_as_text(tool) for tool in tools])
+    calls = result if isinstance(result, list) else [result]
+    if not calls:
+        raise ValueError("there is no call")
+    schemas = {tool["name"]: tool.get("parameters") or {} for tool in tools}
+    return [_call(call, schemas) for call in calls]
+
+
+def is_object(text: str) -> bool:
+    """Return whether a text is a JSON object that every client can read: no endless number, no half character."""
+    try:
+        value = from_json(text.encode(), allow_inf_nan=False)
+        json.dumps(value, allow_nan=False)  # 1e999 is read as an infinite number
+    except ValueError:
+        return False
+    return isinstance(value, dict)
+
+
+def _call(call: dict[str, Any], schemas: dict[str, Any]) -> dict[str, str]:
+    schema, arguments = schemas[call["name"]], call.get("arguments")
+    if isinstance(arguments, str) and arguments.strip():
+        arguments = json.loads(arguments)
+    if not isinstance(arguments or {}, dict):
+        raise ValueError("arguments have to be an object")
+    typed = json.dumps(dict(_typed(arguments or {}, schema)), ensure_ascii=False, allow_nan=False)
+    if not is_object(typed):
+        raise ValueError("the arguments are no JSON")
+    own = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
+    return {"name": call["name"], "arguments": typed, **own}
+
+
+def _as_text(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool whose parameters are strings: a parser of untyped text leaves them as the model wrote them."""
+    given = tool.get("parameters") or {}
+    properties = {name: {"type": "string"} for name in _properties(given)}
+    return {"type": "function", "function": {**tool, "parameters": {**given, "properties": properties}}}
+
+
+def _properties(schema: dict[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    required = schema.get("required")
+    for name, value in arguments.items():
+        types = _types(_properties(schema).get(name), schema)
+        if value is None and "null" not in types and not (isinstance(required, list) and name in required):
+            continue  # an optional argument that was left out
+        for each in _readings(value, types):
+            if _type(each) in types:
+                yield name, each
+                break
+        else:
+            raise ValueError(f"{name} has a type that its schema does not allow")
+
+
+def _readings(value: Any, types: frozenset[str]) -> Iterator[Any]:
+    """Yield what a value may stand for, likeliest first. A number or a truth value stays text where text is allowed."""
+    if isinstance(value, str) and types != {"string"}:
+        for decode in (lambda text: json.loads(text, strict=False), ast.literal_eval):
+            with suppress(Exception):  # both fail in many ways
+                decoded = decode(value.strip())
+                if "string" not in types or decoded is None or isinstance(decoded, dict | list):
+                    yield from _numbers(decoded)
+    yield from _numbers(value)
+    if not isinstance(value, str):
+        yield json.dumps(value, ensure_ascii=False)
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, float) and value.is_integer():
+        yield int(value)
+
+
+def _type(value: Any) -> str:
+    return "null" if value is None else NAMES.get(type(value), "")
+
+
+def _types(schema: Any, root: dict[str, Any], depth: int = DEEPEST) -> frozenset[str]:
+    """Return the JSON types that a schema allows; all of them if it does not say."""
+    types = TYPES
+    if not isinstance(schema, dict) or not depth:
+        return types
+    if isinstance(ref := schema.get("$ref"), str):
+        types &= _types(_target(ref, root), root, depth - 1)
+    kind = schema.get("type")
+    if named := TYPES.intersection([kind] if isinstance(kind, str) else kind or ()):
+        types &= named | ({"integer"} if "number" in named else set())
+    for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
+        if isinstance(values, list) and values:
+            types &= {_type(value) for value in values}
+    for word in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(word), list) and choices:
+            types &= _union(_types(each, root, depth - 1) for each in choices)
+    for each in schema.get("allOf") or ():
+        types &= _types(each, root, depth - 1)
+    return types or TYPES
+
+
+def _union(each: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*each)
+
+
+def _target(ref: str, root: dict[str, Any]) -> Any:
+    """Return what a reference within a schema means; None if there is no such part."""
+    found: Any = root
+    for part in ref.removeprefix("#").split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found

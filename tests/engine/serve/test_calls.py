@@ -1,0 +1,167 @@
+"""What a model writes as a call leaves as JSON with the types of the tool's schema, or as text."""
+
+import json
+from functools import partial
+from importlib import import_module
+
+import pytest
+
+from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
+from engine.serve.calls import parse_json, read
+from engine.serve.parts import Parts
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "deep": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "where": {"$ref": "#/$defs/place"},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "level": {"enum": [1, 2, 3]},
+        "to": {"type": ["string", "array"]},
+        "any": {},
+    },
+    "required": ["text"],
+    "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+TOOLS = [{"name": "f", "parameters": SCHEMA}, {"name": "now"}]
+TYPED = [
+    ("text", "12", "12"),
+    ("text", "true", "true"),
+    ("text", '{"a": 1}', '{"a": 1}'),
+    ("text", "007 \n", "007 \n"),
+    ("count", "12", 12),
+    ("count", "12.0", 12),
+    ("share", "0.5", 0.5),
+    ("share", "2", 2),
+    ("deep", "true", True),
+    ("deep", "False", False),
+    ("tags", '["a", "b"]', ["a", "b"]),
+    ("tags", "['a']", ["a"]),
+    ("where", '{"city": "Oslo"}', {"city": "Oslo"}),
+    ("limit", "5", 5),
+    ("limit", "null", None),
+    ("level", "2", 2),
+    ("to", "Bob", "Bob"),
+    ("to", "5", "5"),
+    ("to", '["a"]', ["a"]),
+    ("any", "5", "5"),
+    ("any", "[5]", [5]),
+]
+
+
+def qwen3_coder(name, value):
+    return f"\n<function=f>\n<parameter={name}>\n{value}\n</parameter>\n</function>\n"
+
+
+def glm47(name, value):
+    return f"f\n<arg_key>{name}</arg_key>\n<arg_value>{value}</arg_value>\n"
+
+
+def minimax_m2(name, value):
+    return f'\n<invoke name="f">\n<parameter name="{name}">{value}</parameter>\n</invoke>\n'
+
+
+def longcat(name, value):
+    return f"f\n<longcat_arg_key>{name}</longcat_arg_key>\n<longcat_arg_value>{value}</longcat_arg_value>\n"
+
+
+def minicpm5(name, value):
+    return f'"f"><param name="{name}">{value}</param></function>'
+
+
+FORMS = [qwen3_coder, glm47, minimax_m2, longcat, minicpm5]
+
+
+def parser_of(form):
+    return import_module(f"mlx_lm.tool_parsers.{form.__name__}").parse_tool_call
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), TYPED)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_arguments_written_as_text_get_their_schemas_types(form, name, value, expected):
+    if form is not qwen3_coder and value != value.strip():
+        expected = value.strip()  # these forms do not say what is around a value
+    (call,) = read(form(name, value), parser_of(form), TOOLS)
+    assert call["name"] == "f"
+    assert json.loads(call["arguments"]) == {name: expected}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"count": "5"}, {"count": 5}),
+        ({"text": 5}, {"text": "5"}),
+        ({"count": None}, {}),
+        ({"limit": None}, {"limit": None}),
+        ({"tags": '["a"]'}, {"tags": ["a"]}),
+        ({"text": "x", "unknown": [1]}, {"text": "x", "unknown": [1]}),
+        ('{"count": 5}', {"count": 5}),
+        (None, {}),
+        ("", {}),
+    ],
+)
+def test_arguments_written_as_json_get_their_schemas_types(arguments, expected):
+    (call,) = read(json.dumps({"name": "f", "arguments": arguments}), parse_json, TOOLS)
+    assert json.loads(call["arguments"]) == expected
+
+
+FAULTS = {
+    "no JSON": "nonsense",
+    "nothing": "",
+    "an empty list": "[]",
+    "a list with a broken entry": '[{"name": "now", "arguments": {}}, {"name": "f"',
+    "a list with an entry of another kind": '[{"name": "now", "arguments": {}}, 7]',
+    "a list with an entry without a name": '[{"name": "now", "arguments": {}}, {"arguments": {}}]',
+    "another function": '{"name": "g", "arguments": {}}',
+    "a name that is no text": '{"name": 7, "arguments": {}}',
+    "a name that is a list": '{"name": ["f"], "arguments": {}}',
+    "arguments in a list": '{"name": "f", "arguments": [1]}',
+    "arguments that are a number": '{"name": "f", "arguments": 7}',
+    "arguments that are other text": '{"name": "f", "arguments": "x"}',
+    "half a surrogate": '{"name": "f", "arguments": {"text": "\\ud83d"}}',
+    "half a surrogate in a key": '{"name": "f", "arguments": {"\\udc00": 1}}',
+    "half a surrogate in text": '{"name": "f", "arguments": "{\\"text\\": \\"\\\\ud83d\\"}"}',
+    "no number": '{"name": "f", "arguments": {"share": NaN}}',
+    "an endless number": '{"name": "f", "arguments": {"share": -Infinity}}',
+    "a number that is too large": '{"name": "f", "arguments": {"share": 1e999}}',
+    "an integer of many digits": '{"name": "f", "arguments": {"count": ' + "9" * 5000 + "}}",
+    "deep lists": '{"name": "f", "arguments": {"any": ' + "[" * 900 + "]" * 900 + "}}",
+    "a word for a number": '{"name": "f", "arguments": {"count": "many"}}',
+    "a list for an object": '{"name": "f", "arguments": {"where": [1]}}',
+}
+
+
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_what_is_no_call_is_text_and_no_promise(text):
+    parts = Parts(calling=("<c>", "</c>"), parse_call=partial(read, parse=parse_json, tools=TOOLS))
+    deltas = parts.add(f"<c>{text}</c>", last=True)
+    assert "".join(delta["content"] for delta in deltas) == text
+    assert parts.calls == 0
+
+
+VAGUE = [
+    {"properties": 7},
+    {"properties": {"x": 7}},
+    {"properties": {"x": {"$ref": "#/x"}}},
+    {"properties": {"x": {"$ref": "#"}}},
+    {"properties": {"x": {"type": [7, "no"]}}},
+    {"properties": {"x": {"allOf": [{"type": "null"}, {"type": "string"}]}}},
+]
+
+
+@pytest.mark.parametrize("schema", VAGUE)
+def test_a_schema_that_says_nothing_takes_everything(schema):
+    (call,) = read(
+        '{"name": "f", "arguments": {"x": "y"}}', parse_json, [{"name": "f", "parameters": schema}]
+    )
+    assert json.loads(call["arguments"]) == {"x": "y"}
+
+
+def test_a_call_keeps_the_id_that_the_model_gave():
+    kimi = import_module("mlx_lm.tool_parsers.kimi_k2").parse_tool_call
+    text = '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"count": "5"}<|tool_call_end|>'
+    assert read(text, kimi, TOOLS) == [{"name": "f", "arguments": '{"count": 5}', "id": "functions.f:0"}]
